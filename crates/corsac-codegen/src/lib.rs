@@ -1,0 +1,1 @@
+//! Python source from a graph.

@@ -1,0 +1,1 @@
+//! The graph: ids, nodes, order, uses, arguments, names, verifier, text form, matching and rewriting.

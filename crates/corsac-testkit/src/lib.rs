@@ -1,0 +1,1 @@
+//! Graph builders, random graphs and the filetest runner (unpublished).
