@@ -1,0 +1,112 @@
+# What people type. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+
+VENV := .venv
+PY := $(VENV)/bin/python
+EXTENSION := $(VENV)/corsac-extension
+
+# rustup installs here; a shell opened before that does not know it.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+# The interpreter that the binding is built for.
+export PYO3_PYTHON := $(abspath $(PY))
+export PYTHON
+
+RUST_SOURCES := crates Cargo.toml Cargo.lock pyproject.toml
+PYTHON_FOLDERS := $(wildcard python tests benches examples scripts)
+# The crates that are tested without an interpreter.
+WORKSPACE := --workspace --exclude corsac-python
+
+say = @printf 'corsac: %s\n' $(1)
+
+.PHONY: help
+help: ## list the targets
+	@printf 'make <target>, of:\n'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@printf '\nPYTHON=/path/to/python make <target> uses an interpreter that already has torch.\n'
+
+.PHONY: demo
+demo: $(EXTENSION) ## set everything up, optimize ResNet-50, show the six-line example
+	$(call say,'optimizing torchvision'\''s ResNet-50')
+	@$(VENV)/bin/corsac optimize torchvision.models:resnet50 --input 1,3,224,224 --out out/resnet50
+	@echo
+	$(call say,'running examples/first_screen.py')
+	@$(PY) examples/first_screen.py
+
+.PHONY: test
+test: test-rust test-python ## build and run all tests: Rust, then Python
+
+.PHONY: test-all
+test-all: test-rust $(EXTENSION) ## the same with the slow tests
+	$(call say,'running all Python tests with the slow ones')
+	@$(PY) -m pytest -q -m 'slow or not slow'
+
+.PHONY: test-rust
+test-rust: require $(VENV)/bin/python
+	$(call say,'running the Rust tests: unit$(,) property$(,) filetests')
+	@if cargo nextest --version >/dev/null 2>&1; then \
+	    cargo nextest run $(WORKSPACE) --no-tests=pass --status-level fail --final-status-level slow; \
+	else cargo test $(WORKSPACE) --lib --bins --tests; fi
+	$(call say,'running the Rust documentation examples')
+	@cargo test $(WORKSPACE) --doc --quiet
+
+.PHONY: test-python
+test-python: $(EXTENSION)
+	$(call say,'running the Python tests')
+	@$(PY) -m pytest -q
+
+.PHONY: lint
+lint: require-lint $(EXTENSION) ## formatting, clippy, ruff, type stub
+	$(call say,'cargo fmt')
+	@cargo fmt --all --check
+	$(call say,'cargo clippy$(,) warnings are errors')
+	@cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(call say,'ruff')
+	@$(VENV)/bin/ruff check --quiet $(PYTHON_FOLDERS)
+	@$(VENV)/bin/ruff format --quiet --check $(PYTHON_FOLDERS)
+	$(call say,'type stub against the built module')
+	@$(PY) -m mypy.stubtest --concise --allowlist scripts/stub-allowlist.txt corsac._core
+
+.PHONY: bench
+bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/fx.json
+	$(call say,'torch.fx against corsac.fx$(,) in one process')
+	@$(PY) benches/fx.py
+
+.PHONY: bench-rust
+bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes
+	@cargo bench -p corsac-ir
+
+.PHONY: fuzz
+fuzz: require ## parser and edit sequences on random input, for FUZZ_SECONDS (60) each
+	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
+
+# -- what the above stand on ------------------------------------------------------------------
+
+, := ,
+
+.PHONY: require require-lint
+require:
+	@scripts/require.sh
+require-lint:
+	@scripts/require.sh fmt clippy
+
+# Checked on every run, in a fraction of a second when it is up to date.
+$(VENV)/bin/python: FORCE | require
+	@scripts/venv.sh $(VENV)
+
+# Rebuilt when a Rust source is newer, or when the built module does not import.
+.PHONY: $(EXTENSION)
+$(EXTENSION): | require $(VENV)/bin/python
+	@if [ ! -e $@ ] || [ -n "$$(find $(RUST_SOURCES) -newer $@ -print -quit)" ] || \
+	    ! $(PY) -c 'import corsac._core' 2>/dev/null; then \
+	    printf 'corsac: building the extension in release mode: a minute or two the first time\n'; \
+	    VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --release; \
+	    touch $@; \
+	fi
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,3 @@
+"""The native half of corsac."""
+
+__version__: str
