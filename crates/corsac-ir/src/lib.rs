@@ -1,1 +1,47 @@
-//! The graph: ids, nodes, order, uses, arguments, names, verifier, text form, matching and rewriting.
+//! The graph: ids, nodes, order, uses, arguments, names.
+//!
+//! A [`Graph`] is a straight-line program of six opcodes ([`Op`]), as torch.fx defines them: each
+//! node names what it calls ([`Target`]) and what it calls it with ([`Arg`]), and its value is
+//! known by the node itself. Nodes live in an arena and are named by a 32-bit [`NodeId`]; their
+//! order is a list threaded through the arena and their uses are lists threaded through an arena
+//! of edges, so that inserting, erasing, moving and replacing cost the same in a graph of a
+//! million nodes as in a graph of ten.
+//!
+//! This crate knows no Python and no tensor library, and must never know them. What only the host
+//! understands is an [`ExternalId`] here: the graph knows that it is the same thing, never what it
+//! is.
+//!
+//! ```
+//! use corsac_ir::{Arg, Graph};
+//!
+//! let mut graph = Graph::new();
+//! let x = graph.placeholder("x")?;
+//! let relu = graph.function("torch.nn.functional.relu");
+//! let y = graph.call_function(relu, [x.into()])?;
+//! graph.output(y)?;
+//! assert_eq!(graph.node(y).name(), "relu");
+//! assert_eq!(graph.users(x).collect::<Vec<_>>(), [y]);
+//! # Ok::<(), corsac_ir::GraphError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod arg;
+mod dtype;
+mod entity;
+mod error;
+mod graph;
+mod interner;
+pub mod namespace;
+mod op;
+
+pub use arg::{Arg, Dict, MAX_DEPTH, Seq};
+pub use dtype::{DType, Device, DeviceKind, Layout, MemoryFormat};
+pub use entity::{
+    EntityId, ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol,
+};
+pub use error::GraphError;
+pub use graph::{Graph, InsertPoint, Node, NodeSpec, Nodes, Origin, Scope, Source, Translation};
+pub use interner::Interner;
+pub use op::{Function, Op, Target, own_name};
+pub use thin_vec::{ThinVec, thin_vec};

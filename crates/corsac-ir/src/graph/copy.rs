@@ -1,0 +1,302 @@
+//! Copying nodes between graphs.
+//!
+//! Symbols, functions, host values and places are numbered per graph. A [`Translation`] knows what
+//! a thing of the source graph is called in the destination, and adds what is missing there.
+
+use thin_vec::ThinVec;
+
+use super::{Graph, NodeSpec, Origin, Scope, Source};
+use crate::arg::Arg;
+use crate::entity::{ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol};
+use crate::error::GraphError;
+use crate::op::{Function, Op, Target};
+
+/// What the things of a source graph are in a destination graph.
+///
+/// One translation serves any number of copies between the same two graphs, in this direction.
+#[derive(Clone, Debug, Default)]
+pub struct Translation {
+    symbols: SecondaryMap<Symbol, Option<Symbol>>,
+    functions: SecondaryMap<FunctionId, Option<FunctionId>>,
+    externals: SecondaryMap<ExternalId, Option<ExternalId>>,
+    sources: SecondaryMap<SourceId, Option<SourceId>>,
+    scopes: SecondaryMap<ScopeId, Option<ScopeId>>,
+    new_externals: Vec<(ExternalId, ExternalId)>,
+}
+
+impl Translation {
+    /// A translation that knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Says what a host value of the source is in the destination, where the host knows.
+    pub fn know_external(&mut self, from: ExternalId, to: ExternalId) {
+        self.externals.set(from, Some(to));
+    }
+
+    /// Says what a function of the source is in the destination, where the host knows.
+    pub fn know_function(&mut self, from: FunctionId, to: FunctionId) {
+        self.functions.set(from, Some(to));
+    }
+
+    /// Host values that had to be added to the destination since the last call: source id,
+    /// destination id. The host attaches its objects to them.
+    pub fn take_new_externals(&mut self) -> Vec<(ExternalId, ExternalId)> {
+        std::mem::take(&mut self.new_externals)
+    }
+
+    /// What `symbol` of `from` is in `to`.
+    pub fn symbol(&mut self, from: &Graph, to: &mut Graph, symbol: Symbol) -> Symbol {
+        if let Some(known) = self.symbols[symbol] {
+            return known;
+        }
+        let new = to.intern(from.text(symbol));
+        self.symbols.set(symbol, Some(new));
+        new
+    }
+
+    /// What `function` of `from` is in `to`.
+    pub fn function(&mut self, from: &Graph, to: &mut Graph, function: FunctionId) -> FunctionId {
+        if let Some(known) = self.functions[function] {
+            return known;
+        }
+        let Function {
+            name,
+            base,
+            external,
+        } = *from.function_info(function);
+        let new = match external {
+            None => to.function(from.text(name)),
+            Some(external) => {
+                let external = self.external(from, to, external);
+                let existing = to.functions().find(|(_, f)| f.external == Some(external));
+                match existing {
+                    Some((id, _)) => id,
+                    None => to.external_function(from.text(name), from.text(base), external),
+                }
+            }
+        };
+        self.functions.set(function, Some(new));
+        new
+    }
+
+    /// What `external` of `from` is in `to`.
+    pub fn external(&mut self, from: &Graph, to: &mut Graph, external: ExternalId) -> ExternalId {
+        if let Some(known) = self.externals[external] {
+            return known;
+        }
+        let new = to.add_external(from.external_name(external));
+        self.externals.set(external, Some(new));
+        self.new_externals.push((external, new));
+        new
+    }
+
+    /// What `target` of `from` is in `to`.
+    pub fn target(&mut self, from: &Graph, to: &mut Graph, target: Target) -> Target {
+        match target {
+            Target::Name(symbol) => Target::Name(self.symbol(from, to, symbol)),
+            Target::Function(function) => Target::Function(self.function(from, to, function)),
+        }
+    }
+
+    /// An argument of `from` as an argument of `to`, with `node` saying what becomes of the nodes
+    /// in it.
+    ///
+    /// # Errors
+    /// What `node` answers.
+    pub fn arg<E: From<GraphError>>(
+        &mut self,
+        from: &Graph,
+        to: &mut Graph,
+        arg: &Arg,
+        node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
+    ) -> Result<Arg, E> {
+        match arg {
+            Arg::Node(id) => node(*id),
+            Arg::NamedTuple(named) => {
+                let class = self.external(from, to, named.0);
+                let items = named
+                    .1
+                    .iter()
+                    .map(|a| self.arg(from, to, a, node))
+                    .collect::<Result<ThinVec<_>, E>>()?;
+                Ok(Arg::NamedTuple(Box::new((
+                    class,
+                    crate::arg::Seq::new(items)?,
+                ))))
+            }
+            Arg::Dict(dict) => {
+                let entries = dict
+                    .iter()
+                    .map(|(k, v)| Ok((self.arg(from, to, k, node)?, self.arg(from, to, v, node)?)))
+                    .collect::<Result<ThinVec<_>, E>>()?;
+                Ok(Arg::Dict(crate::arg::Dict::new(entries)?))
+            }
+            other => other.map_leaves(&mut |leaf| match leaf {
+                Arg::Str(symbol) => Ok(Arg::Str(self.symbol(from, to, *symbol))),
+                Arg::Opaque(external) => Ok(Arg::Opaque(self.external(from, to, *external))),
+                Arg::Node(id) => node(*id),
+                Arg::NamedTuple(_) | Arg::Dict(_) => self.arg(from, to, leaf, node),
+                plain => Ok(plain.clone()),
+            }),
+        }
+    }
+
+    /// Where a node of `from` comes from, as `to` would say it.
+    pub fn origin(&mut self, from: &Graph, to: &mut Graph, origin: Origin) -> Origin {
+        Origin {
+            source: origin.source.map(|id| self.source(from, to, id)),
+            scope: origin.scope.map(|id| self.scope(from, to, id)),
+        }
+    }
+
+    fn source(&mut self, from: &Graph, to: &mut Graph, id: SourceId) -> SourceId {
+        if let Some(known) = self.sources[id] {
+            return known;
+        }
+        let source = match from.source(id) {
+            Source::Line {
+                file,
+                line,
+                function,
+            } => Source::Line {
+                file: self.symbol(from, to, file),
+                line,
+                function: self.symbol(from, to, function),
+            },
+            Source::Host { code, offset } => Source::Host {
+                code: self.external(from, to, code),
+                offset,
+            },
+        };
+        let new = to.add_source(source);
+        self.sources.set(id, Some(new));
+        new
+    }
+
+    fn scope(&mut self, from: &Graph, to: &mut Graph, id: ScopeId) -> ScopeId {
+        // Outermost first; chains are as deep as modules nest, so they are walked, not recursed.
+        let mut missing = Vec::new();
+        let mut next = Some(id);
+        while let Some(id) = next
+            && self.scopes[id].is_none()
+        {
+            missing.push(id);
+            next = from.scope(id).parent;
+        }
+        for id in missing.into_iter().rev() {
+            let Scope {
+                parent,
+                path,
+                class,
+                call,
+            } = from.scope(id);
+            let parent = parent.and_then(|parent| self.scopes[parent]);
+            let path = self.symbol(from, to, path);
+            let class = self.external(from, to, class);
+            let new = to.add_scope(Scope {
+                parent,
+                path,
+                class,
+                call,
+            });
+            self.scopes.set(id, Some(new));
+        }
+        self.scopes[id].expect("set in the loop or before")
+    }
+}
+
+impl Graph {
+    /// Copies one node of `from` to the insertion point, under the same name where it is free.
+    /// `node` says what becomes of the nodes in its arguments.
+    ///
+    /// # Errors
+    /// What `node` answers.
+    pub fn copy_node<E: From<GraphError>>(
+        &mut self,
+        from: &Graph,
+        id: NodeId,
+        translation: &mut Translation,
+        node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
+    ) -> Result<NodeId, E> {
+        let data = from.data(id);
+        let target = translation.target(from, self, data.target);
+        let args = data
+            .args
+            .iter()
+            .map(|arg| translation.arg(from, self, arg, node))
+            .collect::<Result<ThinVec<_>, E>>()?;
+        let kwargs = data
+            .kwargs
+            .iter()
+            .map(|(key, arg)| {
+                let key = translation.symbol(from, self, *key);
+                Ok((key, translation.arg(from, self, arg, node)?))
+            })
+            .collect::<Result<ThinVec<_>, E>>()?;
+        let ty = data.ty.map(|ty| translation.external(from, self, ty));
+        let spec = NodeSpec {
+            op: data.op,
+            target,
+            args,
+            kwargs,
+            ty,
+        };
+        let copy = self.create(spec, Some(from.text(data.name)))?;
+        let origin = translation.origin(from, self, from.origin(id));
+        self.set_origin(copy, origin);
+        Ok(copy)
+    }
+
+    /// Copies the nodes of `from` that come before its first output node to the insertion point.
+    ///
+    /// `map` says what some nodes of `from` are already in this graph, and afterwards what all
+    /// copied ones are. Answers the output node of `from` reached, if any, and what its value is
+    /// in this graph.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownNode`] if `from` uses a node before it is defined.
+    pub fn copy_graph(
+        &mut self,
+        from: &Graph,
+        map: &mut SecondaryMap<NodeId, Option<NodeId>>,
+        translation: &mut Translation,
+    ) -> Result<Option<(NodeId, Arg)>, GraphError> {
+        for id in from.nodes() {
+            if map[id].is_some() {
+                continue;
+            }
+            let data = from.data(id);
+            if data.op == Op::Output {
+                let value = data.args.first().cloned().unwrap_or(Arg::None);
+                let value = translation.arg(from, self, &value, &mut |n| mapped(map, n))?;
+                return Ok(Some((id, value)));
+            }
+            let copy = self.copy_node(from, id, translation, &mut |n| mapped(map, n))?;
+            map.set(id, Some(copy));
+        }
+        Ok(None)
+    }
+
+    /// A graph with the same nodes under the same names and nothing else: erased nodes and names
+    /// that nobody has any more are left behind.
+    ///
+    /// # Errors
+    /// As [`Graph::copy_graph`].
+    pub fn compact_copy(&self, translation: &mut Translation) -> Result<Self, GraphError> {
+        let mut copy = Self::new();
+        let mut map = SecondaryMap::with_capacity(self.id_bound());
+        if let Some((output, _)) = copy.copy_graph(self, &mut map, translation)? {
+            copy.copy_node(self, output, translation, &mut |n| mapped(&map, n))?;
+        }
+        Ok(copy)
+    }
+}
+
+fn mapped(map: &SecondaryMap<NodeId, Option<NodeId>>, node: NodeId) -> Result<Arg, GraphError> {
+    map[node]
+        .map(Arg::Node)
+        .ok_or(GraphError::UnknownNode { node })
+}

@@ -1,0 +1,606 @@
+//! The graph itself: construction, order and queries. Changes to existing nodes are in [`edit`],
+//! uses in [`uses`], the target index in [`index`], copying between graphs in [`copy`].
+
+mod copy;
+mod edit;
+mod index;
+mod origin;
+mod uses;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
+use rustc_hash::FxHashMap;
+use thin_vec::ThinVec;
+
+use crate::arg::Arg;
+use crate::entity::{EntityId, ExternalId, FunctionId, NodeId, Symbol};
+use crate::error::GraphError;
+use crate::interner::Interner;
+use crate::namespace::{Namespace, snake_case};
+use crate::op::{Function, Op, Target, own_name};
+
+pub use copy::Translation;
+pub use origin::{Origin, Scope, Source};
+pub use view::{Node, Nodes};
+
+use index::TargetIndex;
+use origin::Origins;
+use uses::{Edges, UseList};
+
+/// Distance between the sequence numbers of nodes appended one after the other: how often the
+/// space between two of them can be halved before the order is numbered again.
+const ORDER_GAP: u64 = 1 << 20;
+
+/// What the arena keeps for a node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeData {
+    pub(crate) op: Op,
+    pub(crate) erased: bool,
+    pub(crate) name: Symbol,
+    pub(crate) target: Target,
+    pub(crate) args: ThinVec<Arg>,
+    pub(crate) kwargs: ThinVec<(Symbol, Arg)>,
+    /// Type annotation, held by the host.
+    pub(crate) ty: Option<ExternalId>,
+    prev: NodeId,
+    next: NodeId,
+    /// Grows along the list: "is a before b" is one comparison.
+    order: u64,
+    uses: UseList,
+    index: index::IndexLinks,
+}
+
+/// Where new nodes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertPoint {
+    /// Before the node, in the order of their creation. Before [`NodeId::ROOT`] is the end.
+    Before(NodeId),
+    /// Right after the node, so that the last one created comes first, as torch.fx does it. After
+    /// [`NodeId::ROOT`] is the beginning.
+    After(NodeId),
+}
+
+/// Everything that makes a node.
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    /// What it does.
+    pub op: Op,
+    /// What it calls or names.
+    pub target: Target,
+    /// Positional arguments.
+    pub args: ThinVec<Arg>,
+    /// Keyword arguments, in order.
+    pub kwargs: ThinVec<(Symbol, Arg)>,
+    /// Type annotation, held by the host.
+    pub ty: Option<ExternalId>,
+}
+
+/// A straight-line program: nodes in order, each with what it uses and who uses it.
+///
+/// Fields are private and one mutator ([`Graph::set_arguments`]) keeps arguments and uses in step.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    nodes: Vec<NodeData>,
+    edges: Edges,
+    len: usize,
+    insert_point: InsertPoint,
+    index: TargetIndex,
+    strings: Interner,
+    names: Namespace,
+    functions: Vec<Function>,
+    /// Functions that no host object stands behind, by name.
+    functions_by_name: FxHashMap<Symbol, FunctionId>,
+    externals: Vec<Option<Symbol>>,
+    origins: Origins,
+    output_symbol: Symbol,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut strings = Interner::new();
+        let empty = strings.intern("");
+        let output_symbol = strings.intern("output");
+        let root = NodeData {
+            op: Op::Output,
+            erased: false,
+            name: empty,
+            target: Target::Name(empty),
+            args: ThinVec::new(),
+            kwargs: ThinVec::new(),
+            ty: None,
+            prev: NodeId::ROOT,
+            next: NodeId::ROOT,
+            order: 0,
+            uses: UseList::default(),
+            index: index::IndexLinks::default(),
+        };
+        Self {
+            nodes: vec![root],
+            edges: Edges::default(),
+            len: 0,
+            insert_point: InsertPoint::Before(NodeId::ROOT),
+            index: TargetIndex::default(),
+            strings,
+            names: Namespace::new(),
+            functions: Vec::new(),
+            functions_by_name: FxHashMap::default(),
+            externals: Vec::new(),
+            origins: Origins::default(),
+            output_symbol,
+        }
+    }
+
+    // ---- strings, functions, externals ----
+
+    /// The symbol of `text` in this graph.
+    pub fn intern(&mut self, text: &str) -> Symbol {
+        self.strings.intern(text)
+    }
+
+    /// The symbol of `text`, if the graph has it.
+    #[must_use]
+    pub fn lookup(&self, text: &str) -> Option<Symbol> {
+        self.strings.lookup(text)
+    }
+
+    /// The text of a symbol of this graph.
+    #[inline]
+    #[must_use]
+    pub fn text(&self, symbol: Symbol) -> &str {
+        self.strings.resolve(symbol)
+    }
+
+    /// The function called `name` that no host object stands behind, added if it is new.
+    pub fn function(&mut self, name: &str) -> FunctionId {
+        let symbol = self.strings.intern(name);
+        if let Some(&id) = self.functions_by_name.get(&symbol) {
+            return id;
+        }
+        let id = self.add_function(symbol, own_name(name), None);
+        self.functions_by_name.insert(symbol, id);
+        id
+    }
+
+    /// Adds a function with a host object behind it: `name` is what `print(graph)` shows, `own`
+    /// its `__name__`. The host asks once per object.
+    pub fn external_function(&mut self, name: &str, own: &str, external: ExternalId) -> FunctionId {
+        let symbol = self.strings.intern(name);
+        self.add_function(symbol, own, Some(external))
+    }
+
+    fn add_function(
+        &mut self,
+        name: Symbol,
+        own: &str,
+        external: Option<ExternalId>,
+    ) -> FunctionId {
+        let base = self.strings.intern(&snake_case(strip_magic(own)));
+        self.functions.push(Function {
+            name,
+            base,
+            external,
+        });
+        FunctionId::from_index(self.functions.len() - 1)
+    }
+
+    /// What is known of a function.
+    ///
+    /// # Panics
+    /// If `id` is another graph's.
+    #[must_use]
+    pub fn function_info(&self, id: FunctionId) -> &Function {
+        &self.functions[id.index()]
+    }
+
+    /// The qualified name of a function, as printed.
+    #[must_use]
+    pub fn function_name(&self, id: FunctionId) -> &str {
+        self.text(self.functions[id.index()].name)
+    }
+
+    /// All functions ever named in this graph.
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = (FunctionId, &Function)> {
+        self.functions
+            .iter()
+            .enumerate()
+            .map(|(i, f)| (FunctionId::from_index(i), f))
+    }
+
+    /// A new host value. `name` is its qualified name, where it has one.
+    pub fn add_external(&mut self, name: Option<&str>) -> ExternalId {
+        let name = name.map(|n| self.strings.intern(n));
+        self.externals.push(name);
+        ExternalId::from_index(self.externals.len() - 1)
+    }
+
+    /// The qualified name of a host value, where it has one.
+    #[must_use]
+    pub fn external_name(&self, id: ExternalId) -> Option<&str> {
+        self.externals
+            .get(id.index())
+            .copied()
+            .flatten()
+            .map(|s| self.text(s))
+    }
+
+    /// How many host values there are.
+    #[must_use]
+    pub fn external_count(&self) -> usize {
+        self.externals.len()
+    }
+
+    // ---- creation ----
+
+    /// Creates a node at the insertion point.
+    ///
+    /// `name` is a wish: the node gets the first free name after it ([`crate::namespace`]), or
+    /// after its target where no wish is given.
+    ///
+    /// # Errors
+    /// If the target does not fit the opcode, or an argument is no node of this graph. A node may
+    /// be used before it is defined, or after it was erased; [`Graph`]'s verifier reports that.
+    pub fn create(&mut self, spec: NodeSpec, name: Option<&str>) -> Result<NodeId, GraphError> {
+        match (spec.op, spec.target) {
+            (Op::CallFunction, Target::Name(_)) => {
+                return Err(self.wrong_target(&spec, name, "a function"));
+            }
+            (Op::CallFunction, Target::Function(_)) => {}
+            (_, Target::Function(_)) => return Err(self.wrong_target(&spec, name, "a name")),
+            (_, Target::Name(_)) => {}
+        }
+        self.check_arguments(&spec.args, &spec.kwargs)?;
+
+        let name = match (name, spec.target) {
+            (Some(name), _) => self.names.create(&mut self.strings, name, false),
+            (None, target) => self.name_after(target),
+        };
+        let id = NodeId::from_index(self.nodes.len());
+        self.nodes.push(NodeData {
+            op: spec.op,
+            erased: false,
+            name,
+            target: spec.target,
+            args: spec.args,
+            kwargs: spec.kwargs,
+            ty: spec.ty,
+            prev: NodeId::ROOT,
+            next: NodeId::ROOT,
+            order: 0,
+            uses: UseList::default(),
+            index: index::IndexLinks::default(),
+        });
+        self.len += 1;
+        self.link_uses(id);
+        self.link_index(id);
+        self.link_order(id, self.insert_point);
+        Ok(id)
+    }
+
+    /// A node of any opcode with the given target text, without keyword arguments.
+    fn create_simple(
+        &mut self,
+        op: Op,
+        target: &str,
+        args: impl Into<ThinVec<Arg>>,
+    ) -> Result<NodeId, GraphError> {
+        let target = Target::Name(self.strings.intern(target));
+        let spec = NodeSpec {
+            op,
+            target,
+            args: args.into(),
+            kwargs: ThinVec::new(),
+            ty: None,
+        };
+        self.create(spec, None)
+    }
+
+    /// An input called `target`.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn placeholder(&mut self, target: &str) -> Result<NodeId, GraphError> {
+        self.create_simple(Op::Placeholder, target, [])
+    }
+
+    /// An input called `target` with a default value.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn placeholder_with_default(
+        &mut self,
+        target: &str,
+        default: Arg,
+    ) -> Result<NodeId, GraphError> {
+        self.create_simple(Op::Placeholder, target, [default])
+    }
+
+    /// The attribute with the qualified name `target`.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn get_attr(&mut self, target: &str) -> Result<NodeId, GraphError> {
+        self.create_simple(Op::GetAttr, target, [])
+    }
+
+    /// A call of a function.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn call_function(
+        &mut self,
+        function: FunctionId,
+        args: impl Into<ThinVec<Arg>>,
+    ) -> Result<NodeId, GraphError> {
+        let spec = NodeSpec {
+            op: Op::CallFunction,
+            target: Target::Function(function),
+            args: args.into(),
+            kwargs: ThinVec::new(),
+            ty: None,
+        };
+        self.create(spec, None)
+    }
+
+    /// A call of the method `target` on the first argument.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn call_method(
+        &mut self,
+        target: &str,
+        args: impl Into<ThinVec<Arg>>,
+    ) -> Result<NodeId, GraphError> {
+        self.create_simple(Op::CallMethod, target, args)
+    }
+
+    /// A call of the submodule with the qualified name `target`.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn call_module(
+        &mut self,
+        target: &str,
+        args: impl Into<ThinVec<Arg>>,
+    ) -> Result<NodeId, GraphError> {
+        self.create_simple(Op::CallModule, target, args)
+    }
+
+    /// The result of the program.
+    ///
+    /// # Errors
+    /// As [`Graph::create`].
+    pub fn output(&mut self, value: impl Into<Arg>) -> Result<NodeId, GraphError> {
+        let spec = NodeSpec {
+            op: Op::Output,
+            target: Target::Name(self.output_symbol),
+            args: [value.into()].into(),
+            kwargs: ThinVec::new(),
+            ty: None,
+        };
+        self.create(spec, None)
+    }
+
+    /// A name that no value of this graph has, after `candidate`; taken from now on.
+    pub fn fresh_name(&mut self, candidate: &str) -> Symbol {
+        self.names.create(&mut self.strings, candidate, false)
+    }
+
+    fn name_after(&mut self, target: Target) -> Symbol {
+        let candidate = match target {
+            Target::Function(id) => self.text(self.functions[id.index()].base).to_owned(),
+            Target::Name(symbol) => snake_case(strip_magic(self.text(symbol))),
+        };
+        self.names.create(&mut self.strings, &candidate, false)
+    }
+
+    fn wrong_target(
+        &self,
+        spec: &NodeSpec,
+        name: Option<&str>,
+        expected: &'static str,
+    ) -> GraphError {
+        let name = name.map_or_else(
+            || match spec.target {
+                Target::Name(symbol) => self.text(symbol).to_owned(),
+                Target::Function(id) => self.function_name(id).to_owned(),
+            },
+            str::to_owned,
+        );
+        GraphError::WrongTarget {
+            op: spec.op,
+            name,
+            expected,
+        }
+    }
+
+    fn check_arguments(&self, args: &[Arg], kwargs: &[(Symbol, Arg)]) -> Result<(), GraphError> {
+        let mut unknown = None;
+        let mut check = |node: NodeId| {
+            if node.is_root() || node.index() >= self.nodes.len() {
+                unknown = Some(node);
+            }
+        };
+        for arg in args.iter().chain(kwargs.iter().map(|(_, arg)| arg)) {
+            arg.for_each_node(&mut check);
+        }
+        unknown.map_or(Ok(()), |node| Err(GraphError::UnknownNode { node }))
+    }
+
+    // ---- order ----
+
+    /// Where new nodes go.
+    #[must_use]
+    pub fn insert_point(&self) -> InsertPoint {
+        self.insert_point
+    }
+
+    /// Says where new nodes go from now on, and answers where they went before.
+    ///
+    /// # Errors
+    /// If the node named is not in the graph.
+    pub fn set_insert_point(&mut self, point: InsertPoint) -> Result<InsertPoint, GraphError> {
+        let (InsertPoint::Before(node) | InsertPoint::After(node)) = point;
+        if !node.is_root() {
+            self.check_live(node)?;
+        }
+        Ok(std::mem::replace(&mut self.insert_point, point))
+    }
+
+    /// Whether `a` comes before `b`.
+    #[inline]
+    #[must_use]
+    pub fn is_before(&self, a: NodeId, b: NodeId) -> bool {
+        self.nodes[a.index()].order < self.nodes[b.index()].order
+    }
+
+    /// The node after `id`; [`NodeId::ROOT`] after the last, the first after the root. From an
+    /// erased node, the one that came after it.
+    #[must_use]
+    pub fn next(&self, id: NodeId) -> NodeId {
+        let mut next = self.nodes[id.index()].next;
+        while self.nodes[next.index()].erased {
+            next = self.nodes[next.index()].next;
+        }
+        next
+    }
+
+    /// The node before `id`, likewise.
+    #[must_use]
+    pub fn prev(&self, id: NodeId) -> NodeId {
+        let mut prev = self.nodes[id.index()].prev;
+        while self.nodes[prev.index()].erased {
+            prev = self.nodes[prev.index()].prev;
+        }
+        prev
+    }
+
+    /// Threads `id` into the list.
+    fn link_order(&mut self, id: NodeId, point: InsertPoint) {
+        let (prev, next) = match point {
+            InsertPoint::Before(next) => (self.prev(next), next),
+            InsertPoint::After(prev) => (prev, self.next(prev)),
+        };
+        let node = &mut self.nodes[id.index()];
+        (node.prev, node.next) = (prev, next);
+        self.nodes[prev.index()].next = id;
+        self.nodes[next.index()].prev = id;
+
+        let low = self.nodes[prev.index()].order;
+        let order = if next.is_root() {
+            low.checked_add(ORDER_GAP)
+        } else {
+            let high = self.nodes[next.index()].order;
+            (high - low > 1).then(|| low + (high - low) / 2)
+        };
+        match order {
+            Some(order) => self.nodes[id.index()].order = order,
+            None => self.renumber(),
+        }
+    }
+
+    fn unlink_order(&mut self, id: NodeId) {
+        let (prev, next) = (self.nodes[id.index()].prev, self.nodes[id.index()].next);
+        self.nodes[prev.index()].next = next;
+        self.nodes[next.index()].prev = prev;
+    }
+
+    /// Gives out the sequence numbers anew. Amortised over the insertions that used up a gap.
+    fn renumber(&mut self) {
+        let mut order = 0;
+        let mut id = self.nodes[NodeId::ROOT.index()].next;
+        while !id.is_root() {
+            order += ORDER_GAP;
+            self.nodes[id.index()].order = order;
+            id = self.nodes[id.index()].next;
+        }
+    }
+
+    // ---- queries ----
+
+    /// How many nodes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// One more than the largest index of a node id: the length of a dense table over all nodes,
+    /// erased ones included.
+    #[must_use]
+    pub fn id_bound(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether `id` is a node of this graph and was not erased.
+    #[must_use]
+    pub fn contains(&self, id: NodeId) -> bool {
+        !id.is_root() && self.nodes.get(id.index()).is_some_and(|n| !n.erased)
+    }
+
+    /// The nodes in order.
+    #[must_use]
+    pub fn nodes(&self) -> Nodes<'_> {
+        Nodes::new(self)
+    }
+
+    /// A view of a node, which may be an erased one.
+    ///
+    /// # Panics
+    /// If the id was never handed out by this graph.
+    #[inline]
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Node<'_> {
+        Node::new(self, id)
+    }
+
+    /// The output node that comes last, if there is one.
+    #[must_use]
+    pub fn output_node(&self) -> Option<NodeId> {
+        self.nodes()
+            .rev()
+            .find(|&id| self.data(id).op == Op::Output)
+    }
+
+    #[inline]
+    pub(crate) fn data(&self, id: NodeId) -> &NodeData {
+        &self.nodes[id.index()]
+    }
+
+    /// That `id` is a node of this graph and was not erased.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownNode`] or [`GraphError::Erased`].
+    pub fn check_live(&self, id: NodeId) -> Result<(), GraphError> {
+        match self.nodes.get(id.index()) {
+            Some(_) if id.is_root() => Err(GraphError::UnknownNode { node: id }),
+            None => Err(GraphError::UnknownNode { node: id }),
+            Some(data) if data.erased => Err(GraphError::Erased {
+                node: id,
+                name: self.text(data.name).to_owned(),
+            }),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// `__add__` without its underscores.
+fn strip_magic(name: &str) -> &str {
+    name.strip_prefix("__")
+        .and_then(|n| n.strip_suffix("__"))
+        .unwrap_or(name)
+}

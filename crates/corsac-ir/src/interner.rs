@@ -1,0 +1,111 @@
+//! Strings, each stored once, named by a [`Symbol`].
+
+use std::hash::{BuildHasher, BuildHasherDefault};
+
+use hashbrown::HashTable;
+use rustc_hash::FxHasher;
+
+use crate::entity::{EntityId, Symbol};
+
+/// The strings of one graph: one buffer, one table of spans, one hash table of symbols.
+///
+/// A node's name costs its bytes plus about 14 bytes, and comparing names is comparing integers.
+/// Strings are never forgotten: a graph's names are not handed out again either.
+#[derive(Clone, Debug, Default)]
+pub struct Interner {
+    bytes: String,
+    ends: Vec<u32>,
+    table: HashTable<Symbol>,
+    hasher: BuildHasherDefault<FxHasher>,
+}
+
+impl Interner {
+    /// An empty interner.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The symbol of `text`, added if it is new.
+    ///
+    /// # Panics
+    /// When the strings of one graph exceed four gigabytes together.
+    pub fn intern(&mut self, text: &str) -> Symbol {
+        let hash = self.hasher.hash_one(text);
+        let (bytes, ends) = (&self.bytes, &self.ends);
+        if let Some(&found) = self.table.find(hash, |&s| text_of(bytes, ends, s) == text) {
+            return found;
+        }
+        let symbol = Symbol::from_index(self.ends.len());
+        self.bytes.push_str(text);
+        self.ends
+            .push(u32::try_from(self.bytes.len()).expect("under 4 GiB of names"));
+        let (bytes, ends, hasher) = (&self.bytes, &self.ends, &self.hasher);
+        self.table
+            .insert_unique(hash, symbol, |&s| hasher.hash_one(text_of(bytes, ends, s)));
+        symbol
+    }
+
+    /// The symbol of `text`, if it was ever interned.
+    #[must_use]
+    pub fn lookup(&self, text: &str) -> Option<Symbol> {
+        let hash = self.hasher.hash_one(text);
+        self.table.find(hash, |&s| self.resolve(s) == text).copied()
+    }
+
+    /// The text of `symbol`.
+    ///
+    /// # Panics
+    /// If `symbol` is another interner's.
+    #[inline]
+    #[must_use]
+    pub fn resolve(&self, symbol: Symbol) -> &str {
+        text_of(&self.bytes, &self.ends, symbol)
+    }
+
+    /// How many distinct strings there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether nothing was interned yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+}
+
+#[inline]
+fn text_of<'a>(bytes: &'a str, ends: &[u32], symbol: Symbol) -> &'a str {
+    let index = symbol.index();
+    let start = if index == 0 {
+        0
+    } else {
+        ends[index - 1] as usize
+    };
+    &bytes[start..ends[index] as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_strings_share_a_symbol() {
+        let mut strings = Interner::new();
+        let (a, empty, b) = (
+            strings.intern("relu"),
+            strings.intern(""),
+            strings.intern("relu_1"),
+        );
+        assert_eq!(strings.intern("relu"), a);
+        assert_ne!(a, b);
+        assert_eq!(strings.resolve(a), "relu");
+        assert_eq!(strings.resolve(empty), "");
+        assert_eq!(strings.resolve(b), "relu_1");
+        assert_eq!(strings.lookup("relu_1"), Some(b));
+        assert_eq!(strings.lookup("nothing"), None);
+        assert_eq!(strings.len(), 3);
+    }
+}

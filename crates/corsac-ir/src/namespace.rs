@@ -1,0 +1,265 @@
+//! How values get their names: torch.fx's rules.
+//!
+//! A candidate becomes a Python identifier that no other value of the graph has, that is neither a
+//! keyword nor a builtin nor a name that generated code uses itself. A taken name gets a numeric
+//! suffix, counted per base name. Source: `torch/fx/graph.py` (`_Namespace`), by behaviour.
+//!
+//! Two differences, both where torch.fx would produce a name that is no identifier: a trailing
+//! line break and non-ASCII digits are replaced like any other illegal character.
+
+use std::fmt::Write;
+
+use rustc_hash::FxHashMap;
+
+use crate::entity::{EntityId, Symbol};
+use crate::interner::Interner;
+
+/// The names in use, and for each base name the suffix given out last.
+#[derive(Clone, Debug, Default)]
+pub struct Namespace {
+    used: Vec<u64>,
+    last_suffix: FxHashMap<Symbol, u128>,
+    buffer: String,
+}
+
+impl Namespace {
+    /// An empty name space.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether `name` is taken.
+    #[must_use]
+    pub fn is_used(&self, name: Symbol) -> bool {
+        let index = name.index();
+        self.used
+            .get(index / 64)
+            .is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    /// Takes `name` as it is, whether or not it is taken already.
+    pub fn mark_used(&mut self, name: Symbol) {
+        let index = name.index();
+        if index / 64 >= self.used.len() {
+            self.used.resize(index / 64 + 1, 0);
+        }
+        self.used[index / 64] |= 1 << (index % 64);
+    }
+
+    /// A fresh name after `candidate`, marked as taken.
+    ///
+    /// `may_shadow` says that the thing to be named is itself the builtin or keyword object of
+    /// that name, which may then keep it.
+    pub fn create(&mut self, strings: &mut Interner, candidate: &str, may_shadow: bool) -> Symbol {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        push_identifier(candidate, &mut buffer);
+        let (base_len, suffix) = split_suffix(&buffer);
+
+        let mut name = strings.intern(&buffer);
+        let base = if base_len == buffer.len() {
+            name
+        } else {
+            strings.intern(&buffer[..base_len])
+        };
+        let renumber = |buffer: &mut String, strings: &mut Interner, number: u128| {
+            buffer.truncate(base_len);
+            // Writing to a `String` cannot fail.
+            let _ = write!(buffer, "_{number}");
+            strings.intern(buffer)
+        };
+
+        let mut number = match suffix {
+            Some(number) if !self.is_used(name) => number,
+            _ => {
+                let mut number = self.last_suffix.get(&base).copied().unwrap_or(0);
+                if !may_shadow && is_reserved(&buffer) {
+                    number += 1;
+                    name = renumber(&mut buffer, strings, number);
+                }
+                number
+            }
+        };
+        while self.is_used(name) {
+            number += 1;
+            name = renumber(&mut buffer, strings, number);
+        }
+        self.mark_used(name);
+        self.last_suffix.insert(base, number);
+        self.buffer = buffer;
+        name
+    }
+}
+
+/// Appends `candidate` with every run of characters that cannot stand in an ASCII identifier
+/// replaced by one underscore, and with a leading underscore where it would start with a digit.
+fn push_identifier(candidate: &str, out: &mut String) {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if candidate.is_empty() {
+        out.push_str("_unnamed");
+        return;
+    }
+    let mut in_run = false;
+    for c in candidate.chars() {
+        if legal(c) {
+            if out.is_empty() && c.is_ascii_digit() {
+                out.push('_');
+            }
+            out.push(c);
+            in_run = false;
+        } else if !in_run {
+            out.push('_');
+            in_run = true;
+        }
+    }
+}
+
+/// Splits `relu_12` into the length of `relu` and 12. A suffix too large to count with is part of
+/// the base.
+fn split_suffix(name: &str) -> (usize, Option<u128>) {
+    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let stem = &name[..name.len() - digits];
+    match stem.strip_suffix('_') {
+        Some(base) if digits > 0 && !base.is_empty() => match name[stem.len()..].parse::<u128>() {
+            Ok(number) if number < u128::MAX / 2 => (base.len(), Some(number)),
+            _ => (name.len(), None),
+        },
+        _ => (name.len(), None),
+    }
+}
+
+/// Puts an underscore before each capital letter that follows a small one, then makes all letters
+/// small: `pascalCase` becomes `pascal_case`, `ALL_CAPS` `all_caps`.
+#[must_use]
+pub fn snake_case(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 4);
+    let mut after_small = false;
+    for c in text.chars() {
+        if after_small && c.is_ascii_uppercase() {
+            out.push('_');
+        }
+        after_small = c.is_ascii_lowercase();
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+/// Whether a value may not be called `name`: a Python keyword, a builtin, or one of the names that
+/// every generated function finds among its globals.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.binary_search(&name).is_ok()
+}
+
+/// Whether `name` is a Python keyword (`keyword.kwlist` of CPython 3.11).
+#[must_use]
+pub fn is_keyword(name: &str) -> bool {
+    KEYWORDS.binary_search(&name).is_ok()
+}
+
+/// Sorted, for binary search.
+static KEYWORDS: &[&str] = &[
+    "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue",
+    "def", "del", "elif", "else", "except", "finally", "for", "from", "global", "if", "import",
+    "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try", "while",
+    "with", "yield",
+];
+
+/// Sorted, for binary search: the keywords, the builtins of CPython 3.11 to 3.13, and the names that
+/// generated code imports (`torch/fx/graph.py`, `_register_custom_builtin`).
+#[rustfmt::skip]
+static RESERVED: &[&str] = &[
+    "ArithmeticError", "AssertionError", "AttributeError", "BaseException", "BaseExceptionGroup",
+    "BlockingIOError", "BrokenPipeError", "BufferError", "BytesWarning", "ChildProcessError",
+    "ConnectionAbortedError", "ConnectionError", "ConnectionRefusedError", "ConnectionResetError",
+    "DeprecationWarning", "EOFError", "Ellipsis", "EncodingWarning", "EnvironmentError",
+    "Exception", "ExceptionGroup", "False", "FileExistsError", "FileNotFoundError",
+    "FloatingPointError", "FutureWarning", "GeneratorExit", "IOError", "ImportError",
+    "ImportWarning", "IndentationError", "IndexError", "InterruptedError", "IsADirectoryError",
+    "KeyError", "KeyboardInterrupt", "LookupError", "MemoryError", "ModuleNotFoundError",
+    "NameError", "None", "NoneType", "NotADirectoryError", "NotImplemented",
+    "NotImplementedError", "OSError", "OverflowError", "PendingDeprecationWarning",
+    "PermissionError", "ProcessLookupError", "PythonFinalizationError", "RecursionError",
+    "ReferenceError", "ResourceWarning", "RuntimeError", "RuntimeWarning", "StopAsyncIteration",
+    "StopIteration", "SyntaxError", "SyntaxWarning", "SystemError", "SystemExit", "TabError",
+    "TimeoutError", "True", "TypeError", "UnboundLocalError", "UnicodeDecodeError",
+    "UnicodeEncodeError", "UnicodeError", "UnicodeTranslateError", "UnicodeWarning",
+    "UserWarning", "ValueError", "Warning", "ZeroDivisionError", "_IncompleteInputError",
+    "__build_class__", "__debug__", "__doc__", "__import__", "__loader__", "__name__",
+    "__package__", "__spec__", "abs", "aiter", "all", "and", "anext", "any", "as", "ascii",
+    "assert", "async", "await", "bin", "bool", "break", "breakpoint", "bytearray", "bytes",
+    "callable", "chr", "class", "classmethod", "compile", "complex", "continue", "copyright",
+    "credits", "def", "del", "delattr", "device", "dict", "dir", "divmod", "elif", "else",
+    "enumerate", "eval", "except", "exec", "exit", "filter", "finally", "float", "for", "format",
+    "from", "frozenset", "fx_pytree", "getattr", "global", "globals", "hasattr", "hash", "help",
+    "hex", "id", "if", "import", "in", "inf", "input", "int", "is", "isinstance", "issubclass",
+    "iter", "lambda", "len", "license", "list", "locals", "map", "max", "memoryview", "min",
+    "nan", "next", "nonlocal", "not", "object", "oct", "open", "or", "ord", "pass", "pow",
+    "print", "property", "pytree", "quit", "raise", "range", "repr", "return", "reversed",
+    "round", "set", "setattr", "slice", "sorted", "staticmethod", "str", "sum", "super", "torch",
+    "try", "tuple", "type", "vars", "while", "with", "yield", "zip",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(candidates: &[&str]) -> Vec<String> {
+        let (mut strings, mut space) = (Interner::new(), Namespace::new());
+        candidates
+            .iter()
+            .map(|c| {
+                let name = space.create(&mut strings, c, false);
+                strings.resolve(name).to_owned()
+            })
+            .collect()
+    }
+
+    /// Each row was printed by torch.fx 2.15's name space.
+    #[test]
+    fn names_are_torch_fx_names() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["relu", "relu", "relu"], &["relu", "relu_1", "relu_2"]),
+            (&["a_1", "a_1", "a"], &["a_1", "a_2", "a"]),
+            (&["a", "a_5", "a", "a"], &["a", "a_5", "a_6", "a_7"]),
+            (
+                &["add.Tensor", "0", "", "_1", "__1"],
+                &["add_Tensor", "_0", "_unnamed", "_1", "__1"],
+            ),
+            (&["max", "max", "max_1"], &["max_1", "max_2", "max_3"]),
+            (
+                &["for", "torch", "inf", "device"],
+                &["for_1", "torch_1", "inf_1", "device_1"],
+            ),
+            (&["a.-+b", "é", "x y"], &["a_b", "_", "x_y"]),
+            (&["a_01", "a_01"], &["a_01", "a_2"]),
+        ];
+        for (given, expected) in cases {
+            assert_eq!(names(given), *expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn a_huge_suffix_does_not_overflow() {
+        let long = format!("a_{}", "9".repeat(60));
+        assert_eq!(names(&[&long, &long]), [long.clone(), format!("{long}_1")]);
+    }
+
+    #[test]
+    fn reserved_names_are_sorted() {
+        assert!(RESERVED.is_sorted() && KEYWORDS.is_sorted());
+        assert!(is_reserved("getattr") && is_keyword("lambda") && !is_keyword("getattr"));
+    }
+
+    #[test]
+    fn snake_case_follows_torch_fx() {
+        for (given, expected) in [
+            ("pascalCase", "pascal_case"),
+            ("ALL_CAPS", "all_caps"),
+            ("ReLU", "re_lu"),
+        ] {
+            assert_eq!(snake_case(given), expected);
+        }
+    }
+}
