@@ -1,0 +1,24 @@
+"""The decorator with which an API states whether its compatibility is guaranteed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+_STABLE = ".. note::\n    Backwards-compatibility for this API is guaranteed.\n"
+_EXPERIMENTAL = ".. warning::\n    This API is experimental and is *NOT* backward-compatible.\n"
+
+
+def compatibility(is_backward_compatible: bool) -> Callable[[_T], _T]:
+    """Add to the docstring of a function or class whether it may change in the future."""
+    notice = _STABLE if is_backward_compatible else _EXPERIMENTAL
+
+    def mark(fn: _T) -> _T:
+        doc = inspect.cleandoc(getattr(fn, "__doc__", None) or "")
+        fn.__doc__ = f"{doc}\n\n{notice}"
+        return fn
+
+    return mark

@@ -1,0 +1,105 @@
+"""Generated source text: compiling it, and keeping it readable for tracebacks.
+
+Python shows source lines in tracebacks, ``inspect.getsource`` and TorchScript by asking
+:mod:`linecache`. Generated functions register their text there for as long as the function
+object lives: when the last reference to the function goes, so does the text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+#: What every generated file name begins with; tools recognise FX code by it.
+GENERATED_PREFIX = "<eval_with_key>"
+
+_serial = itertools.count()
+
+
+class _SourceLoader:
+    """What linecache asks for the text (the ``get_source`` part of PEP 302)."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, str] = {}
+
+    def add(self, key: str, source: str) -> None:
+        self._sources[key] = source
+        linecache.cache.pop(key, None)
+        linecache.lazycache(key, {"__name__": key, "__loader__": self})
+
+    def discard(self, key: str, source: str) -> None:
+        # The same key may have been given to a newer text (metadata file names are hashes of
+        # the content); only the text that was registered is taken back.
+        if self._sources.get(key) is source:
+            del self._sources[key]
+            linecache.cache.pop(key, None)
+
+    def get_source(self, name: str) -> str | None:
+        return self._sources.get(name)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+_loader = _SourceLoader()
+
+
+def _file_name(co_fields: dict[str, Any] | None) -> str:
+    """The file name for a new text; names the traced function where ``co_fields`` knows it."""
+    if co_fields and "co_filename" in co_fields:
+        if "co_firstlineno" not in co_fields or "co_name" not in co_fields:
+            return co_fields["co_filename"]
+        origin = (
+            f" from {co_fields['co_filename']}:{co_fields['co_firstlineno']}"
+            f" in {co_fields['co_name']}"
+        )
+    else:
+        origin = ""
+    return f"{GENERATED_PREFIX}.corsac.{next(_serial)}{origin}"
+
+
+def is_generated(filename: str) -> bool:
+    """Whether ``filename`` names generated code rather than a file."""
+    return "eval_with_key" in filename
+
+
+def _exec_with_source(
+    src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None
+) -> str:
+    """Run ``src`` in ``globals`` and return the file name its code objects carry."""
+    key = _file_name(co_fields)
+    _loader.add(key, src)
+    try:
+        # The generated code decides for itself about its future imports.
+        exec(compile(src, key, "exec", dont_inherit=True), globals)
+    except BaseException:
+        _loader.discard(key, src)
+        raise
+    return key
+
+
+def _method_from_src(
+    method_name: str,
+    src: str,
+    globals: dict[str, Any],
+    co_fields: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compile ``src`` and return the function it defines as ``method_name``.
+
+    ``globals`` is copied, never written to.
+    """
+    scope = globals.copy()
+    key = _exec_with_source(src, scope, co_fields)
+    fn = scope.pop(method_name)
+    weakref.finalize(fn, _loader.discard, key, src).atexit = False
+    return fn
+
+
+def _forward_from_src(
+    src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Compile ``src`` and return its ``forward``."""
+    return _method_from_src("forward", src, globals, co_fields)

@@ -1,0 +1,50 @@
+"""Tracing at the level of operators: ``make_fx``, giving a corsac graph.
+
+The tracing is PyTorch's (it sees each operator that reaches the dispatcher); the graph it gives is
+converted. All other names of this module are those of ``torch.fx.experimental.proxy_tensor``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx.experimental import proxy_tensor as _torch_proxy_tensor
+
+from ..convert import from_torch
+from ..graph_module import GraphModule
+
+__all__ = list(_torch_proxy_tensor.__all__)
+
+
+def make_fx(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., GraphModule]:
+    """Return a function that runs ``f`` on its arguments and returns what it did as a graph.
+
+    The graph holds the ATen operators ``f`` ran, after decomposition, with their results' shapes
+    and dtypes in ``node.meta["val"]``. Control flow is followed as it ran.
+
+    The arguments after ``f`` are those of ``torch.fx.experimental.proxy_tensor.make_fx``, among
+    them ``decomposition_table``, a map from operator to the function that replaces it, and
+    ``tracing_mode``: ``"real"`` runs on the tensors given, ``"fake"`` on stand-ins without data,
+    ``"symbolic"`` on stand-ins whose sizes are symbols.
+
+    Example::
+
+        gm = make_fx(lambda x: torch.relu(x) + 1)(torch.randn(3))
+    """
+    trace = _torch_proxy_tensor.make_fx(f, *args, **kwargs)
+
+    @functools.wraps(trace)
+    def traced(*inputs: Any) -> GraphModule:
+        return from_torch(trace(*inputs))
+
+    return traced
+
+
+make_fx.__signature__ = inspect.signature(_torch_proxy_tensor.make_fx)  # type: ignore[attr-defined]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_torch_proxy_tensor, name)

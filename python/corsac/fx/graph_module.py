@@ -1,0 +1,653 @@
+"""``GraphModule``: a ``torch.nn.Module`` whose ``forward`` is generated from a graph."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx.graph import _custom_builtins
+from torch.package import Importer, PackageExporter, PackageImporter, sys_importer
+
+from ._generated_code import _PendingCode, _PendingForward
+from ._generated_source import (
+    _exec_with_source,
+    _forward_from_src,
+    _loader,
+    _method_from_src,
+)
+from ._module_attributes import (
+    _assign_attr,
+    _copy_attr,
+    _copy_attrs,
+    _del_attr,
+    _get_attr,
+    _get_attr_via_attr_list,
+    _has_attr,
+)
+from ._module_folder import write_folder
+from ._print_readable import _print_readable, fast_sympy_repr
+from ._wrapped_call import _WrappedCall
+from .graph import Graph, PythonCode, _BoxedCodeGen, _PyTreeCodeGen
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    from ._symbolic_trace import Tracer
+    from .node import Node
+
+__all__ = [
+    "GraphModule",
+    "reduce_graph_module",
+    "reduce_package_graph_module",
+]
+
+# Names that code written for torch.fx imports from this module.
+_COMPATIBLE_NAMES = (
+    _assign_attr,
+    _copy_attr,
+    _del_attr,
+    _exec_with_source,
+    _get_attr,
+    _get_attr_via_attr_list,
+    _has_attr,
+    _loader,
+    _method_from_src,
+)
+
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"
+FX_GRAPH_MODULE_FILE_PREFIX = "fx_generated_"
+
+
+def _format_import_statement(name: str, obj: object, importer: Importer) -> str:
+    """The statement that binds ``obj`` to ``name`` in a saved module."""
+    if name in _custom_builtins:
+        return _custom_builtins[name].import_str
+    module_name, attribute = importer.get_name(obj)
+    return f"from {module_name} import {attribute} as {name}"
+
+
+def _format_import_block(globals: dict[str, Any], importer: Importer) -> str:
+    """The statements that bind all ``globals``, sorted so that the text is reproducible."""
+    statements = {
+        # A string is a forward reference in an annotation: it stands for itself.
+        f"{name} = {obj!r}"
+        if isinstance(obj, str)
+        else _format_import_statement(name, obj, importer)
+        for name, obj in globals.items()
+    }
+    return "\n".join(sorted(statements))
+
+
+def reduce_graph_module(body: dict[str, Any], import_block: str) -> torch.nn.Module:
+    """Rebuild a pickled :class:`GraphModule`.
+
+    Args:
+        body: the module's ``__dict__`` without its graph, with the generated code as ``_code``.
+        import_block: the import statements the code needs.
+
+    Returns:
+        The module; its graph is had by tracing the code.
+    """
+    source = body.get("_code") or body["code"]
+    return _deserialize_graph_module(_forward_from_src(import_block + source, {}), body)
+
+
+def reduce_package_graph_module(
+    importer: PackageImporter, body: dict[str, Any], generated_module_name: str
+) -> torch.nn.Module:
+    """Rebuild a :class:`GraphModule` that a ``torch.package`` holds.
+
+    Args:
+        importer: gives access to the modules in the package.
+        body: the module's ``__dict__`` without its graph.
+        generated_module_name: the packaged Python module with the generated ``forward``.
+    """
+    forward = importer.import_module(generated_module_name).forward
+    return _deserialize_graph_module(forward, body)
+
+
+class _CodeOnlyModule(torch.nn.Module):
+    """State without a graph: what a pickled or copied graph module is rebuilt from."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        super().__init__()
+        self.__dict__ = body
+
+
+def _deserialize_graph_module(
+    forward: Callable[..., Any],
+    body: dict[str, Any],
+    graph_module_cls: type | None = None,
+) -> torch.nn.Module:
+    """Trace ``forward`` over the state in ``body`` and return the graph module."""
+    from ._lazy_graph_module import _make_graph_module
+    from ._symbolic_trace import Tracer
+
+    # Tracing takes ``forward`` from the class. A class of its own for each module lets several
+    # threads unpickle at once.
+    holder_cls = type("_CodeOnlyModule", (_CodeOnlyModule,), {"forward": forward})
+    holder = holder_cls(body)
+
+    tracer_cls: Any = body.get("_tracer_cls") or Tracer
+
+    class KeepModules(tracer_cls):
+        # The generated code calls submodules; they stay calls.
+        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+            return True
+
+    tracer = KeepModules._graph_module_deserialization_tracer(holder)
+    graph = tracer.trace(holder, **body.get("_tracer_extras", {}))
+    stack_traces = body.pop("_graphmodule_graph_node_meta_stack_trace", None) or {}
+    if stack_traces:
+        for node in graph.nodes:
+            if stack_traces.get(node.name) is not None:
+                node.meta["stack_trace"] = stack_traces[node.name]
+
+    # Not the local subclass, which could not be pickled again.
+    graph._tracer_cls = tracer_cls
+    module = _make_graph_module(
+        holder,
+        graph,
+        class_name=body.get("_graphmodule_cls_name", "GraphModule"),
+        graph_module_cls=graph_module_cls,
+    )
+    for name, value in body.items():
+        if not hasattr(module, name):
+            setattr(module, name, value)
+    return module
+
+
+def _state_targets(graph: Graph) -> dict[str, Node]:
+    """The qualified names that ``graph`` reads, in order, with the first node that does."""
+    targets: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            target = node.target
+            if not isinstance(target, str):
+                raise AssertionError(f"Expected node.target to be str, got {type(target)}")
+            targets.setdefault(target, node)
+    return targets
+
+
+def _call_wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self._wrapped_call(self, *args, **kwargs)
+
+
+class GraphModule(torch.nn.Module):
+    """A ``torch.nn.Module`` generated from a :class:`Graph`.
+
+    ``graph`` is the graph, ``code`` the Python source generated from it and ``forward`` the
+    function compiled from that source. Assigning ``graph`` brings the other two up to date;
+    after editing the graph in place, call :meth:`recompile`.
+
+    Code is generated when it is first needed, which is when ``forward`` or ``code`` is read or
+    the module is called: a chain of transforms pays for generating code once.
+
+    Example::
+
+        gm = corsac.fx.symbolic_trace(model)
+        for node in gm.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = torch.nn.functional.gelu
+        gm.recompile()
+        print(gm.code)
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # ``forward`` differs from module to module, and Python looks up methods on the class:
+        # every module gets a class of its own, derived from the class the user named. A copy
+        # derives from that class again, not from the original's own class.
+        for base in cls.__mro__:
+            if base.__qualname__.split(".")[-1] != "GraphModuleImpl":
+                cls = base  # type: ignore[assignment]
+                break
+
+        class GraphModuleImpl(cls):  # type: ignore[misc, valid-type]
+            pass
+
+        return super().__new__(GraphModuleImpl)
+
+    def __init__(
+        self,
+        root: torch.nn.Module | dict[str, Any],
+        graph: Graph,
+        class_name: str = "GraphModule",
+    ) -> None:
+        """Make a module that runs ``graph`` on the state found in ``root``.
+
+        Args:
+            root: where the targets of ``get_attr`` and ``call_module`` nodes are found: a
+                module, whose attributes are shared with the new module under the same
+                qualified names, or a dict from qualified name to value.
+            graph: the graph to run; the new module becomes its owner.
+            class_name: the name the module shows when printed.
+
+        Raises:
+            RuntimeError: ``root`` is neither, or a dict that lacks a target.
+        """
+        super().__init__()
+        self.__class__.__name__ = class_name
+        if isinstance(root, torch.nn.Module):
+            if hasattr(root, "training"):
+                self.training = root.training
+            if isinstance(root, _CodeOnlyModule):
+                _copy_attrs(
+                    root,
+                    self,
+                    itertools.chain(
+                        (name for name, _ in root.named_children()),
+                        (name for name, _ in root.named_buffers()),
+                        (name for name, _ in root.named_parameters()),
+                    ),
+                )
+            _copy_attrs(root, self, _state_targets(graph))
+        elif isinstance(root, dict):
+            targets = _state_targets(graph)
+            for target, node in targets.items():
+                if target not in root:
+                    raise RuntimeError(
+                        f"Node {node} referenced target {target} but that target was not "
+                        "provided in ``root``!"
+                    )
+            # Shallow names first: assigning ``a`` after ``a.b`` would throw ``a.b`` away.
+            for target in sorted(targets, key=lambda name: name.count(".")):
+                _assign_attr(root[target], self, target)
+        else:
+            raise RuntimeError(f"Unsupported type {root} passed for root!")
+
+        self.graph = graph
+
+        # A tracer class is kept so that unpickling, which traces again, can use it. Local
+        # classes cannot be pickled.
+        self._tracer_cls: type[Tracer] | None = None
+        tracer_cls = self.graph._tracer_cls
+        if tracer_cls and "<locals>" not in tracer_cls.__qualname__:
+            self._tracer_cls = tracer_cls
+        self._tracer_extras: dict[str, Any] = self.graph._tracer_extras or {}
+
+        self.meta: dict[str, Any] = {}
+        self._replace_hooks: list[Callable[[Node, str, Node], object]] = []
+        self._create_node_hooks: list[Callable[[Node], object]] = []
+        self._erase_node_hooks: list[Callable[[Node], object]] = []
+        self._deepcopy_hooks: list[Callable[[GraphModule], object]] = []
+        self.shape_env: ShapeEnv | None = None
+
+    # TorchScript is not to compile these.
+    __jit_unused_properties__ = [  # noqa: RUF012
+        "graph",
+        "code",
+        "_boxed_call",
+        "_code",
+        "_lineno_map",
+        "_prologue_start",
+    ]
+
+    @property
+    def _boxed_call(self) -> bool:
+        return isinstance(self._graph._codegen, _BoxedCodeGen)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph this module is generated from; assigning another one recompiles."""
+        return self._graph
+
+    @graph.setter
+    def graph(self, g: Graph) -> None:
+        if not isinstance(g, Graph):
+            raise AssertionError(f"Expected a Graph instance, but got {type(g)}")
+        self._graph = g
+        g.owning_module = self
+        self.recompile()
+
+    # Generated code ------------------------------------------------------------------------
+
+    def _pending(self) -> _PendingCode:
+        code = getattr(type(self), "_generated", None)
+        if code is None:
+            raise RuntimeError("no code: this module has not been given a graph")
+        return code
+
+    @property
+    def code(self) -> str:
+        """The Python source generated from :attr:`graph`."""
+        return self._pending().text("src")
+
+    @property
+    def _code(self) -> str:
+        return self._pending().text("src")
+
+    @property
+    def _lineno_map(self) -> dict[int, int | None] | None:
+        return self._pending().text("_lineno_map")
+
+    @property
+    def _prologue_start(self) -> int:
+        return self._pending().text("_prologue_start")
+
+    def _generated_globals(self) -> dict[str, Any]:
+        return self._pending().globals
+
+    def recompile(self) -> PythonCode:
+        """Bring ``code`` and ``forward`` up to date with :attr:`graph`.
+
+        Call it after editing the graph in place. The work is put off until the code is needed;
+        reading the returned object's ``src`` or ``globals`` is one such need.
+
+        Returns:
+            The generated code: ``src``, and ``globals``, the values its names stand for.
+        """
+        codegen = self._graph._codegen
+        if isinstance(codegen, _PyTreeCodeGen):
+            self._in_spec = codegen.pytree_info.in_spec
+            self._out_spec = codegen.pytree_info.out_spec
+        cls = type(self)
+        code = _PendingCode(self._graph)
+        cls._generated = code
+        cls.forward = _PendingForward(code)
+        if "_wrapped_call" not in vars(cls):
+            # An own ``__call__`` of this very class is kept and called. Inherited ones are
+            # looked up at each call, since tracing replaces ``Module.__call__`` for a time.
+            own_call = cls.__call__ if "__call__" in vars(cls) else None
+            cls._wrapped_call = _WrappedCall(cls, own_call)
+        self._recompile_submodules()
+        cls.__call__ = _call_wrapped
+        return code
+
+    def _recompile_submodules(self) -> list[tuple[str, PythonCode]]:
+        """Recompile the direct children that are graph modules."""
+        return [
+            (name, child.recompile())
+            for name, child in self.named_children()
+            if isinstance(child, GraphModule)
+        ]
+
+    # Saving --------------------------------------------------------------------------------
+
+    def to_folder(self, folder: str | os.PathLike[str], module_name: str = "FxModule") -> None:
+        """Write this module to ``folder`` as a package that ``from <folder> import ...`` loads.
+
+        ``module.py`` has the generated code, ``state_dict.pt`` the weights; children whose
+        ``repr`` does not rebuild them are pickled beside.
+
+        Args:
+            folder: made if it does not exist.
+            module_name: the name of the class in ``module.py``.
+        """
+        write_folder(self, folder, module_name)
+
+    def _body(self) -> dict[str, Any]:
+        """``__dict__`` for pickling: the graph is left out, its code put in."""
+        body = self.__dict__.copy()
+        del body["_graph"]
+        body["_code"] = self.code
+        return body
+
+    def __reduce_package__(self, exporter: PackageExporter) -> tuple[Any, ...]:
+        body = self._body()
+        body["_graphmodule_cls_name"] = self.__class__.__name__
+        body["_graphmodule_graph_node_meta_stack_trace"] = {
+            node.name: node.meta["stack_trace"]
+            for node in self.graph.nodes
+            if "stack_trace" in node.meta
+        }
+        module_name = f"fx-generated._{exporter.get_unique_id()}"
+        imports = _format_import_block(self._generated_globals(), exporter.importer)
+        exporter.save_source_string(module_name, imports + self.code)
+        return (reduce_package_graph_module, (body, module_name))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the generated code, from which loading traces the graph again.
+
+        Python source stays readable from one version to the next.
+        """
+        self.recompile()
+        imports = _format_import_block(self._generated_globals(), sys_importer)
+        return (reduce_graph_module, (self._body(), imports))
+
+    # Copying -------------------------------------------------------------------------------
+
+    def _deepcopy_init(self) -> Callable[..., None]:
+        """The ``__init__`` that makes a deep copy; subclasses with another one override this."""
+        return GraphModule.__init__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        _share_uncopyable(self.__dict__, memo)
+        holder = _CodeOnlyModule(copy.deepcopy(self.__dict__, memo))
+        init = self._deepcopy_init()
+        if init is GraphModule.__init__:
+            init(copied, holder, holder.__dict__["_graph"], type(self).__name__)
+        else:
+            init(copied, holder, holder.__dict__["_graph"])
+        # ``__init__`` took what the graph and the module tables refer to. The rest is what
+        # users attached: plain attributes, hooks, flags.
+        for name, value in holder.__dict__.items():
+            if name not in _REBUILT_ATTRIBUTES:
+                copied.__dict__[name] = value
+        meta = getattr(copied, "meta", {})
+        for name, value in meta.get(_USER_PRESERVED_ATTRIBUTES_KEY, {}).items():
+            setattr(copied, name, value)
+        for hook in getattr(self, "_deepcopy_hooks", ()):
+            hook(copied)
+        return copied
+
+    def __copy__(self) -> GraphModule:
+        from ._lazy_graph_module import _make_graph_module
+
+        copied = _make_graph_module(self, self.graph, type(self).__name__)
+        for name, value in self.__dict__.items():
+            if name not in _REBUILT_ATTRIBUTES:
+                copied.__dict__[name] = copy.copy(value) if name in _OWN_TABLES else value
+        return copied
+
+    def _replicate_for_data_parallel(self) -> GraphModule:
+        replica = self.__copy__()
+        object.__setattr__(replica, "_is_replica", True)
+        return replica
+
+    # Printing ------------------------------------------------------------------------------
+
+    def print_readable(
+        self,
+        print_output: bool = True,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        *,
+        fast_sympy_print: bool = False,
+        expanded_def: bool = False,
+        additional_meta: list[str] | None = None,
+    ) -> str:
+        """Return the code as a class, with shapes and the user's source lines as comments.
+
+        Args:
+            print_output: print it, too.
+            include_stride: show tensors' strides beside their shapes.
+            include_device: show tensors' devices.
+            colored: use terminal colours.
+            fast_sympy_print: print symbolic sizes by a quicker, plainer printer.
+            expanded_def: one argument a line in ``def forward``.
+            additional_meta: keys of ``node.meta`` to show as comments.
+        """
+        with fast_sympy_repr() if fast_sympy_print else contextlib.nullcontext():
+            return _print_readable(
+                self,
+                self._get_name(),
+                print_output,
+                include_stride,
+                include_device,
+                colored,
+                expanded_def,
+                additional_meta,
+            )
+
+    def __str__(self) -> str:
+        reminder = "# To see more debug info, please use `graph_module.print_readable()`"
+        return "\n".join([super().__str__(), self.code, reminder])
+
+    # Submodules ----------------------------------------------------------------------------
+
+    def add_submodule(self, target: str, m: torch.nn.Module) -> bool:
+        """Install ``m`` under the qualified name ``target``.
+
+        Containers that do not exist on the way are made as empty modules.
+
+        Returns:
+            Whether it could be installed: ``False`` if something on the way is no module.
+        """
+        *prefix, field = target.split(".")
+        module: torch.nn.Module = self
+        for item in prefix:
+            inner = getattr(module, item, None)
+            if inner is None:
+                inner = torch.nn.Module()
+                setattr(module, item, inner)
+            if not isinstance(inner, torch.nn.Module):
+                return False
+            module = inner
+        module.add_module(field, m)
+        return True
+
+    def delete_submodule(self, target: str) -> bool:
+        """Delete the submodule with the qualified name ``target``.
+
+        Returns:
+            Whether there was one; nothing is deleted otherwise.
+        """
+        *prefix, field = target.split(".")
+        module: Any = self
+        for item in prefix:
+            module = getattr(module, item, None)
+            if not isinstance(module, torch.nn.Module):
+                return False
+        if not isinstance(getattr(module, field, None), torch.nn.Module):
+            return False
+        delattr(module, field)
+        return True
+
+    def delete_all_unused_submodules(self) -> None:
+        """Delete every submodule that the graph does not use.
+
+        Used are: modules that a ``call_module`` node calls, with all modules inside; modules
+        on the way to the target of a ``get_attr`` or ``call_module`` node; and that target.
+        """
+        used: set[str] = set()
+        for target, node in _used_targets(self.graph):
+            used.update(itertools.accumulate(target.split("."), "{}.{}".format))
+            if node.op == "call_module":
+                try:
+                    called = self.get_submodule(target)
+                except AttributeError:
+                    continue  # nothing there to keep
+                used.update(f"{target}.{name}" for name, _ in called.named_modules() if name)
+        for name in [name for name, _ in self.named_modules() if name not in used]:
+            self.delete_submodule(name)
+
+    # Hooks ---------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _set_replace_hook(self, f: Callable[[Node, str, Node], object]) -> Iterator[None]:
+        """Within the context, ``f(old, new_name, user)`` is called at each replacement of a node."""
+        self._register_replace_node_hook(f)
+        try:
+            yield
+        finally:
+            self._unregister_replace_node_hook(f)
+
+    @contextlib.contextmanager
+    def _set_create_node_hook(self, f: Callable[[Node], object]) -> Iterator[None]:
+        """Within the context, ``f(node)`` is called for each node that is made."""
+        self._register_create_node_hook(f)
+        try:
+            yield
+        finally:
+            self._unregister_create_node_hook(f)
+
+    def _register_replace_node_hook(self, f: Callable[[Node, str, Node], object]) -> None:
+        """Call ``f(old, new_name, user)`` at each replacement of ``old`` in ``user``.
+
+        It is called for renaming, too.
+        """
+        self._replace_hooks.append(_checked_hook(f, "replace"))
+
+    def _unregister_replace_node_hook(self, f: Callable[[Node, str, Node], object]) -> None:
+        """Take back :meth:`_register_replace_node_hook`."""
+        self._replace_hooks.remove(_checked_hook(f, "replace"))
+
+    def _register_create_node_hook(self, f: Callable[[Node], object]) -> None:
+        """Call ``f(node)`` for each node that is made in the graph."""
+        self._create_node_hooks.append(_checked_hook(f, "create_node"))
+
+    def _unregister_create_node_hook(self, f: Callable[[Node], object]) -> None:
+        """Take back :meth:`_register_create_node_hook`."""
+        self._create_node_hooks.remove(_checked_hook(f, "create_node"))
+
+    def _register_erase_node_hook(self, f: Callable[[Node], object]) -> None:
+        """Call ``f(node)`` for each node that is erased from the graph."""
+        self._erase_node_hooks.append(_checked_hook(f, "erase_node"))
+
+    def _unregister_erase_node_hook(self, f: Callable[[Node], object]) -> None:
+        """Take back :meth:`_register_erase_node_hook`."""
+        self._erase_node_hooks.remove(_checked_hook(f, "erase_node"))
+
+    def _register_deepcopy_hook(self, f: Callable[[GraphModule], object]) -> None:
+        """Call ``f(copy)`` with each deep copy made of this module."""
+        self._deepcopy_hooks.append(_checked_hook(f, "deepcopy"))
+
+    def _unregister_deepcopy_hook(self, f: Callable[[GraphModule], object]) -> None:
+        """Take back :meth:`_register_deepcopy_hook`."""
+        self._deepcopy_hooks.remove(_checked_hook(f, "deepcopy"))
+
+
+# Entries of a graph module's ``__dict__`` that belong to its own graph and module tables.
+_REBUILT_ATTRIBUTES = frozenset(
+    {"_graph", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
+)
+
+# Tables of which even a shallow copy has its own, so that a hook registered on the copy stays
+# off the original.
+_OWN_TABLES = frozenset(torch.nn.Module().__dict__) | {
+    "_replace_hooks",
+    "_create_node_hooks",
+    "_erase_node_hooks",
+    "_deepcopy_hooks",
+}
+
+
+def _checked_hook(f: Any, kind: str) -> Any:
+    if not callable(f):
+        raise AssertionError(f"{kind} hook must be a callable.")
+    return f
+
+
+def _used_targets(graph: Graph) -> list[tuple[str, Node]]:
+    """Targets that reach into the module, each once, preferring the node that calls it."""
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op in ("call_module", "get_attr"):
+            target = node.target
+            if isinstance(target, str) and (target not in found or node.op == "call_module"):
+                found[target] = node
+    return list(found.items())
+
+
+def _share_uncopyable(state: dict[str, Any], memo: dict[int, Any]) -> None:
+    """Have deepcopy share script objects and process groups, where torch.fx was asked to."""
+    share = getattr(torch.fx.graph_module, "_share_torchbind_and_process_group", None)
+    if share is None or not share.get():
+        return
+    distributed = torch.distributed
+    process_group = distributed.ProcessGroup if distributed.is_available() else ()
+    for value in state.values():
+        is_opaque_script = isinstance(value, torch.ScriptObject) and not (
+            value._has_method("__getstate__") and value._has_method("__setstate__")
+        )
+        if is_opaque_script or isinstance(value, process_group):
+            memo.setdefault(id(value), value)

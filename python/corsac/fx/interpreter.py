@@ -1,0 +1,472 @@
+"""Running a graph node by node, and making a new graph by running one symbolically."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._logging import trace_structured
+from torch.fx import config
+from torch.fx import traceback as fx_traceback
+from torch.hub import tqdm
+
+from ._lazy_graph_module import _make_graph_module
+from ._symbolic_trace import Tracer
+from .graph import Graph
+from .graph_module import GraphModule
+from .node import Node, map_aggregate, map_arg
+from .proxy import Proxy
+
+if TYPE_CHECKING:
+    from .node import Argument, Target
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Interpreter", "Transformer"]
+
+
+class _NodeText:
+    """A node as a line of a debug log; formatted only if the line is written."""
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __str__(self) -> str:
+        node = self._node
+        module = getattr(node.target, "__module__", "")
+        callee = getattr(node.target, "__name__", node.target)
+        arguments = [*map(str, node.args), *(f"{k}={v}" for k, v in node.kwargs.items())]
+        return f"{node.name} = {f'{module}.' if module else ''}{callee}({', '.join(arguments)})"
+
+
+class Interpreter:
+    """Runs the graph of a module node by node, on the values it is given.
+
+    A subclass overrides what is to be done differently; the calls go like this::
+
+        run()
+            +-- run_node
+                +-- placeholder()
+                +-- get_attr()
+                +-- call_function()
+                +-- call_method()
+                +-- call_module()
+                +-- output()
+
+    Example, measuring each call of a function::
+
+        class Timed(Interpreter):
+            def call_function(self, target, args, kwargs):
+                start = time.perf_counter()
+                result = super().call_function(target, args, kwargs)
+                print(target, time.perf_counter() - start)
+                return result
+
+        Timed(gm).run(x)
+
+    Args:
+        module: the module whose graph is run, and which supplies parameters and submodules.
+        garbage_collect_values: drop each value after its last use. Without it all values can be
+            read from ``env`` after the run.
+        graph: run this graph in place of ``module.graph``.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        garbage_collect_values: bool = True,
+        graph: Graph | None = None,
+    ) -> None:
+        self.module = module
+        self.submodules = dict(self.module.named_modules())
+        self.graph: Any = graph if graph is not None else self.module.graph
+        self.env: dict[Node, Any] = {}
+        self.name = "Interpreter"
+        self.garbage_collect_values = garbage_collect_values
+        self.extra_traceback = True
+        if self.garbage_collect_values:
+            self.user_to_last_uses: dict[Node, list[Node]] = _last_uses(self.graph)
+
+    def run(
+        self,
+        *args: Any,
+        initial_env: dict[Node, Any] | None = None,
+        enable_io_processing: bool = True,
+    ) -> Any:
+        """Run the graph and return what its output node returns.
+
+        Args:
+            *args: the values for the placeholders, in order.
+            initial_env: values of nodes that are known beforehand; these nodes are not run.
+            enable_io_processing: pass arguments and result through the graph's
+                ``process_inputs`` and ``process_outputs``, as calling the module does.
+
+        Returns:
+            The result, or ``None`` if the graph has no output node.
+        """
+        self.env = initial_env if initial_env is not None else {}
+        if enable_io_processing:
+            args = self.graph.process_inputs(*args)
+        self.args_iter: Iterator[Any] = iter(args)
+        output = self._run_nodes(self._progress(self.graph.nodes))
+        if output is None:
+            return None
+        result = self.env[output]
+        return self.graph.process_outputs(result) if enable_io_processing else result
+
+    def _run_nodes(self, nodes: Any) -> Node | None:
+        """The loop: run ``nodes`` up to the output node, and return that."""
+        env = self.env
+        run_node = self._node_runner()
+        last_uses = self.user_to_last_uses if self.garbage_collect_values else {}
+        for node in nodes:
+            if node in env:
+                continue
+            try:
+                env[node] = run_node(node)
+            except Exception as error:
+                if self.extra_traceback:
+                    self._explain(error, node)
+                raise
+            if env is not self.env:
+                env = self.env  # replaced by an overridden method
+            for dead in last_uses.get(node, ()):
+                del env[dead]
+            if node.op == "output":
+                return node
+        return None
+
+    def _node_runner(self) -> Callable[[Node], Any]:
+        """:meth:`run_node`, or something quicker that does the same.
+
+        A plain run spends more time on finding out that nothing is overridden, logged or
+        preserved than on the nodes. Here that is found out once.
+        """
+        cls = type(self)
+        plain = (
+            "run_node" not in self.__dict__
+            and all(getattr(cls, name) is method for name, method in _RUN_NODE_PARTS)
+            and not log.isEnabledFor(logging.DEBUG)
+        )
+        if not plain:
+            return self.run_node
+        handlers = {op: getattr(self, op) for op in _OPS}
+
+        def run_node(node: Node) -> Any:
+            lookup = self.env.__getitem__
+            try:
+                args = map_arg(node.args, lookup)
+                kwargs = map_arg(node.kwargs, lookup)
+            except KeyError:
+                args, kwargs = self.fetch_args_kwargs_from_env(node)
+            return handlers[node.op](node.target, args, kwargs)
+
+        if not fx_traceback.has_preserved_node_meta():
+            return run_node
+
+        def run_node_with_meta(node: Node) -> Any:
+            if not node.meta:
+                return run_node(node)
+            with self._set_current_node(node):
+                return run_node(node)
+
+        return run_node_with_meta
+
+    def _progress(self, nodes: Any) -> Any:
+        """``nodes``, with a progress bar if the settings ask for one."""
+        if config.disable_progress:
+            return nodes
+        names = str(list(nodes)) if config.verbose_progress else ""
+        return tqdm(nodes, total=len(nodes), desc=f"{self.name}: {names}", position=0, delay=0)
+
+    def _explain(self, error: Exception, node: Node) -> None:
+        """Add to the message of ``error`` which node raised it and where that came from."""
+        message = f"While executing {node.format_node()}"
+        if error.args:
+            message = f"{error.args[0]}\n\n{message}"
+        message += f"\nOriginal traceback:\n{node.stack_trace}"
+        if isinstance(self.module, GraphModule) and isinstance(self.module.graph, Graph):
+            trace_structured(
+                "artifact",
+                metadata_fn=lambda: {"name": "fx_interpreter_error", "encoding": "string"},
+                payload_fn=lambda: (
+                    f"{message}\nGraphModule: "
+                    f"{self.module.print_readable(print_output=False, include_stride=True)}"
+                ),
+            )
+        message += (
+            "\nUse tlparse to see full graph. "
+            "(https://github.com/pytorch/tlparse?tab=readme-ov-file#tlparse-parse-structured-pt2-logs)"
+        )
+        error.args = (message, *error.args[1:])
+        if isinstance(error, KeyError):
+            # A KeyError prints the repr of its message.
+            raise RuntimeError(*error.args) from error
+
+    def boxed_run(self, args_list: list[Any]) -> Any:
+        """Run the graph on a list of arguments, which is emptied.
+
+        Nothing but the interpreter then holds the arguments, so each is freed after its last
+        use.
+
+        Raises:
+            RuntimeError: the list does not have one value for each placeholder.
+        """
+        placeholders = self.graph.find_nodes(op="placeholder")
+        if len(args_list) != len(placeholders):
+            detail = (
+                "extra arguments" if len(args_list) > len(placeholders) else "missing arguments"
+            )
+            raise RuntimeError(
+                f"Interpreter.boxed_run expected {len(placeholders)} arguments for placeholders "
+                f"but received {len(args_list)} ({detail})"
+            )
+        env = dict(zip(placeholders, args_list, strict=True))
+        args_list.clear()
+        return self.run(initial_env=env)
+
+    @contextmanager
+    def _set_current_node(self, node: Node) -> Iterator[None]:
+        with fx_traceback.set_current_meta(node, f"Interpreter_{self.__class__.__name__}"):
+            yield
+
+    def run_node(self, n: Node) -> Any:
+        """Run the node ``n`` on the values in ``env`` and return the result.
+
+        Calls the method named like the node's opcode.
+        """
+        log.debug("run_node %s", _NodeText(n))
+        with self._set_current_node(n):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            if not isinstance(args, tuple):
+                raise AssertionError(f"Expected args to be tuple, got {type(args)}")
+            if not isinstance(kwargs, dict):
+                raise AssertionError(f"Expected kwargs to be dict, got {type(kwargs)}")
+            return getattr(self, n.op)(n.target, args, kwargs)
+
+    def placeholder(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The next argument of :meth:`run`; all that remain for ``*args``.
+
+        Each call takes one: the interpreter keeps an iterator over the arguments.
+
+        Args:
+            target: the name of the parameter.
+            args: holds the default value, if there is one.
+            kwargs: unused.
+
+        Raises:
+            RuntimeError: no argument is left, and there is no default value.
+        """
+        _check_name(target)
+        if target.startswith("*"):
+            return list(self.args_iter)
+        try:
+            return next(self.args_iter)
+        except StopIteration as stop:
+            if args:
+                return args[0]
+            raise RuntimeError(
+                f"Expected positional argument for parameter {target}, but one was not passed in!"
+            ) from stop
+
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """The attribute of the module with the qualified name ``target``."""
+        _check_name(target)
+        return self.fetch_attr(target)
+
+    def call_function(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call the function ``target`` and return the result."""
+        if isinstance(target, str):
+            raise AssertionError("target should not be a string for call_function")
+        return target(*args, **kwargs)
+
+    def call_method(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call the method named ``target`` of ``args[0]`` and return the result."""
+        receiver, *rest = args
+        _check_name(target)
+        return getattr(receiver, target)(*rest, **kwargs)
+
+    def call_module(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call the submodule with the qualified name ``target`` and return the result."""
+        _check_name(target)
+        return self.fetch_attr(target)(*args, **kwargs)
+
+    def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+        """The value that the graph returns: ``args[0]``."""
+        return args[0]
+
+    def fetch_attr(self, target: str) -> Any:
+        """The attribute of the module with the qualified name ``target``.
+
+        Raises:
+            RuntimeError: there is none; the message has the part of the name that is missing.
+        """
+        value: Any = self.module
+        names = target.split(".")
+        for depth, name in enumerate(names):
+            if not hasattr(value, name):
+                raise RuntimeError(
+                    f"Node referenced nonexistent target {'.'.join(names[: depth + 1])}"
+                )
+            value = getattr(value, name)
+        return value
+
+    def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of ``n`` with the values from ``env`` in place of nodes."""
+        args = self.map_nodes_to_values(n.args, n)
+        if not isinstance(args, tuple):
+            raise AssertionError(f"Expected args to be tuple, got {type(args)}")
+        kwargs = self.map_nodes_to_values(n.kwargs, n)
+        if not isinstance(kwargs, dict):
+            raise AssertionError(f"Expected kwargs to be dict, got {type(kwargs)}")
+        return args, kwargs
+
+    def map_nodes_to_values(self, args: Argument, n: Node) -> Argument:
+        """``args`` with the values from ``env`` in place of nodes.
+
+        Args:
+            args: nested tuples, lists, dicts and slices.
+            n: the node they belong to, for the error message.
+
+        Raises:
+            RuntimeError: a node has no value.
+        """
+
+        def load(argument: Node) -> Any:
+            if argument not in self.env:
+                raise RuntimeError(
+                    f"Node {n} referenced nonexistent value {argument}! Run Graph.lint() "
+                    f"to diagnose such issues"
+                )
+            return self.env[argument]
+
+        return map_arg(args, load)
+
+
+_OPS = ("placeholder", "get_attr", "call_function", "call_method", "call_module", "output")
+
+# What running a node consists of; a class that overrides none of it can take the short way.
+_RUN_NODE_PARTS = tuple(
+    (name, getattr(Interpreter, name))
+    for name in (
+        "run_node",
+        "_set_current_node",
+        "fetch_args_kwargs_from_env",
+        "map_nodes_to_values",
+    )
+)
+
+
+def _check_name(target: Any) -> None:
+    if not isinstance(target, str):
+        raise AssertionError(f"Expected target to be str, got {type(target)}")
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """For each node, the nodes whose values it is the last to use."""
+    seen: set[Node] = set()
+    last_uses: dict[Node, list[Node]] = {}
+    for user in reversed(graph.nodes):
+        for used in user._input_nodes:
+            if used not in seen:
+                seen.add(used)
+                last_uses.setdefault(user, []).append(used)
+    return last_uses
+
+
+class _TransformerTracer(Tracer):
+    """Appends to the graph that a :class:`Transformer` makes; submodules stay calls."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.tensor_attrs: dict[Any, str] = {}
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
+class Transformer(Interpreter):
+    """An interpreter that makes a new module: it runs the graph on proxies.
+
+    A subclass overrides what is to become of a node, in terms of the values it computes::
+
+        class WithoutDropout(Transformer):
+            def call_module(self, target, args, kwargs):
+                if isinstance(self.submodules[target], torch.nn.Dropout):
+                    return args[0]
+                return super().call_module(target, args, kwargs)
+
+        transformed = WithoutDropout(gm).transform()
+
+    Args:
+        module: the graph module to transform; it is left as it is.
+    """
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.new_graph = Graph()
+        self.new_graph.set_codegen(module.graph._codegen)
+        self.tracer: Tracer = _TransformerTracer(self.new_graph)
+        self.tracer.root = module
+        self.tracer.submodule_paths = {child: name for name, child in self.submodules.items()}
+
+    def placeholder(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Proxy:
+        """A proxy for a new placeholder, with the same default value."""
+        _check_name(target)
+        default_value = next(iter(args)) if args else inspect.Signature.empty
+        return Proxy(self.new_graph.placeholder(target, default_value=default_value), self.tracer)
+
+    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
+        """A proxy for a new ``get_attr`` node."""
+        _check_name(target)
+        return self.tracer.create_proxy("get_attr", target, args, kwargs)
+
+    def call_module(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A proxy for a call of the submodule; the tracer decides whether to look inside."""
+        _check_name(target)
+        submodule = self.fetch_attr(target)
+        return self.tracer.call_module(submodule, submodule.forward, args, kwargs)
+
+    def call_function(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """A proxy for a call of the function, which is not looked into."""
+        return self.tracer.create_proxy("call_function", target, args, kwargs)
+
+    def transform(self) -> GraphModule:
+        """Run the graph on proxies and return the module made of what they recorded.
+
+        Metadata of a node is passed on to the nodes made while it runs.
+        """
+        with fx_traceback.preserve_node_meta():
+            result = super().run(enable_io_processing=False)
+        if result is not None:
+            returned = map_aggregate(
+                result, lambda value: value.node if isinstance(value, Proxy) else value
+            )
+            new_output = self.new_graph.output(returned)
+            old_output = next(iter(reversed(self.graph.nodes)))
+            if old_output.op != "output":
+                raise AssertionError(f"Expected output node, got op={old_output.op}")
+            for key, value in old_output.meta.items():
+                new_output.meta[key] = value
+        return _make_graph_module(self.module, self.new_graph)

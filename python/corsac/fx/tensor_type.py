@@ -1,0 +1,8 @@
+"""Gradual tensor types, shared with PyTorch.
+
+Annotations made for either package mean the same to both, so the classes are the same.
+"""
+
+from torch.fx.tensor_type import Dyn, TensorType, is_consistent, is_more_precise
+
+__all__ = ["Dyn", "TensorType", "is_consistent", "is_more_precise"]
