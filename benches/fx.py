@@ -1,0 +1,411 @@
+"""torch.fx and corsac.fx side by side in one process.
+
+    make bench                                     everything, about fifteen minutes
+    python benches/fx.py --quick --only 'trace/*'  some of it, few samples
+
+Prints ratios (torch.fx time / corsac time; over 1 means corsac is faster) and writes them to
+target/bench/fx.json. The exit code is 1 when the engines' results differ; a target that is not met
+is reported and is no error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import fnmatch
+import operator
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import corsac.fx
+import torch
+import torch.fx
+import torch.fx.experimental.optimization
+import torchvision
+
+from side_by_side import Bench, Difference, Outcome, Work, heading, progress, row, run, write_json
+
+REPORT = Path(__file__).resolve().parent.parent / "target" / "bench" / "fx.json"
+ENGINES = {"torch_fx": torch.fx, "corsac": corsac.fx}
+MODELS = ("resnet50", "densenet121", "efficientnet_b0", "vit_b_16", "swin_t", "convnext_tiny")
+LARGE = 100_000
+
+
+def model(name: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torchvision.models.get_model(name, weights=None).eval()
+
+
+# -- graphs ------------------------------------------------------------------------------------
+
+
+def build(fx: ModuleType, nodes: int) -> Any:
+    """A graph of ``nodes`` nodes in which every value is used and few live long."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    call, add, relu = graph.call_function, operator.add, torch.relu
+    y = x
+    for _ in range((nodes - 2) // 2):
+        z = call(relu, (y,))
+        y = call(add, (z, y))
+    graph.output(y)
+    return graph
+
+
+def build_half_dead(fx: ModuleType, nodes: int) -> Any:
+    """As :func:`build`, but every other node is unused."""
+    graph = fx.Graph()
+    y = graph.placeholder("x")
+    for _ in range((nodes - 2) // 2):
+        graph.call_function(torch.sigmoid, (y,))
+        y = graph.call_function(torch.relu, (y,))
+    graph.output(y)
+    return graph
+
+
+def build_matches(fx: ModuleType, nodes: int, matches: int) -> Any:
+    """A module of ``nodes`` nodes in which ``relu(neg(x))`` occurs ``matches`` times."""
+    graph = fx.Graph()
+    y = graph.placeholder("x")
+    between = (nodes - 2 * matches) // matches
+    for _ in range(matches):
+        y = graph.call_function(torch.relu, (graph.call_function(torch.neg, (y,)),))
+        for _ in range(between):
+            y = graph.call_function(torch.sigmoid, (y,))
+    graph.output(y)
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def negative_part(x):
+    return torch.relu(torch.neg(x))
+
+
+def clamped(x):
+    return torch.neg(torch.clamp(x, max=0.0))
+
+
+class Block(torch.nn.Module):
+    """Ten parameters, of which ``forward`` reads two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("scale", "shift", *(f"unused_{number}" for number in range(8))):
+            self.register_parameter(name, torch.nn.Parameter(torch.zeros(1)))
+
+    def forward(self, x):
+        return x * self.scale + self.shift
+
+
+class ManyParameters(torch.nn.Module):
+    """10,000 parameters in 1,000 blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(1000))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+# -- what both engines are asked to do ------------------------------------------------------------
+
+
+def sides(work: Callable[[ModuleType], Work]) -> dict[str, Work]:
+    return {"peer": work(torch.fx), "ours": work(corsac.fx)}
+
+
+def text(graph_module: Any) -> str:
+    return str(graph_module.graph) + graph_module.code
+
+
+def trace(name: str, root: torch.nn.Module, at_least: float, aim: float) -> Bench:
+    nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
+    return Bench(
+        name,
+        nodes,
+        **sides(lambda fx: Work(lambda _: fx.symbolic_trace(root), shows=text)),
+        at_least=at_least,
+        aim=aim,
+    )
+
+
+def transform(name: str) -> Bench:
+    root = model(name)
+
+    def work(fx: ModuleType) -> Work:
+        traced = fx.symbolic_trace(root)
+        return Work(lambda _: fx.Transformer(traced).transform(), shows=text)
+
+    nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
+    return Bench(f"transform/{name}", nodes, **sides(work), at_least=5, aim=15)
+
+
+def on_graph(
+    name: str,
+    timed: Callable[[ModuleType, Any], Any],
+    shows: Callable[[Any], Any],
+    at_least: float,
+    aim: float,
+    calls: int = 1,
+) -> Bench:
+    """A bench on one prepared graph, which it leaves as it was."""
+
+    def work(fx: ModuleType) -> Work:
+        graph = build(fx, LARGE)
+        return Work(lambda _: timed(fx, graph), shows=shows)
+
+    return Bench(f"{name}/100k", LARGE, **sides(work), at_least=at_least, aim=aim, calls=calls)
+
+
+def graph_copy(fx: ModuleType, graph: Any) -> Any:
+    copied = fx.Graph()
+    copied.output(copied.graph_copy(graph, {}))
+    return copied
+
+
+def dce() -> Bench:
+    def work(fx: ModuleType) -> Work:
+        graph = build_half_dead(fx, LARGE)
+
+        def eliminate(graph: Any) -> Any:
+            graph.eliminate_dead_code()
+            return graph
+
+        return Work(eliminate, before=lambda: copy.deepcopy(graph), shows=str)
+
+    return Bench("dce/100k", LARGE, **sides(work), at_least=15, aim=50)
+
+
+def replace_pattern(matches: int, at_least: float, aim: float) -> Bench:
+    nodes = 20_000
+
+    def work(fx: ModuleType) -> Work:
+        def replace(module: Any) -> Any:
+            found = fx.replace_pattern(module, negative_part, clamped)
+            return module, len(found)
+
+        return Work(
+            replace,
+            before=lambda: build_matches(fx, nodes, matches),
+            shows=lambda result: f"{text(result[0])}\n{result[1]} matches",
+        )
+
+    return Bench(f"replace_pattern/20k/{matches}", nodes, **sides(work), at_least=at_least, aim=aim)
+
+
+def fuse() -> Bench:
+    root = model("resnet50")
+    nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
+    return Bench(
+        "fuse/resnet50",
+        nodes,
+        peer=Work(lambda _: torch.fx.experimental.optimization.fuse(root), shows=text),
+        ours=Work(lambda _: corsac.fx.experimental.optimization.fuse(root), shows=text),
+        at_least=5,
+        aim=10,
+    )
+
+
+def reading() -> Iterator[Callable[[], Bench]]:
+    """Attribute access and iteration over 100k nodes, which the caller holds in a list."""
+
+    def read(attribute: str) -> Callable[[], Bench]:
+        program = f"def timed(nodes):\n    for node in nodes:\n        node.{attribute}\n"
+
+        def work(fx: ModuleType) -> Work:
+            namespace: dict[str, Any] = {}
+            exec(program, namespace)
+            # The list keeps the graph alive through its nodes' own reference to it.
+            nodes = list(build(fx, LARGE).nodes)
+            return Work(lambda _: namespace["timed"](nodes))
+
+        return lambda: Bench(f"read/{attribute}", LARGE, **sides(work), at_least=1, aim=2)
+
+    for attribute in ("op", "target", "args", "users"):
+        yield read(attribute)
+
+    def iterate(_: ModuleType, graph: Any) -> int:
+        count = 0
+        for _node in graph.nodes:
+            count += 1
+        return count
+
+    yield lambda: on_graph("read/iterate", iterate, lambda count: count, 1, 2)
+
+
+def running() -> Bench:
+    root = model("resnet50")
+    image = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+
+    def work(fx: ModuleType) -> Work:
+        traced = fx.symbolic_trace(root)
+
+        def call(_: Any) -> torch.Tensor:
+            with torch.inference_mode():
+                return traced(image)
+
+        return Work(call, shows=lambda output: output.numpy().tobytes())
+
+    nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
+    return Bench("run/resnet50", nodes, **sides(work), at_least=0.98, aim=1)
+
+
+def from_torch() -> Bench:
+    """Conversion from a torch.fx graph, beside what torch.fx takes to copy that graph."""
+    module = torch.fx.GraphModule(torch.nn.Module(), build(torch.fx, LARGE))
+    return Bench(
+        "from_torch/100k",
+        LARGE,
+        peer=Work(lambda _: graph_copy(torch.fx, module.graph), shows=str),
+        ours=Work(lambda _: corsac.fx.from_torch(module), shows=lambda result: str(result.graph)),
+        at_least=1,
+        aim=10,
+    )
+
+
+def many_parameters() -> Bench:
+    return trace("trace/10k_parameters", ManyParameters(), 10, 100)
+
+
+BENCHES: dict[str, Callable[[], Bench]] = {
+    **{f"trace/{name}": (lambda name=name: trace(f"trace/{name}", model(name), 10, 30)) for name in MODELS},
+    "trace/10k_parameters": many_parameters,
+    "build/100k": lambda: Bench(
+        "build/100k",
+        LARGE,
+        **sides(lambda fx: Work(lambda _: build(fx, LARGE), shows=str)),
+        at_least=10,
+        aim=20,
+    ),
+    "graph_copy/100k": lambda: on_graph("graph_copy", graph_copy, str, 30, 100),
+    "deepcopy/100k": lambda: on_graph("deepcopy", lambda _, graph: copy.deepcopy(graph), str, 30, 100),
+    "python_code/100k": lambda: on_graph(
+        "python_code", lambda _, graph: graph.python_code("self"), lambda code: code.src, 15, 40
+    ),
+    "str/100k": lambda: on_graph("str", lambda _, graph: str(graph), str, 15, 50),
+    "lint/100k": lambda: on_graph("lint", lambda _, graph: graph.lint(), str, 15, 50),
+    "dce/100k": dce,
+    **{f"transform/{name}": (lambda name=name: transform(name)) for name in MODELS},
+    "replace_pattern/20k/1000": lambda: replace_pattern(1_000, 20, 100),
+    "replace_pattern/20k/10000": lambda: replace_pattern(10_000, 200, 1_000),
+    "fuse/resnet50": fuse,
+    **dict(
+        zip(
+            ("read/op", "read/target", "read/args", "read/users", "read/iterate/100k"),
+            reading(),
+            strict=True,
+        )
+    ),
+    "from_torch/100k": from_torch,
+    "run/resnet50": running,
+}  # fmt: skip
+
+
+# -- memory: in a process of its own, so that nothing measured before is counted -----------------
+
+
+def peak_memory(engine: str) -> int:
+    """Bytes per node by which building a graph raised this process's peak."""
+
+    def peak_bytes() -> int:
+        status = Path("/proc/self/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+
+    fx = ENGINES[engine]
+    build(fx, 1000)
+    before = peak_bytes()
+    graph = build(fx, LARGE)
+    after = peak_bytes()
+    del graph
+    return (after - before) // LARGE
+
+
+def memory() -> Outcome:
+    outcome = Outcome("memory/100k", LARGE, at_least=2, aim=4, unit="B")
+    for engine, samples in (("torch_fx", outcome.peer), ("corsac", outcome.ours)):
+        answer = subprocess.run(
+            [sys.executable, __file__, "--memory-of", engine],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        samples.append(float(answer.stdout))
+    return outcome
+
+
+def machine() -> str:
+    """The processor's name and number, for a table that says where its numbers are from."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for entry in cpuinfo.read_text().splitlines():
+            if entry.startswith("model name"):
+                name = entry.split(":", 1)[1].strip()
+                break
+    return f"{name}, {os.cpu_count()} CPUs"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", action="append", metavar="PATTERN", help="benches like 'trace/*'")
+    parser.add_argument("--quick", action="store_true", help="few samples")
+    parser.add_argument("--memory-of", choices=ENGINES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of:
+        print(peak_memory(options.memory_of))
+        return 0
+    wanted = options.only or ["*"]
+    chosen = {
+        name: make
+        for name, make in BENCHES.items()
+        if any(fnmatch.fnmatch(name, pattern) for pattern in wanted)
+    }
+    with_memory = any(fnmatch.fnmatch("memory/100k", pattern) for pattern in wanted)
+    if not chosen and not with_memory:
+        parser.error(f"no bench is called {' or '.join(wanted)}: {', '.join(BENCHES)}, memory/100k")
+
+    # One thread, so that running a model measures the generated code and not the machine's load.
+    torch.set_num_threads(1)
+    seconds, least_rounds = (1.0, 2) if options.quick else (6.0, 5)
+    print(f"{machine()}; Python {platform.python_version()}, torch {torch.__version__},", end=" ")
+    print(f"corsac {corsac.__version__}; {time.strftime('%Y-%m-%d')}; medians, seconds per call\n")
+    print(heading(), flush=True)
+    outcomes: list[Outcome] = []
+    failures: list[str] = []
+    for name, make in chosen.items():
+        progress(f"{name} ...")
+        try:
+            outcome = run(make(), seconds, least_rounds)
+        except Difference as difference:
+            failures.append(str(difference))
+            progress("")
+            print(f"{name}: RESULTS DIFFER", flush=True)
+            continue
+        outcomes.append(outcome)
+        progress("")
+        print(row(outcome), flush=True)
+    if with_memory:
+        progress("memory/100k ...")
+        outcomes.append(memory())
+        progress("")
+        print(row(outcomes[-1]))
+    write_json(outcomes, REPORT)
+    missed = [outcome.bench for outcome in outcomes if outcome.met == "NO"]
+    print(f"\n{len(outcomes) - len(missed)} of {len(outcomes)} reach their target; in {REPORT}")
+    if missed:
+        print(f"below target: {', '.join(missed)}")
+    for failure in failures:
+        print(f"error: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
