@@ -32,6 +32,7 @@ mod entity;
 mod error;
 mod graph;
 mod interner;
+pub mod literal;
 pub mod namespace;
 mod op;
 
