@@ -154,6 +154,11 @@ impl<K: EntityId, V: Clone + Default> SecondaryMap<K, V> {
         &mut self.values[index]
     }
 
+    /// The values set so far, in the order of their ids, with defaults in between.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.values.iter()
+    }
+
     /// Forgets every value.
     pub fn clear(&mut self) {
         self.values.clear();

@@ -1,11 +1,46 @@
 //! The Python extension module `corsac._core`: handles on the Rust graph.
 //!
+//! There is one graph, in Rust. A Python `Graph` holds it together with the Python objects that it
+//! speaks of ([`host`]); a Python `Node` is a graph and an id. Values cross in [`value`].
+//!
+//! Two rules keep this sound: no Python code runs while a graph is borrowed to be changed, and
+//! what is taken out of a graph is dropped after the borrow has ended, since dropping a Python
+//! object may run any code.
+//!
+//! No class here asks PyO3 for a `dict`: CPython 3.11 allocates it, and so may run the garbage
+//! collector, before the Rust half of a new object is filled in, and the collector then walks
+//! uninitialised fields. Attributes that people set are kept by hand ([`node`]), or by a Python
+//! subclass.
+//!
 //! This is the only crate that names `pyo3`.
+
+#![forbid(unsafe_code)]
+
+mod aggregate;
+mod callable;
+mod error;
+mod graph;
+mod host;
+mod insert_point;
+mod node;
+mod nodes;
+mod runtime;
+mod users;
+mod value;
 
 use pyo3::prelude::*;
 
 /// The native half of the `corsac` package.
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add("__version__", env!("CARGO_PKG_VERSION"))
+    m.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    m.add_class::<graph::PyGraph>()?;
+    m.add_class::<node::PyNode>()?;
+    m.add_class::<nodes::PyNodes>()?;
+    m.add_class::<nodes::PyNodeIterator>()?;
+    m.add_class::<users::PyUsers>()?;
+    m.add_class::<insert_point::PyInsertPoint>()?;
+    m.add_function(wrap_pyfunction!(aggregate::map_arg, m)?)?;
+    m.add_function(wrap_pyfunction!(aggregate::map_aggregate, m)?)?;
+    Ok(())
 }

@@ -22,6 +22,7 @@ pub struct Translation {
     sources: SecondaryMap<SourceId, Option<SourceId>>,
     scopes: SecondaryMap<ScopeId, Option<ScopeId>>,
     new_externals: Vec<(ExternalId, ExternalId)>,
+    new_functions: Vec<(FunctionId, FunctionId)>,
 }
 
 impl Translation {
@@ -45,6 +46,12 @@ impl Translation {
     /// destination id. The host attaches its objects to them.
     pub fn take_new_externals(&mut self) -> Vec<(ExternalId, ExternalId)> {
         std::mem::take(&mut self.new_externals)
+    }
+
+    /// Functions that had to be looked up or added in the destination since the last call: source
+    /// id, destination id.
+    pub fn take_new_functions(&mut self) -> Vec<(FunctionId, FunctionId)> {
+        std::mem::take(&mut self.new_functions)
     }
 
     /// What `symbol` of `from` is in `to`.
@@ -79,6 +86,7 @@ impl Translation {
             }
         };
         self.functions.set(function, Some(new));
+        self.new_functions.push((function, new));
         new
     }
 
@@ -257,13 +265,25 @@ impl Graph {
     /// in this graph.
     ///
     /// # Errors
-    /// [`GraphError::UnknownNode`] if `from` uses a node before it is defined.
+    /// [`GraphError::UnknownNode`] if `from` uses a node before it is defined; nothing is copied
+    /// then.
     pub fn copy_graph(
         &mut self,
         from: &Graph,
         map: &mut SecondaryMap<NodeId, Option<NodeId>>,
         translation: &mut Translation,
     ) -> Result<Option<(NodeId, Arg)>, GraphError> {
+        let before_output = || {
+            from.nodes()
+                .take_while(|&id| from.data(id).op != Op::Output)
+        };
+        for id in before_output().filter(|&id| map[id].is_none()) {
+            for input in from.inputs(id) {
+                if map[input].is_none() && !from.is_before(input, id) {
+                    return Err(GraphError::UnknownNode { node: input });
+                }
+            }
+        }
         for id in from.nodes() {
             if map[id].is_some() {
                 continue;
@@ -281,15 +301,20 @@ impl Graph {
     }
 
     /// A graph with the same nodes under the same names and nothing else: erased nodes and names
-    /// that nobody has any more are left behind.
+    /// that nobody has any more are left behind. `map` says afterwards what became of each node.
     ///
     /// # Errors
     /// As [`Graph::copy_graph`].
-    pub fn compact_copy(&self, translation: &mut Translation) -> Result<Self, GraphError> {
+    pub fn compact_copy(
+        &self,
+        map: &mut SecondaryMap<NodeId, Option<NodeId>>,
+        translation: &mut Translation,
+    ) -> Result<Self, GraphError> {
         let mut copy = Self::new();
-        let mut map = SecondaryMap::with_capacity(self.id_bound());
-        if let Some((output, _)) = copy.copy_graph(self, &mut map, translation)? {
-            copy.copy_node(self, output, translation, &mut |n| mapped(&map, n))?;
+        copy.nodes.reserve(self.len());
+        if let Some((output, _)) = copy.copy_graph(self, map, translation)? {
+            let new = copy.copy_node(self, output, translation, &mut |n| mapped(map, n))?;
+            map.set(output, Some(new));
         }
         Ok(copy)
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::entity::SecondaryMap;
 
 fn chain(len: usize) -> (Graph, Vec<NodeId>) {
     let mut graph = Graph::new();
@@ -181,7 +182,9 @@ fn a_compact_copy_has_the_same_nodes_and_fresh_names() {
         .unwrap();
     graph.output(ids[2]).unwrap();
 
-    let copy = graph.compact_copy(&mut Translation::new()).unwrap();
+    let copy = graph
+        .compact_copy(&mut SecondaryMap::new(), &mut Translation::new())
+        .unwrap();
     assert_eq!(
         names(&copy, copy.nodes()),
         ["x", "add", "add_1", "output_1"]

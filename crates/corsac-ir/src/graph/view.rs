@@ -23,13 +23,6 @@ impl<'g> Node<'g> {
         }
     }
 
-    /// The graph it is in.
-    #[inline]
-    #[must_use]
-    pub fn graph(self) -> &'g Graph {
-        self.graph
-    }
-
     /// Its id.
     #[inline]
     #[must_use]
@@ -108,6 +101,12 @@ impl<'g> Node<'g> {
     #[must_use]
     pub fn ty(self) -> Option<ExternalId> {
         self.data.ty
+    }
+
+    /// A number that grows along the list; valid until the order changes.
+    #[must_use]
+    pub fn order(self) -> u64 {
+        self.data.order
     }
 
     /// Whether the node was erased.

@@ -1,0 +1,177 @@
+//! The Python objects behind a graph: what stands behind external ids, functions and nodes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use corsac_ir::{EntityId, ExternalId, FunctionId, Graph, NodeId, SecondaryMap};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::callable::CallableNames;
+use crate::node::PyNode;
+
+/// Objects by id, and ids by object identity. Whatever is in the tables is kept alive by them, so
+/// that an address stands for one object.
+#[derive(Default)]
+pub(crate) struct Host {
+    externals: Vec<Option<Py<PyAny>>>,
+    external_ids: FxHashMap<usize, ExternalId>,
+    functions: FxHashMap<FunctionId, Py<PyAny>>,
+    function_ids: FxHashMap<usize, FunctionId>,
+    metas: FxHashMap<NodeId, Py<PyAny>>,
+    /// Handles are made when somebody looks, also while the graph is only being read.
+    handles: Mutex<SecondaryMap<NodeId, Handle>>,
+}
+
+/// A handle, which has no clone without the interpreter.
+#[derive(Default)]
+struct Handle(Option<Py<PyNode>>);
+
+impl Clone for Handle {
+    /// What a table is filled up with: nothing.
+    fn clone(&self) -> Self {
+        Self(None)
+    }
+}
+
+impl Host {
+    /// The id of `object` in `graph`, which is entered if it is new.
+    pub(crate) fn external(&mut self, graph: &mut Graph, object: &Bound<'_, PyAny>) -> ExternalId {
+        if let Some(known) = self.known_external(object.as_unbound()) {
+            return known;
+        }
+        let id = graph.add_external(None);
+        self.attach_external(id, object);
+        id
+    }
+
+    /// Attaches `object` to an id that the graph has handed out itself.
+    pub(crate) fn attach_external(&mut self, id: ExternalId, object: &Bound<'_, PyAny>) {
+        if id.index() >= self.externals.len() {
+            self.externals.resize_with(id.index() + 1, || None);
+        }
+        self.externals[id.index()] = Some(object.clone().unbind());
+        self.external_ids.insert(object.as_ptr() as usize, id);
+    }
+
+    /// The id of an object that was entered before.
+    pub(crate) fn known_external(&self, object: &Py<PyAny>) -> Option<ExternalId> {
+        self.external_ids.get(&(object.as_ptr() as usize)).copied()
+    }
+
+    /// The object behind an external id; None in a graph that the collector has taken apart.
+    pub(crate) fn external_object<'py>(
+        &self,
+        py: Python<'py>,
+        id: ExternalId,
+    ) -> Bound<'py, PyAny> {
+        match self.externals.get(id.index()) {
+            Some(Some(object)) => object.bind(py).clone(),
+            Some(None) | None => py.None().into_bound(py),
+        }
+    }
+
+    /// All external ids with the objects behind them.
+    pub(crate) fn externals(&self) -> impl Iterator<Item = (ExternalId, &Py<PyAny>)> {
+        let all = self.externals.iter().enumerate();
+        all.filter_map(|(i, object)| Some((ExternalId::from_index(i), object.as_ref()?)))
+    }
+
+    /// The id of a callable that was entered before.
+    pub(crate) fn known_function(&self, callable: &Py<PyAny>) -> Option<FunctionId> {
+        self.function_ids
+            .get(&(callable.as_ptr() as usize))
+            .copied()
+    }
+
+    /// Enters a callable under the names found for it.
+    pub(crate) fn add_function(
+        &mut self,
+        graph: &mut Graph,
+        callable: &Bound<'_, PyAny>,
+        names: &CallableNames,
+    ) -> FunctionId {
+        let external = self.external(graph, callable);
+        let id = graph.external_function(&names.printed, &names.own, external);
+        self.attach_function(id, callable);
+        id
+    }
+
+    /// Says which callable stands behind a function of the graph.
+    pub(crate) fn attach_function(&mut self, id: FunctionId, callable: &Bound<'_, PyAny>) {
+        self.functions.insert(id, callable.clone().unbind());
+        self.function_ids.insert(callable.as_ptr() as usize, id);
+    }
+
+    /// The callable behind a function, if one was attached.
+    pub(crate) fn function_object(&self, id: FunctionId) -> Option<&Py<PyAny>> {
+        self.functions.get(&id)
+    }
+
+    /// The metadata of a node, if somebody looked at it or set it.
+    pub(crate) fn meta(&self, id: NodeId) -> Option<&Py<PyAny>> {
+        self.metas.get(&id)
+    }
+
+    /// Sets the metadata of a node; answers what it replaces, to be dropped when nothing is
+    /// borrowed.
+    pub(crate) fn set_meta(&mut self, id: NodeId, meta: Py<PyAny>) -> Option<Py<PyAny>> {
+        self.metas.insert(id, meta)
+    }
+
+    /// All metadata there is.
+    pub(crate) fn metas(&self) -> impl Iterator<Item = (NodeId, &Py<PyAny>)> {
+        self.metas.iter().map(|(&id, meta)| (id, meta))
+    }
+
+    fn lock_handles(&self) -> MutexGuard<'_, SecondaryMap<NodeId, Handle>> {
+        // Nothing panics while the lock is held; if it did, the table would still be whole.
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handle of a node, if there is one.
+    pub(crate) fn handle(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
+        self.lock_handles()
+            .get(id)
+            .0
+            .as_ref()
+            .map(|handle| handle.clone_ref(py))
+    }
+
+    /// Keeps `handle` as the handle of `id`, unless there is one by now; answers the one kept.
+    pub(crate) fn keep_handle(&self, py: Python<'_>, id: NodeId, handle: Py<PyNode>) -> Py<PyNode> {
+        let mut handles = self.lock_handles();
+        let slot = handles.get_mut(id);
+        slot.0.get_or_insert(handle).clone_ref(py)
+    }
+
+    /// Lets go of the handle of an erased node, which lives as long as somebody else holds it.
+    pub(crate) fn release_handle(&self, id: NodeId) -> Option<Py<PyNode>> {
+        self.lock_handles().get_mut(id).0.take()
+    }
+
+    /// Lets go of all objects, for the garbage collector.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// For the garbage collector.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.externals
+            .iter()
+            .try_for_each(|object| visit.call(object))?;
+        self.functions
+            .values()
+            .try_for_each(|object| visit.call(object))?;
+        self.metas
+            .values()
+            .try_for_each(|object| visit.call(object))?;
+        // The collector runs on this thread, possibly under the lock.
+        if let Ok(handles) = self.handles.try_lock() {
+            handles
+                .values()
+                .try_for_each(|handle| visit.call(&handle.0))?;
+        }
+        Ok(())
+    }
+}

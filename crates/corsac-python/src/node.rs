@@ -1,0 +1,690 @@
+//! `Node`: a handle on one node of a graph.
+
+use std::sync::Mutex;
+
+use corsac_ir::{NodeId, Op};
+use pyo3::exceptions::{
+    PyAssertionError, PyAttributeError, PyRuntimeError, PyTypeError, PyValueError,
+};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+
+use crate::error::graph_error;
+use crate::graph::PyGraph;
+use crate::host::Host;
+use crate::runtime::op_name;
+use crate::users::PyUsers;
+
+/// One step of a program: what it does (`op`), what it calls or names (`target`), and what with
+/// (`args`, `kwargs`).
+///
+/// A node is made by the methods of `Graph` and is the same object (`is`) for as long as it is in
+/// its graph. `meta` is a dictionary for whoever wants to note something about the node, and
+/// other attributes may be set freely.
+///
+/// The opcodes are `placeholder` (an input; `args` is empty or holds its default value), `get_attr`
+/// (a parameter or another attribute, by qualified name), `call_function`, `call_method` (on
+/// `args[0]`), `call_module` and `output` (returns `args[0]`).
+#[pyclass(name = "Node", module = "corsac.fx.node", frozen, weakref)]
+pub(crate) struct PyNode {
+    graph: Py<PyGraph>,
+    id: NodeId,
+    seen: Mutex<Seen>,
+}
+
+/// Python values that the handle keeps: attributes set by people, and what was made from the
+/// node's arguments, which is good while the graph is at `version`.
+#[derive(Default)]
+struct Seen {
+    version: u64,
+    args: Option<Py<PyTuple>>,
+    kwargs: Option<Py<PyAny>>,
+    attributes: Option<Py<PyDict>>,
+}
+
+impl PyNode {
+    /// The handle of `id`: the one there is, or a new one.
+    pub(crate) fn handle(
+        graph: &Bound<'_, PyGraph>,
+        host: &Host,
+        id: NodeId,
+    ) -> PyResult<Py<Self>> {
+        let py = graph.py();
+        if let Some(handle) = host.handle(py, id) {
+            return Ok(handle);
+        }
+        let handle = Self {
+            graph: graph.clone().unbind(),
+            id,
+            seen: Mutex::default(),
+        };
+        Ok(host.keep_handle(py, id, Py::new(py, handle)?))
+    }
+
+    pub(crate) fn id(&self) -> NodeId {
+        self.id
+    }
+
+    pub(crate) fn graph_is(&self, graph: &Bound<'_, PyGraph>) -> bool {
+        self.graph.is(graph)
+    }
+
+    pub(crate) fn graph<'py>(&self, py: Python<'py>) -> &Bound<'py, PyGraph> {
+        self.graph.bind(py)
+    }
+
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<PyRef<'py, PyGraph>> {
+        Ok(self.graph.bind(py).try_borrow()?)
+    }
+
+    /// The node's name, for a message.
+    pub(crate) fn name_or_id(&self, py: Python<'_>) -> String {
+        self.read(py).map_or_else(
+            |_| self.id.to_string(),
+            |g| g.ir().node(self.id).name().to_owned(),
+        )
+    }
+
+    /// The node that `other` is, if it is in the same graph.
+    fn sibling(&self, py: Python<'_>, other: &Bound<'_, PyNode>) -> PyResult<NodeId> {
+        let other = other.get();
+        if !other.graph_is(self.graph.bind(py)) {
+            return Err(PyRuntimeError::new_err(format!(
+                "node {} and node {} are in different graphs",
+                self.name_or_id(py),
+                other.name_or_id(py)
+            )));
+        }
+        Ok(other.id)
+    }
+
+    fn set_arguments(
+        &self,
+        py: Python<'_>,
+        args: Option<&Bound<'_, PyTuple>>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let graph = self.graph.bind(py);
+        PyGraph::change(graph, |reader| {
+            let node = reader.ir.node(self.id);
+            let (old_args, old_kwargs) = (node.args().into(), node.kwargs().into());
+            let args = args.map_or(Ok(old_args), |args| reader.args(args))?;
+            let kwargs = kwargs.map_or(Ok(old_kwargs), |kwargs| reader.kwargs(kwargs))?;
+            reader
+                .ir
+                .set_arguments(self.id, args, kwargs)
+                .map_err(graph_error)
+        })
+    }
+
+    /// Calls the replace hooks of the owning module, if it has any.
+    fn call_replace_hooks(
+        &self,
+        py: Python<'_>,
+        new_name: &Bound<'_, PyAny>,
+        users: &[Py<PyNode>],
+        old: &Bound<'_, PyNode>,
+    ) -> PyResult<()> {
+        let Some(hooks) = self.read(py)?.hooks(py, intern!(py, "_replace_hooks"))? else {
+            return Ok(());
+        };
+        for user in users {
+            for hook in &hooks {
+                let kwargs = PyDict::new(py);
+                kwargs.set_item("old", old)?;
+                kwargs.set_item("new", new_name)?;
+                kwargs.set_item("user", user)?;
+                hook.call((), Some(&kwargs))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl PyNode {
+    /// The graph that the node is in.
+    #[getter(graph)]
+    fn py_graph(&self, py: Python<'_>) -> Py<PyGraph> {
+        self.graph.clone_ref(py)
+    }
+
+    /// The opcode.
+    #[getter]
+    fn op<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        if self.id.is_root() {
+            return Ok(intern!(py, "root").clone());
+        }
+        let graph = self.read(py)?;
+        let op = graph
+            .pending_op(self.id)
+            .unwrap_or_else(|| graph.ir().node(self.id).op());
+        Ok(op_name(py, op).clone())
+    }
+
+    #[setter]
+    fn set_op(&self, py: Python<'_>, op: &str) -> PyResult<()> {
+        let op = parse_op(op)?;
+        PyGraph::set_op(self.graph.bind(py), self.id, op)
+    }
+
+    /// The name of the value, unique in its graph.
+    #[getter]
+    fn name<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        Ok(PyString::new(py, self.read(py)?.ir().node(self.id).name()))
+    }
+
+    #[setter]
+    fn set_name(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        let (py, me) = (slf.py(), slf.get());
+        let users = PyUsers::handles(me.graph.bind(py), me.id)?;
+        me.call_replace_hooks(py, name.as_any(), &users, slf)?;
+        let mut graph = me.graph.bind(py).try_borrow_mut()?;
+        graph
+            .ir_mut()
+            .set_name(me.id, name.to_str()?)
+            .map_err(graph_error)
+    }
+
+    /// What the node calls or names: a function for call_function, otherwise a string.
+    #[getter]
+    fn target(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.read(py)?.target_object(py, self.id)
+    }
+
+    #[setter]
+    fn set_target(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<()> {
+        PyGraph::set_target(self.graph.bind(py), self.id, target)
+    }
+
+    /// Positional arguments. Assign a tuple to change them.
+    #[getter]
+    fn args(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        let graph = self.graph.bind(py);
+        let borrowed = graph.try_borrow()?;
+        if let Ok(seen) = self.seen.lock()
+            && seen.version == borrowed.version()
+            && let Some(args) = &seen.args
+        {
+            return Ok(args.clone_ref(py));
+        }
+        let args = borrowed
+            .writer(graph)
+            .args(borrowed.ir().node(self.id).args())?
+            .unbind();
+        self.remember(borrowed.version(), |seen| {
+            seen.args.replace(args.clone_ref(py))
+        });
+        Ok(args)
+    }
+
+    #[setter]
+    fn set_args(&self, py: Python<'_>, args: &Bound<'_, PyAny>) -> PyResult<()> {
+        let args = match args.cast::<PyTuple>() {
+            Ok(tuple) => tuple.clone(),
+            Err(_) => match args.cast::<PyList>() {
+                Ok(list) => list.to_tuple(),
+                Err(_) => {
+                    return Err(PyTypeError::new_err(format!(
+                        "args of node {} must be a tuple, got {}",
+                        self.name_or_id(py),
+                        args.get_type().name()?
+                    )));
+                }
+            },
+        };
+        self.set_arguments(py, Some(&args), None)
+    }
+
+    /// Keyword arguments. Assign a dictionary to change them.
+    #[getter]
+    fn kwargs(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let graph = self.graph.bind(py);
+        let borrowed = graph.try_borrow()?;
+        if let Ok(seen) = self.seen.lock()
+            && seen.version == borrowed.version()
+            && let Some(kwargs) = &seen.kwargs
+        {
+            return Ok(kwargs.clone_ref(py));
+        }
+        let node = borrowed.ir().node(self.id);
+        let kwargs = borrowed.writer(graph).kwargs(node.kwargs())?.unbind();
+        self.remember(borrowed.version(), |seen| {
+            seen.kwargs.replace(kwargs.clone_ref(py))
+        });
+        Ok(kwargs)
+    }
+
+    #[setter]
+    fn set_kwargs(&self, py: Python<'_>, kwargs: &Bound<'_, PyDict>) -> PyResult<()> {
+        self.set_arguments(py, None, Some(kwargs))
+    }
+
+    #[getter(_args)]
+    fn private_args(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
+        self.args(py)
+    }
+
+    #[getter(_kwargs)]
+    fn private_kwargs(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.kwargs(py)
+    }
+
+    /// Replaces both kinds of arguments at once.
+    fn _update_args_kwargs(
+        &self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> PyResult<()> {
+        self.set_arguments(py, Some(args), Some(kwargs))
+    }
+
+    /// The nodes that use this one, each once, in the order in which they came to use it: a live
+    /// view with the methods of a dictionary whose values are None.
+    #[getter]
+    fn users(slf: &Bound<'_, Self>) -> PyUsers {
+        PyUsers::of(slf)
+    }
+
+    /// The nodes that this one uses, each once, in the order of the arguments.
+    #[getter]
+    fn all_input_nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let graph = self.graph.bind(py);
+        let borrowed = graph.try_borrow()?;
+        let inputs: Vec<_> = borrowed
+            .ir()
+            .inputs(self.id)
+            .map(|id| Self::handle(graph, borrowed.host(), id))
+            .collect::<PyResult<_>>()?;
+        PyList::new(py, inputs)
+    }
+
+    #[getter(_input_nodes)]
+    fn input_nodes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for node in self.all_input_nodes(py)? {
+            dict.set_item(node, py.None())?;
+        }
+        Ok(dict)
+    }
+
+    /// A type annotation for the value, or None.
+    #[getter(r#type)]
+    fn ty(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let graph = self.read(py)?;
+        Ok(match graph.ir().node(self.id).ty() {
+            Some(ty) => graph.host().external_object(py, ty).unbind(),
+            None => py.None(),
+        })
+    }
+
+    #[setter(r#type)]
+    fn set_ty(&self, py: Python<'_>, ty: &Bound<'_, PyAny>) -> PyResult<()> {
+        PyGraph::change(self.graph.bind(py), |reader| {
+            let ty = (!ty.is_none()).then(|| reader.host.external(reader.ir, ty));
+            reader.ir.set_ty(self.id, ty).map_err(graph_error)
+        })
+    }
+
+    /// A dictionary for whoever wants to note something about the node. Copied with the node.
+    #[getter]
+    fn meta(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        PyGraph::meta(self.graph.bind(py), self.id)
+    }
+
+    #[setter]
+    fn set_meta(&self, py: Python<'_>, meta: &Bound<'_, PyAny>) -> PyResult<()> {
+        let replaced = {
+            let mut graph = self.graph.bind(py).try_borrow_mut()?;
+            graph.host_mut().set_meta(self.id, meta.clone().unbind())
+        };
+        drop(replaced);
+        Ok(())
+    }
+
+    /// The Python stack trace recorded when the node was made, if there is one.
+    #[getter]
+    fn stack_trace(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let meta = self.meta(py)?;
+        Ok(meta
+            .bind(py)
+            .call_method1(intern!(py, "get"), ("stack_trace",))?
+            .unbind())
+    }
+
+    #[setter]
+    fn set_stack_trace(&self, py: Python<'_>, trace: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.meta(py)?.bind(py).set_item("stack_trace", trace)
+    }
+
+    /// The node after this one; after the last comes the graph's root.
+    #[getter]
+    fn next(&self, py: Python<'_>) -> PyResult<Py<PyNode>> {
+        let graph = self.graph.bind(py);
+        let borrowed = graph.try_borrow()?;
+        Self::handle(graph, borrowed.host(), borrowed.ir().next(self.id))
+    }
+
+    /// The node before this one; before the first comes the graph's root.
+    #[getter]
+    fn prev(&self, py: Python<'_>) -> PyResult<Py<PyNode>> {
+        let graph = self.graph.bind(py);
+        let borrowed = graph.try_borrow()?;
+        Self::handle(graph, borrowed.host(), borrowed.ir().prev(self.id))
+    }
+
+    #[getter(_next)]
+    fn private_next(&self, py: Python<'_>) -> PyResult<Py<PyNode>> {
+        self.next(py)
+    }
+
+    #[getter(_prev)]
+    fn private_prev(&self, py: Python<'_>) -> PyResult<Py<PyNode>> {
+        self.prev(py)
+    }
+
+    /// Whether the node was taken out of its graph.
+    #[getter]
+    fn _erased(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.read(py)?.ir().node(self.id).is_erased())
+    }
+
+    /// A key that grows along the graph.
+    #[getter]
+    fn _sort_key(&self, py: Python<'_>) -> PyResult<(u64,)> {
+        Ok((self.read(py)?.ir().node(self.id).order(),))
+    }
+
+    /// Moves `x`, a node of the same graph, to just before this node.
+    fn prepend(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<()> {
+        let x = self.sibling(py, x)?;
+        let mut graph = self.graph.bind(py).try_borrow_mut()?;
+        graph.ir_mut().move_before(x, self.id).map_err(graph_error)
+    }
+
+    /// Moves `x`, a node of the same graph, to just after this node.
+    fn append(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<()> {
+        let x = self.sibling(py, x)?;
+        let mut graph = self.graph.bind(py).try_borrow_mut()?;
+        graph.ir_mut().move_after(x, self.id).map_err(graph_error)
+    }
+
+    #[pyo3(name = "_prepend")]
+    fn private_prepend(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<()> {
+        self.prepend(py, x)
+    }
+
+    /// Sets `args[idx]`.
+    fn update_arg(&self, py: Python<'_>, idx: isize, arg: &Bound<'_, PyAny>) -> PyResult<()> {
+        let args = self.args(py)?.bind(py).to_list();
+        args.as_any().set_item(idx, arg)?;
+        self.set_arguments(py, Some(&args.to_tuple()), None)
+    }
+
+    /// Inserts `arg` before `args[idx]`.
+    fn insert_arg(&self, py: Python<'_>, idx: isize, arg: &Bound<'_, PyAny>) -> PyResult<()> {
+        let args = self.args(py)?.bind(py).to_list();
+        match usize::try_from(idx) {
+            Ok(at) if at <= args.len() => args.insert(at, arg)?,
+            _ => {
+                return Err(PyAssertionError::new_err(format!(
+                    "insert_arg index must be between 0 and {}, got {idx}",
+                    args.len()
+                )));
+            }
+        }
+        self.set_arguments(py, Some(&args.to_tuple()), None)
+    }
+
+    /// Sets `kwargs[key]`.
+    fn update_kwarg(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyString>,
+        arg: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let kwargs = PyDict::new(py);
+        kwargs.update(self.kwargs(py)?.bind(py).cast::<PyDict>()?.as_mapping())?;
+        kwargs.set_item(key, arg)?;
+        self.set_arguments(py, None, Some(&kwargs))
+    }
+
+    /// Makes all users of this node use `replace_with` instead, and answers which they are.
+    ///
+    /// `delete_user_cb(user)` may say for each user whether it shall change. With
+    /// `propagate_meta`, the replacement, which must have none yet, gets this node's meta.
+    #[pyo3(signature = (replace_with, delete_user_cb = None, *, propagate_meta = false))]
+    fn replace_all_uses_with(
+        slf: &Bound<'_, Self>,
+        replace_with: &Bound<'_, PyNode>,
+        delete_user_cb: Option<&Bound<'_, PyAny>>,
+        propagate_meta: bool,
+    ) -> PyResult<Vec<Py<PyNode>>> {
+        let (py, me) = (slf.py(), slf.get());
+        let new = me.sibling(py, replace_with)?;
+        if propagate_meta {
+            let new_meta = replace_with.get().meta(py)?;
+            let new_meta = new_meta.bind(py).cast::<PyDict>()?;
+            if !new_meta.is_empty() {
+                return Err(PyAssertionError::new_err(format!(
+                    "replace_all_uses_with(propagate_meta=True): node {} has meta already",
+                    replace_with.get().name_or_id(py)
+                )));
+            }
+            new_meta.update(me.meta(py)?.bind(py).cast::<PyDict>()?.as_mapping())?;
+        }
+        let mut users = PyUsers::handles(me.graph.bind(py), me.id)?;
+        if let Some(wanted) = delete_user_cb {
+            let all = std::mem::take(&mut users);
+            for user in all {
+                if wanted.call1((&user,))?.is_truthy()? {
+                    users.push(user);
+                }
+            }
+        }
+        me.call_replace_hooks(py, replace_with.get().name(py)?.as_any(), &users, slf)?;
+        let mut graph = me.graph.bind(py).try_borrow_mut()?;
+        for user in &users {
+            graph
+                .ir_mut()
+                .replace_input(user.get().id, me.id, new)
+                .map_err(graph_error)?;
+        }
+        Ok(users)
+    }
+
+    /// Makes this node use `new_input` wherever it uses `old_input`.
+    fn replace_input_with(
+        slf: &Bound<'_, Self>,
+        old_input: &Bound<'_, PyNode>,
+        new_input: &Bound<'_, PyNode>,
+    ) -> PyResult<()> {
+        let (py, me) = (slf.py(), slf.get());
+        let (old, new) = (me.sibling(py, old_input)?, me.sibling(py, new_input)?);
+        let new_name = new_input.get().name(py)?;
+        me.call_replace_hooks(py, new_name.as_any(), &[slf.clone().unbind()], old_input)?;
+        let mut graph = me.graph.bind(py).try_borrow_mut()?;
+        graph
+            .ir_mut()
+            .replace_input(me.id, old, new)
+            .map_err(graph_error)
+    }
+
+    #[pyo3(name = "_replace_input_with")]
+    fn private_replace_input_with(
+        slf: &Bound<'_, Self>,
+        old_input: &Bound<'_, PyNode>,
+        new_input: &Bound<'_, PyNode>,
+    ) -> PyResult<()> {
+        let (py, me) = (slf.py(), slf.get());
+        let (old, new) = (me.sibling(py, old_input)?, me.sibling(py, new_input)?);
+        let mut graph = me.graph.bind(py).try_borrow_mut()?;
+        graph
+            .ir_mut()
+            .replace_input(me.id, old, new)
+            .map_err(graph_error)
+    }
+
+    /// Gives the value the first free name after `candidate`.
+    fn _rename(&self, py: Python<'_>, candidate: &str) -> PyResult<()> {
+        let mut graph = self.graph.bind(py).try_borrow_mut()?;
+        graph
+            .ir_mut()
+            .rename(self.id, candidate)
+            .map_err(graph_error)?;
+        Ok(())
+    }
+
+    /// By identity, as equality is.
+    fn __hash__(slf: &Bound<'_, Self>) -> usize {
+        slf.as_ptr() as usize >> 4
+    }
+
+    fn __lt__(&self, py: Python<'_>, other: &Bound<'_, PyNode>) -> PyResult<bool> {
+        Ok(self._sort_key(py)? < other.get()._sort_key(py)?)
+    }
+
+    fn __gt__(&self, py: Python<'_>, other: &Bound<'_, PyNode>) -> PyResult<bool> {
+        Ok(self._sort_key(py)? > other.get()._sort_key(py)?)
+    }
+
+    fn __le__(&self, py: Python<'_>, other: &Bound<'_, PyNode>) -> PyResult<bool> {
+        Ok(self._sort_key(py)? <= other.get()._sort_key(py)?)
+    }
+
+    fn __ge__(&self, py: Python<'_>, other: &Bound<'_, PyNode>) -> PyResult<bool> {
+        Ok(self._sort_key(py)? >= other.get()._sort_key(py)?)
+    }
+
+    /// The attributes that people have set.
+    #[getter(__dict__)]
+    fn attributes(&self, py: Python<'_>) -> Py<PyDict> {
+        if let Some(known) = self.known_attributes(py) {
+            return known;
+        }
+        // Made while nothing is locked: making an object may run the collector.
+        let new = PyDict::new(py).unbind();
+        match self.seen.lock() {
+            Ok(mut seen) => seen.attributes.get_or_insert(new).clone_ref(py),
+            Err(_) => new,
+        }
+    }
+
+    /// Called for names that are no property or method of a node.
+    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        if let Some(attributes) = slf.get().known_attributes(py)
+            && let Some(value) = attributes.bind(py).get_item(name)?
+        {
+            return Ok(value.unbind());
+        }
+        if name.to_str().is_ok_and(|name| name == "_repr_fn") {
+            return Ok(py.None());
+        }
+        Err(PyAttributeError::new_err(format!(
+            "node {} has no attribute '{}'",
+            slf.get().name_or_id(py),
+            name.to_string_lossy()
+        )))
+    }
+
+    fn __setattr__(
+        slf: &Bound<'_, Self>,
+        name: &Bound<'_, PyString>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        // A property of the class goes first, as for any Python object.
+        if let Some(property) = slf.get_type().getattr_opt(name)?
+            && let Some(set) = property.get_type().getattr_opt(intern!(py, "__set__"))?
+        {
+            set.call1((property, slf, value))?;
+            return Ok(());
+        }
+        slf.get().attributes(py).bind(py).set_item(name, value)
+    }
+
+    fn __delattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        let py = slf.py();
+        let attributes = slf.get().attributes(py);
+        attributes.bind(py).del_item(name).map_err(|_| {
+            PyAttributeError::new_err(format!(
+                "node {} has no attribute '{}' that can be deleted",
+                slf.get().name_or_id(py),
+                name.to_string_lossy()
+            ))
+        })
+    }
+
+    fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let names = slf.get_type().dir()?;
+        for name in slf.get().attributes(slf.py()).bind(slf.py()).keys() {
+            names.append(name)?;
+        }
+        Ok(names)
+    }
+
+    fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        // People may set `_repr_fn` on a node.
+        if let Some(attributes) = slf.get().known_attributes(py)
+            && let Some(repr) = attributes.bind(py).get_item(intern!(py, "_repr_fn"))?
+            && !repr.is_none()
+        {
+            return repr.call1((slf,));
+        }
+        Ok(slf.get().name(py)?.into_any())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.graph)?;
+        if let Ok(seen) = self.seen.try_lock() {
+            visit.call(&seen.args)?;
+            visit.call(&seen.kwargs)?;
+            visit.call(&seen.attributes)?;
+        }
+        Ok(())
+    }
+}
+
+impl PyNode {
+    fn known_attributes(&self, py: Python<'_>) -> Option<Py<PyDict>> {
+        let seen = self.seen.lock().ok()?;
+        seen.attributes
+            .as_ref()
+            .map(|attributes| attributes.clone_ref(py))
+    }
+
+    /// Keeps a Python value made from the arguments. What it replaces is dropped unlocked.
+    fn remember<T>(&self, version: u64, set: impl FnOnce(&mut Seen) -> Option<T>) {
+        let stale = self.seen.lock().ok().map(|mut seen| {
+            let stale = (seen.version != version).then(|| (seen.args.take(), seen.kwargs.take()));
+            seen.version = version;
+            (stale, set(&mut seen))
+        });
+        drop(stale);
+    }
+}
+
+/// The opcode called `name`.
+pub(crate) fn parse_op(name: &str) -> PyResult<Op> {
+    name.parse::<Op>()
+        .map_err(|()| PyAssertionError::new_err(format!("op '{name}' is none of the six opcodes")))
+}
+
+/// That `target` is a string.
+pub(crate) fn name_target<'a>(op: Op, target: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    match target.cast::<PyString>() {
+        Ok(name) => name.to_str(),
+        Err(_) => Err(PyValueError::new_err(format!(
+            "{op} node: target {} is a {}, but a str is expected",
+            target
+                .repr()
+                .map_or_else(|_| "?".to_owned(), |r| r.to_string_lossy().into_owned()),
+            target.get_type().name()?
+        ))),
+    }
+}

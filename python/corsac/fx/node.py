@@ -1,0 +1,98 @@
+"""Nodes: the steps of a graph, and functions over their arguments."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional, ParamSpec, TypeVar, Union
+
+import torch
+import torch.fx.node as _torch_node
+
+from corsac._core import Node, map_aggregate, map_arg
+from corsac._core import Users as _Users
+
+__all__ = ["Node", "has_side_effect", "map_aggregate", "map_arg"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+BaseArgumentTypes = _torch_node.BaseArgumentTypes
+base_types = _torch_node.base_types
+Target = Union[Callable[..., Any], str]
+Argument = Optional[
+    Union[
+        tuple["Argument", ...],
+        Sequence["Argument"],
+        Mapping[str, "Argument"],
+        slice,
+        range,
+        Node,
+        BaseArgumentTypes,
+    ]
+]
+
+Mapping.register(_Users)
+
+# The functions that dead-code elimination keeps are PyTorch's own set, shared in both directions:
+# libraries register with torch.fx.
+_side_effectful_functions: set[Callable[..., Any]] = _torch_node._side_effectful_functions
+_side_effectful_need_to_be_preserved_pre_dispatch = (
+    _torch_node._side_effectful_need_to_be_preserved_pre_dispatch
+)
+
+
+def has_side_effect(fn: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Register ``fn`` as a function whose calls dead-code elimination keeps.
+
+    The registration is shared with :mod:`torch.fx`. Returns ``fn``, so that it serves as a
+    decorator.
+    """
+    _side_effectful_functions.add(fn)
+    return fn
+
+
+def _type_repr(obj: object) -> str:
+    """The short form of a type annotation: ``torch.Tensor`` rather than ``<class ...>``."""
+    if isinstance(obj, type) and not isinstance(obj, types.GenericAlias):
+        if obj.__module__ == "builtins":
+            return obj.__qualname__
+        return f"{obj.__module__}.{obj.__qualname__}"
+    if obj is ...:
+        return "..."
+    if isinstance(obj, types.FunctionType):
+        return obj.__name__
+    return repr(obj)
+
+
+def _get_qualified_name(func: Callable[..., Any]) -> str:
+    """The name under which generated code finds ``func``."""
+    name = func.__name__
+    if getattr(builtins, name, None) is func:
+        return name
+    is_method = isinstance(func, (types.MethodDescriptorType, types.WrapperDescriptorType))
+    if (is_method and func is getattr(torch.Tensor, name, None)) or (
+        func.__module__ == "torch._tensor" and func.__qualname__ == f"Tensor.{name}"
+    ):
+        return f"torch.Tensor.{name}"
+    if name == "<lambda>":
+        try:
+            name = inspect.getsource(func).split("=")[0].strip()
+        except Exception as error:
+            raise RuntimeError("Unable to represent lambda") from error
+    module = func.__module__
+    if module is None:
+        for guess in (torch, torch.nn.functional):
+            if getattr(guess, name, None) is func:
+                module = guess.__name__
+                break
+        else:
+            raise RuntimeError(f"cannot find module for {func}")
+    module = module.replace("torch._ops", "torch.ops")
+    if (module, name) == ("torch", "segment_reduce"):
+        name = "_segment_reduce"
+    if module == "torch.nn.functional" and name in ("_ScalingType", "_SwizzleType"):
+        name = name.removeprefix("_")
+    return f"{module}.{name}"
