@@ -131,6 +131,11 @@ impl<K: EntityId, V: Clone + Default> SecondaryMap<K, V> {
         }
     }
 
+    /// Makes room for `len` ids in all.
+    pub fn reserve(&mut self, len: usize) {
+        self.values.reserve(len.saturating_sub(self.values.len()));
+    }
+
     /// The value of `key`, the default if it was never set.
     #[inline]
     #[must_use]

@@ -63,6 +63,16 @@ impl Interner {
         text_of(&self.bytes, &self.ends, symbol)
     }
 
+    /// Makes room for as many strings as `other` holds.
+    pub(crate) fn reserve(&mut self, other: &Self) {
+        self.bytes.reserve(other.bytes.len());
+        self.ends.reserve(other.ends.len());
+        let (bytes, ends, hasher) = (&self.bytes, &self.ends, &self.hasher);
+        self.table.reserve(other.table.len(), |&s| {
+            hasher.hash_one(text_of(bytes, ends, s))
+        });
+    }
+
     /// How many distinct strings there are.
     #[must_use]
     pub fn len(&self) -> usize {

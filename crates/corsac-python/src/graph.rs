@@ -12,6 +12,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use rustc_hash::FxHashMap;
 
 use crate::callable::CallableNames;
+use crate::collector::PausedCollector;
 use crate::error::graph_error;
 use crate::host::Host;
 use crate::insert_point::PyInsertPoint;
@@ -790,6 +791,7 @@ impl PyGraph {
         Self::adopt(slf, &from, &mut translation)?;
         let known: rustc_hash::FxHashSet<_> = known.into_iter().collect();
         {
+            let _paused = PausedCollector::new(py)?;
             let to = slf.try_borrow()?;
             for old in from.ir.nodes() {
                 if let Some(new) = map[old]

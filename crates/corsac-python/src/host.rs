@@ -1,13 +1,12 @@
 //! The Python objects behind a graph: what stands behind external ids, functions and nodes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use corsac_ir::{EntityId, ExternalId, FunctionId, Graph, NodeId, SecondaryMap};
+use corsac_ir::{EntityId, ExternalId, FunctionId, Graph, NodeId};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::callable::CallableNames;
+use crate::handles::Handles;
 use crate::node::PyNode;
 
 /// Objects by id, and ids by object identity. Whatever is in the tables is kept alive by them, so
@@ -16,22 +15,10 @@ use crate::node::PyNode;
 pub(crate) struct Host {
     externals: Vec<Option<Py<PyAny>>>,
     external_ids: FxHashMap<usize, ExternalId>,
-    functions: FxHashMap<FunctionId, Py<PyAny>>,
+    functions: Vec<Option<Py<PyAny>>>,
     function_ids: FxHashMap<usize, FunctionId>,
     metas: FxHashMap<NodeId, Py<PyAny>>,
-    /// Handles are made when somebody looks, also while the graph is only being read.
-    handles: Mutex<SecondaryMap<NodeId, Handle>>,
-}
-
-/// A handle, which has no clone without the interpreter.
-#[derive(Default)]
-struct Handle(Option<Py<PyNode>>);
-
-impl Clone for Handle {
-    /// What a table is filled up with: nothing.
-    fn clone(&self) -> Self {
-        Self(None)
-    }
+    handles: Handles,
 }
 
 impl Host {
@@ -99,13 +86,16 @@ impl Host {
 
     /// Says which callable stands behind a function of the graph.
     pub(crate) fn attach_function(&mut self, id: FunctionId, callable: &Bound<'_, PyAny>) {
-        self.functions.insert(id, callable.clone().unbind());
+        if id.index() >= self.functions.len() {
+            self.functions.resize_with(id.index() + 1, || None);
+        }
+        self.functions[id.index()] = Some(callable.clone().unbind());
         self.function_ids.insert(callable.as_ptr() as usize, id);
     }
 
     /// The callable behind a function, if one was attached.
     pub(crate) fn function_object(&self, id: FunctionId) -> Option<&Py<PyAny>> {
-        self.functions.get(&id)
+        self.functions.get(id.index())?.as_ref()
     }
 
     /// The metadata of a node, if somebody looked at it or set it.
@@ -124,30 +114,14 @@ impl Host {
         self.metas.iter().map(|(&id, meta)| (id, meta))
     }
 
-    fn lock_handles(&self) -> MutexGuard<'_, SecondaryMap<NodeId, Handle>> {
-        // Nothing panics while the lock is held; if it did, the table would still be whole.
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The handle of a node, if there is one.
-    pub(crate) fn handle(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
-        self.lock_handles()
-            .get(id)
-            .0
-            .as_ref()
-            .map(|handle| handle.clone_ref(py))
-    }
-
-    /// Keeps `handle` as the handle of `id`, unless there is one by now; answers the one kept.
-    pub(crate) fn keep_handle(&self, py: Python<'_>, id: NodeId, handle: Py<PyNode>) -> Py<PyNode> {
-        let mut handles = self.lock_handles();
-        let slot = handles.get_mut(id);
-        slot.0.get_or_insert(handle).clone_ref(py)
+    /// The handles of the nodes.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     /// Lets go of the handle of an erased node, which lives as long as somebody else holds it.
-    pub(crate) fn release_handle(&self, id: NodeId) -> Option<Py<PyNode>> {
-        self.lock_handles().get_mut(id).0.take()
+    pub(crate) fn release_handle(&mut self, id: NodeId) -> Option<Py<PyNode>> {
+        self.handles.take(id)
     }
 
     /// Lets go of all objects, for the garbage collector.
@@ -161,17 +135,11 @@ impl Host {
             .iter()
             .try_for_each(|object| visit.call(object))?;
         self.functions
-            .values()
+            .iter()
             .try_for_each(|object| visit.call(object))?;
         self.metas
             .values()
             .try_for_each(|object| visit.call(object))?;
-        // The collector runs on this thread, possibly under the lock.
-        if let Ok(handles) = self.handles.try_lock() {
-            handles
-                .values()
-                .try_for_each(|handle| visit.call(&handle.0))?;
-        }
-        Ok(())
+        self.handles.traverse(visit)
     }
 }

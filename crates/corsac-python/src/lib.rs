@@ -18,8 +18,10 @@
 
 mod aggregate;
 mod callable;
+mod collector;
 mod error;
 mod graph;
+mod handles;
 mod host;
 mod insert_point;
 mod node;

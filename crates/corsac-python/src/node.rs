@@ -42,6 +42,7 @@ struct Seen {
     args: Option<Py<PyTuple>>,
     kwargs: Option<Py<PyAny>>,
     attributes: Option<Py<PyDict>>,
+    users: Option<Py<PyUsers>>,
 }
 
 impl PyNode {
@@ -52,15 +53,15 @@ impl PyNode {
         id: NodeId,
     ) -> PyResult<Py<Self>> {
         let py = graph.py();
-        if let Some(handle) = host.handle(py, id) {
-            return Ok(handle);
+        if let Some(handle) = host.handles().get(id) {
+            return Ok(handle.clone_ref(py));
         }
         let handle = Self {
             graph: graph.clone().unbind(),
             id,
             seen: Mutex::default(),
         };
-        Ok(host.keep_handle(py, id, Py::new(py, handle)?))
+        Ok(host.handles().keep(id, Py::new(py, handle)?).clone_ref(py))
     }
 
     pub(crate) fn id(&self) -> NodeId {
@@ -285,8 +286,18 @@ impl PyNode {
     /// The nodes that use this one, each once, in the order in which they came to use it: a live
     /// view with the methods of a dictionary whose values are None.
     #[getter]
-    fn users(slf: &Bound<'_, Self>) -> PyUsers {
-        PyUsers::of(slf)
+    fn users(slf: &Bound<'_, Self>) -> PyResult<Py<PyUsers>> {
+        let (py, me) = (slf.py(), slf.get());
+        if let Ok(seen) = me.seen.lock()
+            && let Some(users) = &seen.users
+        {
+            return Ok(users.clone_ref(py));
+        }
+        let users = Py::new(py, PyUsers::of(slf))?;
+        if let Ok(mut seen) = me.seen.lock() {
+            seen.users.get_or_insert_with(|| users.clone_ref(py));
+        }
+        Ok(users)
     }
 
     /// The nodes that this one uses, each once, in the order of the arguments.
@@ -645,6 +656,7 @@ impl PyNode {
             visit.call(&seen.args)?;
             visit.call(&seen.kwargs)?;
             visit.call(&seen.attributes)?;
+            visit.call(&seen.users)?;
         }
         Ok(())
     }

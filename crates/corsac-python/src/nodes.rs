@@ -1,6 +1,8 @@
 //! `graph.nodes`: the nodes in order, as a live view.
 
-use corsac_ir::NodeId;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use corsac_ir::{EntityId, NodeId};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
@@ -34,8 +36,7 @@ impl PyNodes {
         PyNodeIterator {
             graph: self.graph.clone_ref(py),
             reversed: self.reversed,
-            at: NodeId::ROOT,
-            done: false,
+            at: AtomicUsize::new(NodeId::ROOT.index()),
         }
     }
 
@@ -60,13 +61,15 @@ impl PyNodes {
 }
 
 /// A place in the list of nodes.
-#[pyclass(name = "NodeIterator", module = "corsac.fx.graph")]
+#[pyclass(name = "NodeIterator", module = "corsac.fx.graph", frozen)]
 pub(crate) struct PyNodeIterator {
     graph: Py<PyGraph>,
     reversed: bool,
-    at: NodeId,
-    done: bool,
+    /// Index of the node answered last, the root's at first; `DONE` after the last one.
+    at: AtomicUsize,
 }
+
+const DONE: usize = usize::MAX;
 
 #[pymethods]
 impl PyNodeIterator {
@@ -74,23 +77,26 @@ impl PyNodeIterator {
         slf
     }
 
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyNode>>> {
-        if self.done {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyNode>>> {
+        // One thread at a time holds the interpreter: loads and stores cannot interleave.
+        let at = self.at.load(Ordering::Relaxed);
+        if at == DONE {
             return Ok(None);
         }
         let graph = self.graph.bind(py);
         let borrowed = graph.try_borrow()?;
-        let ir = borrowed.ir();
-        self.at = if self.reversed {
-            ir.prev(self.at)
+        let (ir, at) = (borrowed.ir(), NodeId::from_index(at));
+        let at = if self.reversed {
+            ir.prev(at)
         } else {
-            ir.next(self.at)
+            ir.next(at)
         };
-        self.done = self.at.is_root();
-        if self.done {
+        if at.is_root() {
+            self.at.store(DONE, Ordering::Relaxed);
             return Ok(None);
         }
-        PyNode::handle(graph, borrowed.host(), self.at).map(Some)
+        self.at.store(at.index(), Ordering::Relaxed);
+        PyNode::handle(graph, borrowed.host(), at).map(Some)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -2,6 +2,7 @@
 
 use corsac_ir::NodeId;
 use pyo3::exceptions::PyKeyError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyTuple};
 
@@ -119,6 +120,10 @@ impl PyUsers {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.copy(py)?.repr()?.to_string_lossy().into_owned())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.node)
     }
 
     fn __reduce__<'py>(

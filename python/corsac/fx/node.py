@@ -6,7 +6,7 @@ import builtins
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional, ParamSpec, TypeVar, Union
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch
 import torch.fx.node as _torch_node
@@ -21,18 +21,11 @@ _R = TypeVar("_R")
 
 BaseArgumentTypes = _torch_node.BaseArgumentTypes
 base_types = _torch_node.base_types
-Target = Union[Callable[..., Any], str]
-Argument = Optional[
-    Union[
-        tuple["Argument", ...],
-        Sequence["Argument"],
-        Mapping[str, "Argument"],
-        slice,
-        range,
-        Node,
-        BaseArgumentTypes,
-    ]
-]
+Target: TypeAlias = Callable[..., Any] | str
+Argument: TypeAlias = (
+    "tuple[Argument, ...] | Sequence[Argument] | Mapping[str, Argument] | slice | range | Node "
+    "| BaseArgumentTypes | None"
+)
 
 Mapping.register(_Users)
 

@@ -284,6 +284,7 @@ impl Graph {
                 }
             }
         }
+        self.reserve_for(from);
         for id in from.nodes() {
             if map[id].is_some() {
                 continue;
@@ -300,6 +301,13 @@ impl Graph {
         Ok(None)
     }
 
+    /// Makes room for as much as `from` holds: growing by doubling would touch the memory twice.
+    fn reserve_for(&mut self, from: &Graph) {
+        self.nodes.reserve(from.len());
+        self.edges.reserve(from.len());
+        self.strings.reserve(&from.strings);
+    }
+
     /// A graph with the same nodes under the same names and nothing else: erased nodes and names
     /// that nobody has any more are left behind. `map` says afterwards what became of each node.
     ///
@@ -311,7 +319,6 @@ impl Graph {
         translation: &mut Translation,
     ) -> Result<Self, GraphError> {
         let mut copy = Self::new();
-        copy.nodes.reserve(self.len());
         if let Some((output, _)) = copy.copy_graph(self, map, translation)? {
             let new = copy.copy_node(self, output, translation, &mut |n| mapped(map, n))?;
             map.set(output, Some(new));

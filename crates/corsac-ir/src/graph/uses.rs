@@ -31,6 +31,10 @@ pub(super) struct Edges {
 }
 
 impl Edges {
+    pub(super) fn reserve(&mut self, additional: usize) {
+        self.edges.reserve(additional);
+    }
+
     fn get(&self, id: EdgeId) -> &Edge {
         &self.edges[id.index()]
     }
