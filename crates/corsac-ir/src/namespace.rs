@@ -92,6 +92,15 @@ impl Namespace {
     }
 }
 
+/// `candidate` made an ASCII identifier, as [`Namespace::create`] does before it looks whether the
+/// name is free.
+#[must_use]
+pub fn identifier(candidate: &str) -> String {
+    let mut out = String::with_capacity(candidate.len() + 1);
+    push_identifier(candidate, &mut out);
+    out
+}
+
 /// Appends `candidate` with every run of characters that cannot stand in an ASCII identifier
 /// replaced by one underscore, and with a leading underscore where it would start with a digit.
 fn push_identifier(candidate: &str, out: &mut String) {
@@ -150,6 +159,12 @@ pub fn snake_case(text: &str) -> String {
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
     RESERVED.binary_search(&name).is_ok()
+}
+
+/// The names that no value may have, sorted.
+#[must_use]
+pub fn reserved_names() -> &'static [&'static str] {
+    RESERVED
 }
 
 /// Whether `name` is a Python keyword (`keyword.kwlist` of CPython 3.11).

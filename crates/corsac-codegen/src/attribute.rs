@@ -1,0 +1,104 @@
+//! Identifiers, and attributes by qualified name.
+
+use corsac_ir::literal;
+use corsac_ir::namespace::is_keyword;
+
+/// Whether `text` is an ASCII identifier and no keyword: what can stand behind a dot or name a
+/// variable on every version of Python.
+#[must_use]
+pub(crate) fn is_plain_identifier(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let [first, rest @ ..] = bytes else {
+        return false;
+    };
+    (first.is_ascii_alphabetic() || *first == b'_')
+        && rest.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        && !is_keyword(text)
+}
+
+/// Whether `text` can name a parameter: an identifier, not necessarily ASCII, and no keyword.
+#[must_use]
+pub(crate) fn is_parameter_name(text: &str) -> bool {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c))
+        && chars.all(unicode_ident::is_xid_continue)
+        && !is_keyword(text)
+}
+
+/// Appends the attributes in `path` to the expression that stands in `out` from `start` on:
+/// `self` becomes `self.layer`, or `getattr(self.layers, "0")` where the name is no identifier.
+///
+/// Non-ASCII names are quoted as well: Python normalises identifiers but not strings.
+pub(crate) fn push_path(out: &mut String, start: usize, path: &str) {
+    for name in path.split('.') {
+        push_attribute(out, start, name);
+    }
+}
+
+/// Appends one attribute, likewise; `name` may hold anything.
+pub(crate) fn push_attribute(out: &mut String, start: usize, name: &str) {
+    if is_plain_identifier(name) {
+        out.push('.');
+        out.push_str(name);
+        return;
+    }
+    out.insert_str(start, "getattr(");
+    out.push_str(", ");
+    push_double_quoted(out, name);
+    out.push(')');
+}
+
+/// A string in double quotes where nothing in it needs escaping, as `repr` has it otherwise.
+pub(crate) fn push_double_quoted(out: &mut String, text: &str) {
+    if text
+        .chars()
+        .all(|c| c != '"' && c != '\\' && literal::is_printable(c))
+    {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+    } else {
+        // Writing to a `String` cannot fail.
+        let _ = literal::write_str(out, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(base: &str, path: &str) -> String {
+        let mut out = format!("x = {base}");
+        push_path(&mut out, 4, path);
+        out
+    }
+
+    #[test]
+    fn paths_are_attributes_or_getattr() {
+        assert_eq!(path("self", "a.b"), "x = self.a.b");
+        assert_eq!(
+            path("self", "layers.0.weight"),
+            r#"x = getattr(self.layers, "0").weight"#
+        );
+        assert_eq!(
+            path("self", "0.1"),
+            r#"x = getattr(getattr(self, "0"), "1")"#
+        );
+        assert_eq!(path("self", "for"), r#"x = getattr(self, "for")"#);
+        assert_eq!(path("self", ""), r#"x = getattr(self, "")"#);
+        assert_eq!(
+            path("self", "a\") or evil(\"\n"),
+            "x = getattr(self, 'a\") or evil(\"\\n')"
+        );
+        assert_eq!(path("self", "ﬁ"), "x = getattr(self, \"ﬁ\")");
+    }
+
+    #[test]
+    fn parameters_may_be_of_any_script() {
+        assert!(is_parameter_name("é") && is_parameter_name("_1"));
+        assert!(!is_parameter_name("1é") && !is_parameter_name("for") && !is_parameter_name(""));
+        assert!(!is_parameter_name("x):\n    evil(") && !is_parameter_name("*x"));
+    }
+}

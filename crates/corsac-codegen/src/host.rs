@@ -1,0 +1,122 @@
+//! What only the host of a graph knows about the values in it.
+
+use corsac_ir::{ExternalId, FunctionId, NodeId};
+
+use crate::operator::Operator;
+
+/// A value that generated code refers to by a global name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum GlobalValue {
+    /// The value with this qualified name: `math.inf`.
+    Named(Box<str>),
+    /// The host's value with this number.
+    Held(u32),
+}
+
+/// A global that an expression needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// What to name it after; made an identifier.
+    pub hint: Box<str>,
+    /// What it is. Equal values share a name.
+    pub value: GlobalValue,
+    /// Whether it is the very builtin, or other reserved value, of the name in `hint`, which may
+    /// then keep it.
+    pub is_builtin: bool,
+}
+
+/// Part of an expression that the host writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// Python source.
+    Text(Box<str>),
+    /// The name of a global.
+    Global(Global),
+    /// Nothing, but the global has to be there.
+    Import(Global),
+}
+
+/// An expression that the host writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expr(pub Vec<Piece>);
+
+impl Expr {
+    /// Python source that needs no globals but those that all generated code has.
+    #[must_use]
+    pub fn text(text: impl Into<Box<str>>) -> Self {
+        Self(vec![Piece::Text(text.into())])
+    }
+
+    /// A global.
+    #[must_use]
+    pub fn global(global: Global) -> Self {
+        Self(vec![Piece::Global(global)])
+    }
+}
+
+/// How a function is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Callee {
+    /// The function.
+    pub expr: Expr,
+    /// The operator that is written instead, if the arguments fit.
+    pub operator: Option<Operator>,
+}
+
+/// What the host wants to have written about a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// A comment above the node, with its `#`. Not repeated where the previous one was the same.
+    pub comment: Option<String>,
+    /// What to write instead of the type annotation, quotes included.
+    pub annotation: Option<String>,
+    /// Descriptions: of an input, or of each item of the result. Written if
+    /// [`expanded_def`](crate::Options::expanded_def) is set.
+    pub descriptions: Option<Vec<String>>,
+    /// Lines to show in a string literal above the node.
+    pub metadata: Option<String>,
+}
+
+/// What code generation asks the host.
+///
+/// Answers are borrowed: whoever has to ask an interpreter does so before, with
+/// [`Needs`](crate::Needs) as the list of questions, and holds the answers.
+pub trait Host {
+    /// How a function is called. `None` if the host does not know it.
+    fn callee(&self, function: FunctionId) -> Option<&Callee>;
+
+    /// How a value is written that the graph knows by reference only.
+    fn value(&self, external: ExternalId) -> Option<&Expr>;
+
+    /// How a type annotation is written.
+    fn annotation(&self, external: ExternalId) -> Option<&Expr>;
+
+    /// How a named tuple class is written.
+    fn class(&self, external: ExternalId) -> Option<&Expr>;
+
+    /// The globals that all generated code has.
+    fn builtins(&self) -> &[Global];
+
+    /// More globals, for a calling convention of the host's own.
+    fn additional_globals(&self) -> &[Global] {
+        &[]
+    }
+
+    /// How `wrap` is written, which marks a function as a leaf of later tracing.
+    fn wrap(&self) -> &Expr;
+
+    /// Whether the function that the node calls was marked with `wrap`.
+    fn is_wrapped(&self, _node: NodeId) -> bool {
+        false
+    }
+
+    /// Positions of arguments that the function called empties itself.
+    fn boxed_arguments(&self, _node: NodeId) -> &[usize] {
+        &[]
+    }
+
+    /// What is to be written about the node.
+    fn notes(&self, _node: NodeId) -> Option<&Notes> {
+        None
+    }
+}

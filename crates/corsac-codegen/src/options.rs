@@ -1,0 +1,55 @@
+//! What the generated function is to look like.
+
+/// How the generated function is called, and how the code looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The expression under which attributes and submodules are found; usually `self`.
+    pub root_module: String,
+    /// The function's name.
+    pub function_name: String,
+    /// How arguments come in and results go out.
+    pub calling: Calling,
+    /// Each parameter and each result on a line of its own, with its description.
+    pub expanded_def: bool,
+    /// Mark each call for the profiler.
+    pub record_func: bool,
+    /// Escape sequences of a terminal for literals and for what frees values.
+    pub colored: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            root_module: "self".to_owned(),
+            function_name: "forward".to_owned(),
+            calling: Calling::Plain,
+            expanded_def: false,
+            record_func: false,
+            colored: false,
+        }
+    }
+}
+
+/// The calling convention of the generated function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Calling {
+    /// One parameter for each input.
+    #[default]
+    Plain,
+    /// One list, emptied by the function so that the caller keeps no input alive.
+    Boxed,
+    /// The parameters of the function traced, flattened to the inputs inside.
+    PyTree(PyTree),
+}
+
+/// How nested arguments become inputs, and outputs a nested result.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PyTree {
+    /// The parameters of the function traced.
+    pub parameters: Vec<String>,
+    /// How many of them are positional and the names of the others, where the input structure has
+    /// both.
+    pub keywords: Option<(usize, Vec<String>)>,
+    /// Whether the result is put back into a structure.
+    pub has_out_spec: bool,
+}

@@ -1,0 +1,584 @@
+//! Writing statements, one node after the other.
+
+use std::fmt::Write;
+
+use corsac_ir::{Arg, Graph, Node, NodeId, Op, Target};
+
+use crate::analyse::{CallForm, Plan, analyse, raw_parameter};
+use crate::attribute::{push_attribute, push_double_quoted, push_path};
+use crate::body::Body;
+use crate::error::CodegenError;
+use crate::host::{GlobalValue, Host};
+use crate::operator::Operator;
+use crate::options::{Calling, Options};
+use crate::signature::Parameter;
+use crate::value::{Color, Place, Values};
+
+/// Parts of generated code, for a host that puts them together itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// All pieces of the body, one after the other.
+    pub text: String,
+    /// Where in `text` each piece ends.
+    pub ends: Vec<usize>,
+    /// Pieces that stand for output nodes, and are empty: what returns is the host's to write.
+    pub outputs: Vec<(usize, NodeId)>,
+    /// The inputs.
+    pub parameters: Vec<Parameter>,
+    /// The type of the result, with its arrow.
+    pub return_annotation: String,
+    /// Statements before the function.
+    pub wraps: String,
+    /// What the code finds under which global name.
+    pub globals: Vec<(String, GlobalValue)>,
+    /// Values that are not called what they are called in the graph.
+    pub renamed: Vec<(NodeId, String)>,
+}
+
+impl Draft {
+    /// The pieces of the body.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.ends.iter().enumerate().map(|(index, &end)| {
+            let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.text[start..end]
+        })
+    }
+}
+
+/// The parts of the code of `graph`. With `own_output`, the statements of output nodes are left
+/// to the host.
+///
+/// # Errors
+/// As [`python_code`](crate::python_code).
+pub fn draft(
+    graph: &Graph,
+    options: &Options,
+    host: &dyn Host,
+    own_output: bool,
+) -> Result<Draft, CodegenError> {
+    let plan = analyse(graph, options, host)?;
+    let signature = plan.signature(options, host);
+    let wraps = plan.wrap_statements();
+    let mut printer = Printer::new(&plan, options, host, Body::in_pieces());
+    printer.outputs = own_output.then(Vec::new);
+    printer.body();
+    let outputs = printer.outputs.take().unwrap_or_default();
+    let (text, ends) = printer.body.into_pieces();
+    let mut renamed: Vec<_> = plan
+        .names
+        .renamed
+        .into_iter()
+        .map(|(id, name)| (id, name.into()))
+        .collect();
+    renamed.sort_unstable();
+    Ok(Draft {
+        text,
+        ends,
+        outputs,
+        parameters: signature.parameters,
+        return_annotation: signature.return_annotation,
+        wraps,
+        globals: plan.names.globals,
+        renamed,
+    })
+}
+
+/// What the function's first line says.
+pub(crate) struct Signature {
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) return_annotation: String,
+}
+
+impl<'g> Plan<'g> {
+    pub(crate) fn signature(&self, options: &Options, host: &dyn Host) -> Signature {
+        let mut signature = Signature {
+            parameters: Vec::new(),
+            return_annotation: String::new(),
+        };
+        for id in self.graph.nodes() {
+            let node = self.graph.node(id);
+            match node.op() {
+                Op::Placeholder => {
+                    signature
+                        .parameters
+                        .push(self.signature_part(node, options, host));
+                }
+                Op::Output => {
+                    if let Some(ty) = node.ty() {
+                        signature.return_annotation = format!(" -> {}", self.annotation(ty));
+                    }
+                }
+                Op::GetAttr | Op::CallFunction | Op::CallMethod | Op::CallModule => {}
+            }
+        }
+        signature
+    }
+
+    fn signature_part(&self, node: Node<'g>, options: &Options, host: &dyn Host) -> Parameter {
+        let notes = host.notes(node.id());
+        let mut annotation = String::new();
+        push_annotation(&mut annotation, self, host, node);
+        let default = node.args().first().map(|default| {
+            let mut text = String::new();
+            Values::new(self, options.colored).arg(&mut text, default);
+            text
+        });
+        let descriptions = notes.and_then(|notes| notes.descriptions.as_ref());
+        let description = descriptions
+            .filter(|_| options.expanded_def)
+            .map(|all| on_one_line(&all.join(" ")));
+        Parameter {
+            name: format!(
+                "{}{}",
+                raw_parameter(node.target_name()).0,
+                self.parameter(node)
+            ),
+            annotation,
+            default,
+            description,
+        }
+    }
+
+    /// A statement for each function that was marked with `wrap`.
+    pub(crate) fn wrap_statements(&self) -> String {
+        let mut text = String::new();
+        for (index, name) in self.wrapped.iter().enumerate() {
+            if index > 0 {
+                text.push('\n');
+            }
+            text.push_str(&self.wrap);
+            text.push('(');
+            push_double_quoted(&mut text, name);
+            text.push(')');
+        }
+        text
+    }
+}
+
+/// Writes the body of the function.
+pub(crate) struct Printer<'p, 'g> {
+    plan: &'p Plan<'g>,
+    options: &'p Options,
+    host: &'p dyn Host,
+    values: Values<'p, 'g>,
+    pub(crate) body: Body,
+    /// Where the host writes what returns, if it does.
+    outputs: Option<Vec<(usize, NodeId)>>,
+}
+
+// Writing to a `String` cannot fail, so results of `write!` are let go in this file.
+impl<'p, 'g> Printer<'p, 'g> {
+    pub(crate) fn new(
+        plan: &'p Plan<'g>,
+        options: &'p Options,
+        host: &'p dyn Host,
+        body: Body,
+    ) -> Self {
+        Self {
+            plan,
+            options,
+            host,
+            values: Values::new(plan, options.colored),
+            body,
+            outputs: None,
+        }
+    }
+
+    pub(crate) fn body(&mut self) {
+        let graph = self.plan.graph;
+        let mut has_statements = self.options.record_func;
+        if self.options.record_func {
+            self.profile("_rf", "ENTER_GRAPH_PLACEHOLDER_KEY");
+        }
+        let mut comment: Option<&str> = None;
+        for (index, id) in graph.nodes().enumerate() {
+            let node = graph.node(id);
+            let notes = self.host.notes(id);
+            let note = notes.and_then(|notes| notes.comment.as_deref());
+            if note.is_some() && note != comment {
+                comment = note;
+                self.comment(note.unwrap_or_default());
+            }
+            self.body.begin(index);
+            let is_call = matches!(
+                node.op(),
+                Op::CallFunction | Op::CallMethod | Op::CallModule
+            );
+            let profiled =
+                (is_call && self.options.record_func).then(|| format!("_rf_{}", node.name()));
+            if let Some(variable) = &profiled {
+                self.profile(variable, &index.to_string());
+            }
+            if let Some(metadata) = notes.and_then(|notes| notes.metadata.as_deref()) {
+                has_statements = true;
+                self.metadata(metadata);
+            }
+            has_statements |= self.statement(node);
+            if let Some(variable) = &profiled {
+                let _ = write!(self.body.text, "{variable}.__exit__(None, None, None)");
+                self.finish_line();
+            }
+        }
+        if self.options.record_func {
+            self.body.text.push_str("_rf.__exit__(None, None, None)");
+            self.finish_line();
+        }
+        if !has_statements {
+            self.body.text.push_str("pass");
+            self.finish_line();
+        }
+    }
+
+    /// Ends a line and a piece.
+    #[inline]
+    fn finish_line(&mut self) {
+        self.body.end_line();
+        self.body.cut();
+    }
+
+    fn profile(&mut self, variable: &str, key: &str) {
+        let _ = write!(
+            self.body.text,
+            "{variable} = torch._C._profiler._RecordFunctionFast('## {key} ##'); {variable}.__enter__()"
+        );
+        self.finish_line();
+    }
+
+    fn comment(&mut self, comment: &str) {
+        self.body.end_line();
+        let comment = on_one_line(comment);
+        let values = self.values;
+        values.color(&mut self.body.text, Color::Dim, |out| {
+            out.push_str(&comment)
+        });
+        self.finish_line();
+    }
+
+    fn metadata(&mut self, metadata: &str) {
+        // A raw string where anything in it could be taken for an escape sequence.
+        let prefix = if metadata.contains('\\') { "r" } else { "" };
+        self.body.text.push_str(prefix);
+        self.body.text.push_str("\"\"\"");
+        self.finish_line();
+        self.body
+            .push_lines(&metadata.replace("\"\"\"", "'''").replace(['\r', '\0'], " "));
+        self.finish_line();
+        self.body.text.push_str("\"\"\"");
+        self.finish_line();
+    }
+
+    /// Writes a node's statement and frees what is not needed any more. Answers whether there is
+    /// a statement.
+    fn statement(&mut self, node: Node<'g>) -> bool {
+        match node.op() {
+            Op::Placeholder => return self.placeholder(node),
+            Op::Output => {
+                self.output(node);
+                return true;
+            }
+            Op::GetAttr => {
+                self.result(node);
+                self.attribute_of_root(node);
+            }
+            Op::CallModule => {
+                self.result(node);
+                self.attribute_of_root(node);
+                let out = &mut self.body.text;
+                out.push('(');
+                self.values.call(out, node.args(), node.kwargs());
+                out.push(')');
+            }
+            Op::CallMethod => {
+                self.result(node);
+                let out = &mut self.body.text;
+                let start = out.len();
+                if let [receiver, args @ ..] = node.args() {
+                    self.values.operand(out, receiver, Place::Receiver);
+                    push_path(out, start, node.target_name());
+                    out.push('(');
+                    self.values.call(out, args, node.kwargs());
+                    out.push(')');
+                }
+            }
+            Op::CallFunction => self.call_function(node),
+        }
+        self.body.cut();
+        self.free(node);
+        true
+    }
+
+    /// `name : annotation = `
+    #[inline]
+    fn result(&mut self, node: Node<'g>) {
+        self.body.text.push_str(self.plan.name(node.id()));
+        push_annotation(&mut self.body.text, self.plan, self.host, node);
+        self.body.text.push_str(" = ");
+    }
+
+    fn attribute_of_root(&mut self, node: Node<'g>) {
+        let out = &mut self.body.text;
+        let start = out.len();
+        out.push_str(&self.options.root_module);
+        push_path(out, start, node.target_name());
+    }
+
+    fn placeholder(&mut self, node: Node<'g>) -> bool {
+        let (parameter, name) = (self.plan.parameter(node), self.plan.name(node.id()));
+        if parameter == name {
+            return false;
+        }
+        let _ = write!(self.body.text, "{name} = {parameter}");
+        self.finish_line();
+        true
+    }
+
+    fn call_function(&mut self, node: Node<'g>) {
+        let Target::Function(function) = node.target() else {
+            unreachable!("call_function has a function as its target");
+        };
+        match self.plan.call_form(node, function) {
+            CallForm::Operator(operator) => self.operator(node, operator),
+            CallForm::Attribute(name) => {
+                self.result(node);
+                let out = &mut self.body.text;
+                let start = out.len();
+                self.values.operand(out, &node.args()[0], Place::Receiver);
+                push_attribute(out, start, name);
+            }
+            CallForm::Call => {
+                let boxed = self.plan.boxed(node.id());
+                if boxed.is_empty() {
+                    self.result(node);
+                    let out = &mut self.body.text;
+                    out.push_str(self.plan.function(function));
+                    out.push('(');
+                    self.values.call(out, node.args(), node.kwargs());
+                    out.push(')');
+                } else {
+                    self.boxed_call(node, self.plan.function(function), boxed);
+                }
+            }
+        }
+    }
+
+    fn operator(&mut self, node: Node<'g>, operator: Operator) {
+        let values = self.values;
+        let args = node.args();
+        if !operator.assigns() {
+            self.result(node);
+        }
+        let out = &mut self.body.text;
+        match operator {
+            Operator::Prefix(sign) => {
+                out.push_str(sign);
+                values.arg(out, &args[0]);
+            }
+            Operator::Infix(sign) => {
+                let place = if sign == "**" {
+                    Place::Base
+                } else {
+                    Place::Free
+                };
+                values.operand(out, &args[0], place);
+                out.push(' ');
+                out.push_str(sign);
+                out.push(' ');
+                values.arg(out, &args[1]);
+            }
+            Operator::GetItem => {
+                values.arg(out, &args[0]);
+                out.push('[');
+                values.arg(out, &args[1]);
+                out.push(']');
+            }
+            Operator::InPlace(sign) => {
+                values.arg(out, &args[0]);
+                out.push(' ');
+                out.push_str(sign);
+                out.push(' ');
+                values.arg(out, &args[1]);
+            }
+            Operator::SetItem => {
+                values.arg(out, &args[0]);
+                out.push('[');
+                values.arg(out, &args[1]);
+                out.push_str("] = ");
+                values.arg(out, &args[2]);
+            }
+        }
+        if operator.assigns() {
+            out.push_str(";  ");
+            self.result(node);
+            values.arg(&mut self.body.text, &args[0]);
+        }
+    }
+
+    /// A call whose callee empties some of its arguments: they get a variable each, so that the
+    /// values in them can be let go before the call.
+    fn boxed_call(&mut self, node: Node<'g>, function: &str, boxed: &[(usize, Box<str>)]) {
+        for (index, (position, name)) in boxed.iter().enumerate() {
+            if index > 0 {
+                self.body.end_line();
+            }
+            let _ = write!(self.body.text, "{name} = ");
+            self.values
+                .arg(&mut self.body.text, &node.args()[*position]);
+        }
+        self.body.cut();
+        let only_boxed: Vec<_> = self
+            .last_uses(node)
+            .filter(|id| is_only_in(*id, node, boxed))
+            .collect();
+        if !only_boxed.is_empty() {
+            self.free_names(only_boxed.iter().map(|id| self.plan.name(*id)).collect());
+            self.body.cut();
+        }
+        self.body.end_line();
+        self.body.cut();
+
+        self.result(node);
+        self.body.text.push_str(function);
+        self.body.text.push('(');
+        for (index, arg) in node.args().iter().enumerate() {
+            if index > 0 {
+                self.body.text.push_str(", ");
+            }
+            match boxed.iter().find(|(position, _)| *position == index) {
+                Some((_, name)) => self.body.text.push_str(name),
+                None => self.values.arg(&mut self.body.text, arg),
+            }
+        }
+        for (key, arg) in node.kwargs() {
+            self.body.text.push_str(", ");
+            self.values.keyword(&mut self.body.text, *key, arg);
+        }
+        self.body.text.push(')');
+        self.body.cut();
+        self.free_names(boxed.iter().map(|(_, name)| &**name).collect());
+    }
+
+    fn output(&mut self, node: Node<'g>) {
+        if let Some(outputs) = &mut self.outputs {
+            outputs.push((self.body.pieces(), node.id()));
+            self.body.leave_piece();
+            self.finish_line();
+            return;
+        }
+        let value = &node.args()[0];
+        let unflatten = matches!(&self.options.calling, Calling::PyTree(tree) if tree.has_out_spec);
+        self.body.text.push_str("return ");
+        if unflatten {
+            self.body.text.push_str("pytree.tree_unflatten(");
+        }
+        let notes = self.host.notes(node.id());
+        let descriptions = notes.and_then(|notes| notes.descriptions.as_deref());
+        match (descriptions, value) {
+            (Some(descriptions), Arg::Tuple(_) | Arg::List(_)) if self.options.expanded_def => {
+                self.expanded_result(value, descriptions);
+            }
+            _ => self.values.arg(&mut self.body.text, value),
+        }
+        if unflatten {
+            self.body.text.push_str(", self._out_spec)");
+        }
+        self.body.cut();
+        self.finish_line();
+    }
+
+    /// Each item on a line of its own, with its description.
+    fn expanded_result(&mut self, value: &Arg, descriptions: &[String]) {
+        let (open, close) = match value {
+            Arg::Tuple(_) => ('(', ')'),
+            _ => ('[', ']'),
+        };
+        self.body.text.push(open);
+        self.body.end_line();
+        for (index, item) in value.as_items().unwrap_or_default().iter().enumerate() {
+            self.body.text.push_str("    ");
+            self.values.arg(&mut self.body.text, item);
+            self.body.text.push(',');
+            if let Some(description) = descriptions.get(index) {
+                let _ = write!(self.body.text, "  # {}", on_one_line(description));
+            }
+            self.body.end_line();
+        }
+        self.body.text.push(close);
+    }
+
+    /// Values that are used here and nowhere later, in the order of the arguments.
+    fn last_uses(&self, node: Node<'g>) -> impl Iterator<Item = NodeId> + use<'p, 'g> {
+        let plan = self.plan;
+        node.inputs()
+            .filter(move |&input| plan.is_last_use(input, node.id()))
+    }
+
+    /// Ends the line, after letting go of what is not needed any more.
+    fn free(&mut self, node: Node<'g>) {
+        let boxed = self.plan.boxed(node.id());
+        let unused = (node.num_users() == 0).then(|| node.id());
+        let dying = self
+            .last_uses(node)
+            .filter(|id| boxed.is_empty() || !is_only_in(*id, node, boxed));
+        let mut dying = dying.chain(unused).peekable();
+        if dying.peek().is_some() {
+            let plan = self.plan;
+            let values = self.values;
+            let out = &mut self.body.text;
+            out.push_str(";  ");
+            values.color(out, Color::Dim, |out| {
+                for id in dying {
+                    out.push_str(plan.name(id));
+                    out.push_str(" = ");
+                }
+                out.push_str("None");
+            });
+        }
+        self.finish_line();
+    }
+
+    fn free_names(&mut self, names: Vec<&str>) {
+        self.body.text.push_str(";  ");
+        self.values.color(&mut self.body.text, Color::Dim, |out| {
+            for name in names {
+                out.push_str(name);
+                out.push_str(" = ");
+            }
+            out.push_str("None");
+        });
+        self.body.cut();
+    }
+}
+
+/// Whether `value` appears in boxed arguments of the node and nowhere else in it.
+fn is_only_in(value: NodeId, node: Node<'_>, boxed: &[(usize, Box<str>)]) -> bool {
+    let mut is_boxed = false;
+    for (index, arg) in node.args().iter().enumerate() {
+        if arg.mentions(value) {
+            if boxed.iter().all(|(position, _)| *position != index) {
+                return false;
+            }
+            is_boxed = true;
+        }
+    }
+    is_boxed && !node.kwargs().iter().any(|(_, arg)| arg.mentions(value))
+}
+
+/// The type annotation of a node, with what separates it from the name.
+fn push_annotation(out: &mut String, plan: &Plan<'_>, host: &dyn Host, node: Node<'_>) {
+    let notes = host.notes(node.id());
+    if let Some(annotation) = notes.and_then(|notes| notes.annotation.as_deref()) {
+        out.push_str(": ");
+        out.push_str(annotation);
+    } else if let Some(ty) = node.ty() {
+        out.push_str(" : ");
+        out.push_str(plan.annotation(ty));
+    }
+}
+
+/// Comments end with their line.
+fn on_one_line(comment: &str) -> String {
+    comment
+        .replace('\n', "\\n")
+        .replace('\r', "\\r")
+        .replace('\0', "\\0")
+}
