@@ -4,6 +4,7 @@
 mod copy;
 mod edit;
 mod index;
+mod order;
 mod origin;
 mod uses;
 mod view;
@@ -28,10 +29,6 @@ pub use view::{Node, Nodes};
 use index::TargetIndex;
 use origin::Origins;
 use uses::{Edges, UseList};
-
-/// Distance between the sequence numbers of nodes appended one after the other: how often the
-/// space between two of them can be halved before the order is numbered again.
-const ORDER_GAP: u64 = 1 << 20;
 
 /// What the arena keeps for a node.
 #[derive(Clone, Debug)]
@@ -505,35 +502,13 @@ impl Graph {
         (node.prev, node.next) = (prev, next);
         self.nodes[prev.index()].next = id;
         self.nodes[next.index()].prev = id;
-
-        let low = self.nodes[prev.index()].order;
-        let order = if next.is_root() {
-            low.checked_add(ORDER_GAP)
-        } else {
-            let high = self.nodes[next.index()].order;
-            (high - low > 1).then(|| low + (high - low) / 2)
-        };
-        match order {
-            Some(order) => self.nodes[id.index()].order = order,
-            None => self.renumber(),
-        }
+        self.number(id);
     }
 
     fn unlink_order(&mut self, id: NodeId) {
         let (prev, next) = (self.nodes[id.index()].prev, self.nodes[id.index()].next);
         self.nodes[prev.index()].next = next;
         self.nodes[next.index()].prev = prev;
-    }
-
-    /// Gives out the sequence numbers anew. Amortised over the insertions that used up a gap.
-    fn renumber(&mut self) {
-        let mut order = 0;
-        let mut id = self.nodes[NodeId::ROOT.index()].next;
-        while !id.is_root() {
-            order += ORDER_GAP;
-            self.nodes[id.index()].order = order;
-            id = self.nodes[id.index()].next;
-        }
     }
 
     // ---- queries ----
