@@ -35,6 +35,8 @@ mod interner;
 pub mod literal;
 pub mod namespace;
 mod op;
+mod text;
+mod verify;
 
 pub use arg::{Arg, Dict, MAX_DEPTH, Seq};
 pub use dtype::{DType, Device, DeviceKind, Layout, MemoryFormat};
@@ -45,4 +47,6 @@ pub use error::GraphError;
 pub use graph::{Graph, InsertPoint, Node, NodeSpec, Nodes, Origin, Scope, Source, Translation};
 pub use interner::Interner;
 pub use op::{Function, Op, Target, own_name};
+pub use text::{HostText, NamedTupleClass, NoHost};
 pub use thin_vec::{ThinVec, thin_vec};
+pub use verify::{Fault, FaultKind, LintReport};

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 
 use super::Graph;
-use crate::entity::{EntityId, NodeId};
+use crate::entity::{EntityId, NodeId, SecondaryMap};
 use crate::op::{Op, Target};
 
 /// A node's neighbours among those with its opcode and target.
@@ -61,6 +61,34 @@ impl Graph {
             found.push(id);
             head = self.data(id).index.next;
         }
+    }
+
+    /// The nodes that the index does not have exactly once, under their opcode and target, and
+    /// those it has though they were erased. For the verifier.
+    pub(crate) fn nodes_out_of_index(&self) -> Vec<NodeId> {
+        let mut found: SecondaryMap<NodeId, u8> = SecondaryMap::with_capacity(self.id_bound());
+        for (op, heads) in Op::ALL.into_iter().zip(&self.index.heads) {
+            for (&target, &head) in heads {
+                let (mut previous, mut next) = (None, Some(head));
+                while let Some(id) = next {
+                    let data = self.data(id);
+                    let in_place = (data.op, data.target) == (op, target)
+                        && data.index.prev == previous
+                        && !data.erased;
+                    // 2 stands for "in the wrong place, or more than once"; the walk ends there.
+                    let before = found[id];
+                    found.set(id, if in_place && before == 0 { 1 } else { 2 });
+                    if before > 0 {
+                        break;
+                    }
+                    (previous, next) = (next, data.index.next);
+                }
+            }
+        }
+        (1..self.id_bound())
+            .map(NodeId::from_index)
+            .filter(|&id| found[id] != u8::from(self.contains(id)))
+            .collect()
     }
 
     pub(super) fn link_index(&mut self, id: NodeId) {

@@ -49,6 +49,19 @@ pub(crate) struct NodeData {
     index: index::IndexLinks,
 }
 
+impl NodeData {
+    #[inline]
+    pub(crate) fn num_users(&self) -> usize {
+        self.uses.num_users()
+    }
+
+    /// Its sequence number in the list; the root's is 0.
+    #[inline]
+    pub(crate) fn order(&self) -> u64 {
+        self.order
+    }
+}
+
 /// Where new nodes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InsertPoint {
@@ -517,6 +530,22 @@ impl Graph {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many nodes the list has, counting no further than one more than there should be.
+    pub(crate) fn list_length(&self) -> usize {
+        let mut at = self.nodes[NodeId::ROOT.index()].next;
+        let mut length = 0;
+        while !at.is_root() && length <= self.len {
+            at = self.nodes[at.index()].next;
+            length += 1;
+        }
+        length
+    }
+
+    /// How many strings the graph has: one more than the largest index of a symbol.
+    pub(crate) fn symbol_count(&self) -> usize {
+        self.strings.len()
     }
 
     /// Whether there are none.

@@ -98,6 +98,23 @@ impl Graph {
         self.inputs(user).any(|input| input == def)
     }
 
+    /// Whether the list of users can be walked both ways and is the list of this node. For the
+    /// verifier.
+    pub(crate) fn use_list_is_sound(&self, id: NodeId) -> bool {
+        let list = &self.data(id).uses;
+        let (mut previous, mut next) = (None, list.first_use);
+        for _ in 0..list.num_users {
+            let Some(edge) = next.map(|edge| self.edges.get(edge)) else {
+                return false;
+            };
+            if edge.def != id || edge.prev_use != previous {
+                return false;
+            }
+            (previous, next) = (next, edge.next_use);
+        }
+        next.is_none() && list.last_use == previous
+    }
+
     /// Enters `user` among the users of every node its arguments mention.
     pub(super) fn link_uses(&mut self, user: NodeId) {
         let mut inputs: smallvec::SmallVec<[NodeId; SCAN_LIMIT]> = smallvec::SmallVec::new();

@@ -23,6 +23,13 @@ impl<'g> Node<'g> {
         }
     }
 
+    /// The graph it is in.
+    #[inline]
+    #[must_use]
+    pub fn graph(self) -> &'g Graph {
+        self.graph
+    }
+
     /// Its id.
     #[inline]
     #[must_use]
