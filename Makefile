@@ -78,7 +78,7 @@ bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/
 
 .PHONY: bench-rust
 bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes
-	@cargo bench -p corsac-ir
+	@cargo bench --quiet -p corsac-ir --bench scaling
 
 .PHONY: fuzz
 fuzz: require ## parser and edit sequences on random input, for FUZZ_SECONDS (60) each

@@ -1,0 +1,196 @@
+//! What the benches do to a graph, each a number of times that grows with the graph.
+
+use std::error::Error;
+use std::hint::black_box;
+
+use corsac_ir::{Graph, InsertPoint, NodeId, Op, SecondaryMap, Target, Translation};
+
+type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// A graph and the ids that an operation works on.
+pub(crate) struct Subject {
+    graph: Graph,
+    ids: Vec<NodeId>,
+}
+
+/// One operation: `run` does it to what `prepare` made for a number of nodes.
+pub(crate) struct Operation {
+    /// What it is called in the report.
+    pub name: &'static str,
+    /// Makes a graph of so many nodes; not timed.
+    pub prepare: fn(usize) -> Fallible<Subject>,
+    /// The operation, about once per node.
+    pub run: fn(&mut Subject) -> Fallible<()>,
+}
+
+/// Everything that is measured.
+pub(crate) const OPERATIONS: &[Operation] = &[
+    Operation {
+        name: "build",
+        prepare: nothing,
+        run: |subject| {
+            let nodes = subject.ids.capacity();
+            subject.graph = chain(nodes)?.graph;
+            Ok(())
+        },
+    },
+    Operation {
+        name: "copy",
+        prepare: chain,
+        run: |subject| {
+            let (mut map, mut translation) = (SecondaryMap::new(), Translation::new());
+            black_box(subject.graph.compact_copy(&mut map, &mut translation)?);
+            Ok(())
+        },
+    },
+    Operation {
+        name: "iterate",
+        prepare: chain,
+        run: |subject| {
+            let names: usize = subject
+                .graph
+                .nodes()
+                .map(|id| subject.graph.node(id).name().len())
+                .sum();
+            black_box(names);
+            Ok(())
+        },
+    },
+    Operation {
+        name: "read inputs and users",
+        prepare: chain,
+        run: |subject| {
+            let graph = &subject.graph;
+            let edges: usize = graph
+                .nodes()
+                .map(|id| graph.inputs(id).count() + graph.users(id).count())
+                .sum();
+            black_box(edges);
+            Ok(())
+        },
+    },
+    Operation {
+        name: "find nodes",
+        prepare: chain,
+        run: |subject| {
+            let add = subject.graph.function("operator.add");
+            let found = subject
+                .graph
+                .find_nodes(Op::CallFunction, Some(Target::Function(add)));
+            black_box(found);
+            Ok(())
+        },
+    },
+    Operation {
+        name: "print",
+        prepare: chain,
+        run: |subject| {
+            black_box(subject.graph.to_string());
+            Ok(())
+        },
+    },
+    Operation {
+        name: "lint",
+        prepare: chain,
+        run: |subject| {
+            subject.graph.verify()?;
+            Ok(())
+        },
+    },
+    Operation {
+        name: "insert in the middle",
+        prepare: chain,
+        run: |subject| {
+            let middle = subject.ids[subject.ids.len() / 2];
+            let input = subject.ids[0];
+            subject
+                .graph
+                .set_insert_point(InsertPoint::Before(middle))?;
+            let neg = subject.graph.function("torch.neg");
+            for _ in 0..subject.ids.len() {
+                subject.graph.call_function(neg, [input.into()])?;
+            }
+            Ok(())
+        },
+    },
+    Operation {
+        name: "move to the front",
+        prepare: fan,
+        run: |subject| {
+            let first = subject.ids[0];
+            for &id in &subject.ids[1..] {
+                subject.graph.move_after(id, first)?;
+            }
+            Ok(())
+        },
+    },
+    Operation {
+        name: "replace each input",
+        prepare: chain,
+        run: |subject| {
+            let input = subject.ids[0];
+            for pair in subject.ids[1..].windows(2) {
+                subject.graph.replace_input(pair[1], pair[0], input)?;
+            }
+            Ok(())
+        },
+    },
+    Operation {
+        name: "replace all uses of one",
+        prepare: fan,
+        run: |subject| {
+            let input = subject.ids[0];
+            subject.graph.set_insert_point(InsertPoint::After(input))?;
+            let other = subject.graph.placeholder("other")?;
+            black_box(subject.graph.replace_all_uses(input, other)?);
+            Ok(())
+        },
+    },
+    Operation {
+        name: "erase all, last first",
+        prepare: chain,
+        run: |subject| {
+            for &id in subject.ids.iter().rev() {
+                subject.graph.erase(id)?;
+            }
+            Ok(())
+        },
+    },
+];
+
+fn nothing(nodes: usize) -> Fallible<Subject> {
+    Ok(Subject {
+        graph: Graph::new(),
+        ids: Vec::with_capacity(nodes),
+    })
+}
+
+/// A placeholder, then relu and add in turn, each using the value before and the add the one
+/// before that as well; then the output.
+fn chain(nodes: usize) -> Fallible<Subject> {
+    let mut graph = Graph::new();
+    let relu = graph.function("torch.relu");
+    let add = graph.function("operator.add");
+    let mut ids = Vec::with_capacity(nodes);
+    let mut value = graph.placeholder("x")?;
+    ids.push(value);
+    while ids.len() + 3 <= nodes {
+        let positive = graph.call_function(relu, [value.into()])?;
+        value = graph.call_function(add, [positive.into(), value.into()])?;
+        ids.extend([positive, value]);
+    }
+    ids.push(graph.output(value)?);
+    Ok(Subject { graph, ids })
+}
+
+/// A placeholder that every other node uses.
+fn fan(nodes: usize) -> Fallible<Subject> {
+    let mut graph = Graph::new();
+    let relu = graph.function("torch.relu");
+    let input = graph.placeholder("x")?;
+    let mut ids = vec![input];
+    while ids.len() < nodes {
+        ids.push(graph.call_function(relu, [input.into()])?);
+    }
+    Ok(Subject { graph, ids })
+}
