@@ -47,6 +47,9 @@ mod print;
 mod signature;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 pub use assemble::assemble;
 pub use code::{Code, LineMap, python_code};
 pub use error::CodegenError;

@@ -1,7 +1,7 @@
 //! Generated code. What torch.fx writes for the same graphs is compared in `tests/codegen`; here is
 //! what needs no Python.
 
-use corsac_codegen::{
+use crate::{
     Callee, Calling, CodegenError, Expr, Global, GlobalValue, Host, NamedHost, Notes, Options,
     Piece, PyTree, assemble, draft, python_code,
 };
@@ -665,7 +665,7 @@ fn notes_are_comments_and_annotations() {
     let graph = two_inputs();
     let ids: Vec<_> = graph.nodes().collect();
     let mut host = Everything::new(&graph);
-    host.callee.operator = corsac_codegen::Operator::of_function("add");
+    host.callee.operator = crate::Operator::of_function("add");
     let note = |comment: Option<&str>, annotation: &str| Notes {
         comment: comment.map(str::to_owned),
         annotation: Some(annotation.to_owned()),
