@@ -9,13 +9,14 @@ use crate::entity::{EntityId, Symbol};
 
 /// The strings of one graph: one buffer, one table of spans, one hash table of symbols.
 ///
-/// A node's name costs its bytes plus about 14 bytes, and comparing names is comparing integers.
+/// A node's name costs its bytes plus about 16 bytes, and comparing names is comparing integers.
 /// Strings are never forgotten: a graph's names are not handed out again either.
 #[derive(Clone, Debug, Default)]
 pub struct Interner {
     bytes: String,
     ends: Vec<u32>,
-    table: HashTable<Symbol>,
+    /// Each with the low half of its hash: growing the table reads no strings.
+    table: HashTable<(Symbol, u32)>,
     hasher: BuildHasherDefault<FxHasher>,
 }
 
@@ -31,26 +32,34 @@ impl Interner {
     /// # Panics
     /// When the strings of one graph exceed four gigabytes together.
     pub fn intern(&mut self, text: &str) -> Symbol {
-        let hash = self.hasher.hash_one(text);
+        let hash = self.hash(text);
         let (bytes, ends) = (&self.bytes, &self.ends);
-        if let Some(&found) = self.table.find(hash, |&s| text_of(bytes, ends, s) == text) {
+        let same = |&(s, h): &(Symbol, u32)| h == hash && text_of(bytes, ends, s) == text;
+        if let Some(&(found, _)) = self.table.find(spread(hash), same) {
             return found;
         }
         let symbol = Symbol::from_index(self.ends.len());
         self.bytes.push_str(text);
         self.ends
             .push(u32::try_from(self.bytes.len()).expect("under 4 GiB of names"));
-        let (bytes, ends, hasher) = (&self.bytes, &self.ends, &self.hasher);
         self.table
-            .insert_unique(hash, symbol, |&s| hasher.hash_one(text_of(bytes, ends, s)));
+            .insert_unique(spread(hash), (symbol, hash), |&(_, h)| spread(h));
         symbol
     }
 
     /// The symbol of `text`, if it was ever interned.
     #[must_use]
     pub fn lookup(&self, text: &str) -> Option<Symbol> {
+        let hash = self.hash(text);
+        let same = |&(s, h): &(Symbol, u32)| h == hash && self.resolve(s) == text;
+        self.table
+            .find(spread(hash), same)
+            .map(|&(symbol, _)| symbol)
+    }
+
+    fn hash(&self, text: &str) -> u32 {
         let hash = self.hasher.hash_one(text);
-        self.table.find(hash, |&s| self.resolve(s) == text).copied()
+        (hash ^ (hash >> 32)) as u32
     }
 
     /// The text of `symbol`.
@@ -67,10 +76,8 @@ impl Interner {
     pub(crate) fn reserve(&mut self, other: &Self) {
         self.bytes.reserve(other.bytes.len());
         self.ends.reserve(other.ends.len());
-        let (bytes, ends, hasher) = (&self.bytes, &self.ends, &self.hasher);
-        self.table.reserve(other.table.len(), |&s| {
-            hasher.hash_one(text_of(bytes, ends, s))
-        });
+        self.table
+            .reserve(other.table.len(), |&(_, hash)| spread(hash));
     }
 
     /// How many distinct strings there are.
@@ -84,6 +91,12 @@ impl Interner {
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
+}
+
+/// Half a hash as a whole one, with entropy at both ends, where the table looks.
+#[inline]
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 #[inline]

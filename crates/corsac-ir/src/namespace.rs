@@ -18,8 +18,17 @@ use crate::interner::Interner;
 #[derive(Clone, Debug, Default)]
 pub struct Namespace {
     used: Vec<u64>,
-    last_suffix: FxHashMap<Symbol, u128>,
+    bases: FxHashMap<Symbol, Base>,
+    /// The base of candidates seen before that have no numeric suffix.
+    plain: FxHashMap<Symbol, Symbol>,
     buffer: String,
+}
+
+/// What is known of a base name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Base {
+    last_suffix: u64,
+    reserved: bool,
 }
 
 impl Namespace {
@@ -30,6 +39,7 @@ impl Namespace {
     }
 
     /// Whether `name` is taken.
+    #[inline]
     #[must_use]
     pub fn is_used(&self, name: Symbol) -> bool {
         let index = name.index();
@@ -55,40 +65,102 @@ impl Namespace {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
         push_identifier(candidate, &mut buffer);
-        let (base_len, suffix) = split_suffix(&buffer);
-
-        let mut name = strings.intern(&buffer);
-        let base = if base_len == buffer.len() {
-            name
-        } else {
-            strings.intern(&buffer[..base_len])
+        let name = match split_suffix(&buffer) {
+            (_, None) => {
+                let base = strings.intern(&buffer);
+                self.create_plain(strings, base, may_shadow, &mut buffer)
+            }
+            (base_len, Some(number)) => {
+                let (name, base) = (strings.intern(&buffer), strings.intern(&buffer[..base_len]));
+                let free = !self.is_used(name);
+                let number = if free {
+                    number
+                } else {
+                    self.base(strings, base).last_suffix
+                };
+                let name = if free { Some(name) } else { None };
+                buffer.truncate(base_len);
+                self.take_numbered(strings, base, name, number, &mut buffer)
+            }
         };
-        let renumber = |buffer: &mut String, strings: &mut Interner, number: u128| {
+        self.buffer = buffer;
+        name
+    }
+
+    /// As [`Namespace::create`] for a candidate that is asked for again and again.
+    pub fn create_after(&mut self, strings: &mut Interner, candidate: Symbol) -> Symbol {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let known = self.plain.get(&candidate).copied();
+        let name = if let Some(base) = known {
+            self.create_plain(strings, base, false, &mut buffer)
+        } else {
+            buffer.clear();
+            push_identifier(strings.resolve(candidate), &mut buffer);
+            if split_suffix(&buffer).1.is_none() {
+                let base = strings.intern(&buffer);
+                self.plain.insert(candidate, base);
+                self.create_plain(strings, base, false, &mut buffer)
+            } else {
+                let text = strings.resolve(candidate).to_owned();
+                self.buffer = buffer;
+                return self.create(strings, &text, false);
+            }
+        };
+        self.buffer = buffer;
+        name
+    }
+
+    /// A name after a base that is an identifier without a suffix.
+    fn create_plain(
+        &mut self,
+        strings: &mut Interner,
+        base: Symbol,
+        may_shadow: bool,
+        buffer: &mut String,
+    ) -> Symbol {
+        let Base {
+            last_suffix,
+            reserved,
+        } = self.base(strings, base);
+        let allowed = may_shadow || !reserved;
+        let name = (allowed && !self.is_used(base)).then_some(base);
+        buffer.clear();
+        buffer.push_str(strings.resolve(base));
+        self.take_numbered(strings, base, name, last_suffix, buffer)
+    }
+
+    /// Takes `name` if it is given, or else the first free one of `base_N` with N over `number`.
+    /// `buffer` holds the base.
+    fn take_numbered(
+        &mut self,
+        strings: &mut Interner,
+        base: Symbol,
+        mut name: Option<Symbol>,
+        mut number: u64,
+        buffer: &mut String,
+    ) -> Symbol {
+        let base_len = buffer.len();
+        let name = loop {
+            if let Some(name) = name {
+                break name;
+            }
+            number += 1;
             buffer.truncate(base_len);
             // Writing to a `String` cannot fail.
             let _ = write!(buffer, "_{number}");
-            strings.intern(buffer)
+            name = Some(strings.intern(buffer)).filter(|&name| !self.is_used(name));
         };
-
-        let mut number = match suffix {
-            Some(number) if !self.is_used(name) => number,
-            _ => {
-                let mut number = self.last_suffix.get(&base).copied().unwrap_or(0);
-                if !may_shadow && is_reserved(&buffer) {
-                    number += 1;
-                    name = renumber(&mut buffer, strings, number);
-                }
-                number
-            }
-        };
-        while self.is_used(name) {
-            number += 1;
-            name = renumber(&mut buffer, strings, number);
-        }
         self.mark_used(name);
-        self.last_suffix.insert(base, number);
-        self.buffer = buffer;
+        self.bases.entry(base).or_default().last_suffix = number;
         name
+    }
+
+    fn base(&mut self, strings: &Interner, base: Symbol) -> Base {
+        let new = || Base {
+            last_suffix: 0,
+            reserved: is_reserved(strings.resolve(base)),
+        };
+        *self.bases.entry(base).or_insert_with(new)
     }
 }
 
@@ -126,12 +198,12 @@ fn push_identifier(candidate: &str, out: &mut String) {
 
 /// Splits `relu_12` into the length of `relu` and 12. A suffix too large to count with is part of
 /// the base.
-fn split_suffix(name: &str) -> (usize, Option<u128>) {
+fn split_suffix(name: &str) -> (usize, Option<u64>) {
     let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let stem = &name[..name.len() - digits];
     match stem.strip_suffix('_') {
-        Some(base) if digits > 0 && !base.is_empty() => match name[stem.len()..].parse::<u128>() {
-            Ok(number) if number < u128::MAX / 2 => (base.len(), Some(number)),
+        Some(base) if digits > 0 && !base.is_empty() => match name[stem.len()..].parse::<u64>() {
+            Ok(number) if number < u64::MAX / 2 => (base.len(), Some(number)),
             _ => (name.len(), None),
         },
         _ => (name.len(), None),

@@ -406,11 +406,16 @@ impl Graph {
     }
 
     fn name_after(&mut self, target: Target) -> Symbol {
-        let candidate = match target {
-            Target::Function(id) => self.text(self.functions[id.index()].base).to_owned(),
-            Target::Name(symbol) => snake_case(strip_magic(self.text(symbol))),
-        };
-        self.names.create(&mut self.strings, &candidate, false)
+        match target {
+            Target::Function(id) => {
+                let base = self.functions[id.index()].base;
+                self.names.create_after(&mut self.strings, base)
+            }
+            Target::Name(symbol) => {
+                let candidate = snake_case(strip_magic(self.text(symbol)));
+                self.names.create(&mut self.strings, &candidate, false)
+            }
+        }
     }
 
     fn wrong_target(
