@@ -1,1 +1,45 @@
-//! What operators mean: mutation, aliasing, randomness.
+//! What operators mean: which of their arguments they write to, what their results may share
+//! storage with, whether they draw random numbers or do something that is not seen in their
+//! results.
+//!
+//! The knowledge comes from three places: PyTorch's operator schemas (a generated table,
+//! [`schema`]), hand-written facts about what has no schema (Python functions, tensor methods,
+//! `operator`, modules of `torch.nn`), and the host ([`Host`]), which knows its modules, its
+//! custom operators and what was registered as having side effects. What nobody knows is opaque:
+//! it may do anything.
+//!
+//! This crate knows no Python and no tensor library: it matches qualified names.
+//!
+//! ```
+//! use corsac_ir::Graph;
+//! use corsac_ops::{Catalogue, Unhosted};
+//!
+//! let mut graph = Graph::new();
+//! let x = graph.placeholder("x")?;
+//! let view = graph.call_method("view", [x.into(), (-1).into()])?;
+//! let add = graph.call_method("add_", [view.into(), 1.into()])?;
+//!
+//! let mut catalogue = Catalogue::new(&Unhosted);
+//! assert_eq!(catalogue.effects(&graph, view).aliases.as_slice(), [x]);
+//! assert_eq!(catalogue.effects(&graph, add).mutates.as_slice(), [view]);
+//! # Ok::<(), corsac_ir::GraphError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod aliases;
+mod behaviour;
+mod catalogue;
+mod effects;
+mod functional;
+mod functions;
+mod host;
+mod methods;
+mod modules;
+pub mod schema;
+
+pub use aliases::{AliasClasses, ClassId};
+pub use behaviour::{Behaviour, Param, Role, When};
+pub use catalogue::Catalogue;
+pub use effects::Effects;
+pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};

@@ -1,0 +1,250 @@
+//! What a callable does, before it is known what it is called with.
+
+use crate::schema::Schema;
+
+/// A parameter: by position, by keyword, or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its place among the positional arguments; `None` for one that is only given by keyword.
+    pub position: Option<u16>,
+    /// Its name.
+    pub name: String,
+}
+
+impl Param {
+    /// The parameter at `position`, called `name`.
+    #[must_use]
+    pub fn at(position: u16, name: &str) -> Self {
+        Self {
+            position: Some(position),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The keyword-only parameter called `name`.
+    #[must_use]
+    pub fn keyword(name: &str) -> Self {
+        Self {
+            position: None,
+            name: name.to_owned(),
+        }
+    }
+}
+
+/// Under which condition something holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// In no call.
+    Never,
+    /// In every call.
+    Always,
+    /// Where this argument is true: anything but a literal `False`, `None` or zero. The flag says
+    /// whether it is where the argument is not given.
+    If(Param, bool),
+    /// Where this argument is false: a literal `False`, `None` or zero, or anything that is not
+    /// known before the call. The flag says whether it is where the argument is not given.
+    Unless(Param, bool),
+}
+
+/// What becomes of an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// Which one.
+    pub param: Param,
+    /// When it is written to.
+    pub written: When,
+    /// When the result may be the argument itself, or share storage with it.
+    pub aliased: When,
+}
+
+/// What a callable does, before it is known what it is called with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// The arguments that are written to or shared.
+    pub roles: Vec<Role>,
+    /// Whether the result may share storage with any argument.
+    pub aliases_all: bool,
+    /// Whether the result is a container that holds what the arguments hold, where those are
+    /// containers: `operator.add` of two lists.
+    pub concatenates: bool,
+    /// Whether the result is one tensor or number, never a container or anything else that could
+    /// hold other values.
+    pub single: bool,
+    /// When it draws random numbers.
+    pub random: When,
+    /// Whether it is an operator tagged as drawing random numbers (`torch.ops.…`), which torch.fx
+    /// tells from the Python functions that do.
+    pub seeded_operator: bool,
+    /// Whether it does something that is not seen in its results: asserts, prints, switches a mode.
+    pub side_effect: bool,
+    /// Whether what comes after it may compute something else than what came before, with the
+    /// same arguments: modes, global state.
+    pub barrier: bool,
+    /// Whether it reads state that is no argument: parameters and buffers of a module.
+    pub reads_state: bool,
+    /// Whether it writes to such state.
+    pub writes_state: bool,
+    /// Whether nothing is known: it may write to, keep or return any argument and any state.
+    pub opaque: bool,
+}
+
+impl Behaviour {
+    /// A function of its arguments with a result of its own.
+    #[must_use]
+    pub fn pure() -> Self {
+        Self {
+            roles: Vec::new(),
+            aliases_all: false,
+            concatenates: false,
+            single: false,
+            random: When::Never,
+            seeded_operator: false,
+            side_effect: false,
+            barrier: false,
+            reads_state: false,
+            writes_state: false,
+            opaque: false,
+        }
+    }
+
+    /// A function of its arguments with one tensor or number of its own as the result.
+    #[must_use]
+    pub fn value() -> Self {
+        Self {
+            single: true,
+            ..Self::pure()
+        }
+    }
+
+    /// A function whose result may be an argument, or a view of one.
+    #[must_use]
+    pub fn view_of_any() -> Self {
+        Self {
+            aliases_all: true,
+            ..Self::pure()
+        }
+    }
+
+    /// A function whose result may be its first argument, or a view of it.
+    #[must_use]
+    pub fn view(first: &str) -> Self {
+        Self::pure().role(Param::at(0, first), When::Never, When::Always)
+    }
+
+    /// A function that writes to its first argument and returns it.
+    #[must_use]
+    pub fn in_place(first: &str) -> Self {
+        Self::pure().role(Param::at(0, first), When::Always, When::Always)
+    }
+
+    /// Something that does what is not seen in its results.
+    #[must_use]
+    pub fn effect() -> Self {
+        Self {
+            side_effect: true,
+            ..Self::pure()
+        }
+    }
+
+    /// An effect on what comes after it: a mode, a seed, a global setting.
+    #[must_use]
+    pub fn mode_switch() -> Self {
+        Self {
+            barrier: true,
+            ..Self::effect()
+        }
+    }
+
+    /// Something of which nothing is known.
+    #[must_use]
+    pub fn opaque() -> Self {
+        Self {
+            aliases_all: true,
+            barrier: true,
+            reads_state: true,
+            writes_state: true,
+            opaque: true,
+            ..Self::pure()
+        }
+    }
+
+    /// The same, with `param` in a role.
+    #[must_use]
+    pub fn role(mut self, param: Param, written: When, aliased: When) -> Self {
+        if written != When::Never || aliased != When::Never {
+            self.roles.push(Role {
+                param,
+                written,
+                aliased,
+            });
+        }
+        self
+    }
+
+    /// The same, drawing random numbers.
+    #[must_use]
+    pub fn random(mut self, random: When) -> Self {
+        self.random = random;
+        self
+    }
+
+    /// What one overload of an operator does.
+    #[must_use]
+    pub fn of_schema(schema: &Schema) -> Self {
+        let mut behaviour = Self::pure();
+        behaviour.aliases_all = schema.composite;
+        behaviour.single = schema.single;
+        if schema.random {
+            behaviour.random = When::Always;
+        }
+        for (position, param) in schema.params.iter().enumerate() {
+            if !(param.written || param.aliased) {
+                continue;
+            }
+            let when = |holds| if holds { When::Always } else { When::Never };
+            let position = u16::try_from(position).ok().filter(|_| !param.keyword_only);
+            let param_ref = Param {
+                position,
+                name: param.name.clone(),
+            };
+            behaviour = behaviour.role(param_ref, when(param.written), when(param.aliased));
+        }
+        behaviour
+    }
+
+    /// What an operator does when it is not known which of its overloads is called: whatever one
+    /// of them does. An `out` argument is written to where it is given.
+    #[must_use]
+    pub fn of_operator(overloads: impl Iterator<Item = Schema>) -> Option<Self> {
+        let union = overloads.map(|s| Self::of_schema(&s)).reduce(Self::union)?;
+        Some(union)
+    }
+
+    fn union(mut self, other: Self) -> Self {
+        for role in other.roles {
+            if !self.roles.contains(&role) {
+                self.roles.push(role);
+            }
+        }
+        self.aliases_all |= other.aliases_all;
+        self.single &= other.single;
+        if other.random != When::Never {
+            self.random = other.random;
+        }
+        self
+    }
+
+    /// Whether it only computes a new value from its arguments, whatever they are.
+    #[must_use]
+    pub fn is_pure(&self) -> bool {
+        self.roles.is_empty()
+            && !self.aliases_all
+            && !self.concatenates
+            && self.random == When::Never
+            && !self.side_effect
+            && !self.barrier
+            && !self.reads_state
+            && !self.writes_state
+            && !self.opaque
+    }
+}

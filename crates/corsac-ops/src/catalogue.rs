@@ -1,0 +1,230 @@
+//! What the nodes of a graph do: a cache of what is known of each target, applied to arguments.
+
+use std::rc::Rc;
+
+use corsac_ir::{Arg, FunctionId, Graph, Node, NodeId, Op, SecondaryMap, Symbol, Target};
+use smallvec::SmallVec;
+
+use crate::behaviour::{Behaviour, Param, When};
+use crate::effects::Effects;
+use crate::host::{FunctionInfo, Host};
+use crate::{functions, methods, modules};
+
+/// What the nodes of one graph do. Each function, method and module is looked up once.
+pub struct Catalogue<'h> {
+    host: &'h dyn Host,
+    functions: SecondaryMap<FunctionId, Option<Rc<Behaviour>>>,
+    methods: SecondaryMap<Symbol, Option<Rc<Behaviour>>>,
+    modules: SecondaryMap<Symbol, Option<Rc<Behaviour>>>,
+}
+
+impl<'h> Catalogue<'h> {
+    /// An empty cache in front of `host`.
+    #[must_use]
+    pub fn new(host: &'h dyn Host) -> Self {
+        Self {
+            host,
+            functions: SecondaryMap::new(),
+            methods: SecondaryMap::new(),
+            modules: SecondaryMap::new(),
+        }
+    }
+
+    /// The host asked.
+    #[must_use]
+    pub fn host(&self) -> &'h dyn Host {
+        self.host
+    }
+
+    /// What the target of a call does in general; `None` for nodes that call nothing.
+    pub fn behaviour(&mut self, graph: &Graph, node: NodeId) -> Option<&Behaviour> {
+        let node = graph.node(node);
+        let slot = match (node.op(), node.target()) {
+            (Op::CallFunction, Target::Function(function)) => {
+                let slot = self.functions.get_mut(function);
+                if slot.is_none() {
+                    *slot = Some(Rc::new(of_function(self.host, graph, function)));
+                }
+                slot
+            }
+            (Op::CallMethod, Target::Name(name)) => {
+                let slot = self.methods.get_mut(name);
+                if slot.is_none() {
+                    *slot = Some(Rc::new(methods::behaviour(graph.text(name))));
+                }
+                slot
+            }
+            (Op::CallModule, Target::Name(path)) => {
+                let slot = self.modules.get_mut(path);
+                if slot.is_none() {
+                    let info = self.host.module(graph.text(path));
+                    let behaviour =
+                        info.map_or_else(Behaviour::opaque, |info| modules::behaviour(&info));
+                    *slot = Some(Rc::new(behaviour));
+                }
+                slot
+            }
+            // Other opcodes call nothing; an opcode that does not fit its target cannot be made.
+            _ => return None,
+        };
+        slot.as_deref()
+    }
+
+    /// What `node` does.
+    pub fn effects(&mut self, graph: &Graph, node: NodeId) -> Effects {
+        let view = graph.node(node);
+        let Some(behaviour) = self.behaviour(graph, node) else {
+            return match view.op() {
+                Op::Output => Effects {
+                    side_effect: true,
+                    ..Effects::default()
+                },
+                _ => Effects {
+                    outside: true,
+                    ..Effects::default()
+                },
+            };
+        };
+        if behaviour.is_pure() {
+            return Effects {
+                single: behaviour.single,
+                ..Effects::default()
+            };
+        }
+        apply(behaviour, view)
+    }
+}
+
+fn of_function(host: &dyn Host, graph: &Graph, function: FunctionId) -> Behaviour {
+    let name = graph.function_name(function);
+    let behaviour = match host.function(graph, function) {
+        FunctionInfo::Pure => return Behaviour::view_of_any(),
+        FunctionInfo::Operator(schema) => {
+            let name = schema.name.split('.').next().unwrap_or_default();
+            let known = Behaviour::of_schema(&schema);
+            let seeded_operator = schema.random;
+            return Behaviour {
+                seeded_operator,
+                ..functions::amended(name, known, true)
+            };
+        }
+        FunctionInfo::ByName => return functions::behaviour(name),
+        FunctionInfo::SideEffect => functions::behaviour(name),
+    };
+    // torch.fx keeps every `x[i] = v`; what it writes to is known here.
+    if matches!(name, "operator.setitem" | "_operator.setitem") {
+        return behaviour;
+    }
+    Behaviour {
+        side_effect: true,
+        ..behaviour
+    }
+}
+
+fn apply(behaviour: &Behaviour, node: Node<'_>) -> Effects {
+    let mut effects = Effects {
+        random: holds(&behaviour.random, node),
+        seeded_operator: behaviour.seeded_operator,
+        side_effect: behaviour.side_effect,
+        barrier: behaviour.barrier,
+        reads_state: behaviour.reads_state,
+        writes_state: behaviour.writes_state,
+        opaque: behaviour.opaque,
+        concatenates: behaviour.concatenates,
+        single: behaviour.single,
+        ..Effects::default()
+    };
+    for role in &behaviour.roles {
+        let (written, aliased) = (holds(&role.written, node), holds(&role.aliased, node));
+        if !(written || aliased) {
+            continue;
+        }
+        let mut visit = |id| {
+            if written {
+                push_new(&mut effects.mutates, id);
+            }
+            if aliased {
+                push_new(&mut effects.aliases, id);
+            }
+        };
+        match find(&role.param, node) {
+            Found::Given(arg) => arg.for_each_node(&mut visit),
+            Found::Missing => {}
+            // Given by a name that the schema does not know: it may be any of the keywords.
+            Found::Unclear => node
+                .kwargs()
+                .iter()
+                .for_each(|(_, arg)| arg.for_each_node(&mut visit)),
+        }
+    }
+    if behaviour.opaque {
+        effects.mutates = node.inputs().collect();
+    }
+    if behaviour.aliases_all {
+        effects.aliases = node.inputs().collect();
+    }
+    effects
+}
+
+fn push_new(list: &mut SmallVec<[NodeId; 2]>, id: NodeId) {
+    if !list.contains(&id) {
+        list.push(id);
+    }
+}
+
+enum Found<'g> {
+    Given(&'g Arg),
+    Missing,
+    Unclear,
+}
+
+fn find<'g>(param: &Param, node: Node<'g>) -> Found<'g> {
+    let positional = param.position.map(usize::from);
+    if let Some(arg) = positional.and_then(|position| node.args().get(position)) {
+        return Found::Given(arg);
+    }
+    if let Some(arg) = node.kwarg(&param.name) {
+        return Found::Given(arg);
+    }
+    // PyTorch's schemas say `self` where its Python functions say `input`.
+    if param.name == "self"
+        && let Some(arg) = node.kwarg("input")
+    {
+        return Found::Given(arg);
+    }
+    if positional == Some(0) && !node.kwargs().is_empty() {
+        return Found::Unclear;
+    }
+    Found::Missing
+}
+
+fn holds(when: &When, node: Node<'_>) -> bool {
+    let given = |param: &Param| match find(param, node) {
+        Found::Given(arg) => Some(arg),
+        Found::Missing | Found::Unclear => None,
+    };
+    match when {
+        When::Never => false,
+        When::Always => true,
+        When::If(param, default) => given(param).map_or(*default, |arg| !is_literally_false(arg)),
+        When::Unless(param, default) => {
+            given(param).map_or(!*default, |arg| !is_literally_true(arg))
+        }
+    }
+}
+
+fn is_literally_false(arg: &Arg) -> bool {
+    match arg {
+        Arg::None | Arg::Bool(false) | Arg::Int(0) => true,
+        Arg::Float(x) => *x == 0.0,
+        _ => false,
+    }
+}
+
+fn is_literally_true(arg: &Arg) -> bool {
+    match arg {
+        Arg::Bool(true) => true,
+        Arg::Int(x) => *x != 0,
+        _ => false,
+    }
+}

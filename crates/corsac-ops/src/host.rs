@@ -1,0 +1,66 @@
+//! What only the host knows.
+
+use corsac_ir::{FunctionId, Graph};
+
+use crate::schema::Schema;
+
+/// What the host knows of a submodule.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModuleInfo {
+    /// Qualified name of its class: `torch.nn.modules.conv.Conv2d`.
+    pub class: String,
+    /// Which object it is: two paths may lead to one module.
+    pub identity: u64,
+    /// Whether it is in training mode.
+    pub training: bool,
+    /// Whether it works in place (`inplace=True`).
+    pub inplace: bool,
+    /// Whether it has hooks, or hooks are set for all modules.
+    pub hooks: bool,
+    /// What the module says of itself (`_is_impure`), if it says anything.
+    pub impure: Option<bool>,
+    /// Its drop probability, where it has one.
+    pub dropout: f64,
+    /// Whether it keeps running statistics.
+    pub tracks_statistics: bool,
+    /// Whether it renormalises its own weight when called (`max_norm`).
+    pub renormalises: bool,
+}
+
+/// What the host knows of a function besides its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FunctionInfo {
+    /// Nothing: the name decides.
+    ByName,
+    /// It was registered as having side effects.
+    SideEffect,
+    /// It was registered as having none.
+    Pure,
+    /// It is an operator with this schema.
+    Operator(Schema),
+}
+
+/// What only the host knows: its modules, its custom operators, what was registered with it.
+///
+/// Each question is asked once per module or function of a graph, not once per node.
+pub trait Host {
+    /// The submodule with this qualified name; `None` if there is none, or nothing is known of it.
+    fn module(&self, path: &str) -> Option<ModuleInfo>;
+
+    /// What is known of a function of `graph` besides its name.
+    fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo;
+}
+
+/// No host: a graph on its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unhosted;
+
+impl Host for Unhosted {
+    fn module(&self, _path: &str) -> Option<ModuleInfo> {
+        None
+    }
+
+    fn function(&self, _graph: &Graph, _function: FunctionId) -> FunctionInfo {
+        FunctionInfo::ByName
+    }
+}
