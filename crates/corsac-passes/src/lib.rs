@@ -1,1 +1,40 @@
 //! Graph-to-graph passes.
+//!
+//! A pass says what it needs and what it preserves, and answers with a report: what it changed,
+//! and where it could have and did not, with the reason. None of them changes what a program
+//! computes, what it writes to or in which order it draws random numbers; what a node does is
+//! known from [`corsac_ops`].
+//!
+//! | pass | does |
+//! |---|---|
+//! | [`dead_code`] | removes what nobody can observe |
+//! | [`common_subexpressions`] | computes once what is computed twice |
+//! | [`conv_bn`] | folds a batch norm into the weights of the convolution before it |
+//! | [`dropout`] | removes dropouts that are the identity |
+//!
+//! ```
+//! use corsac_ir::Graph;
+//! use corsac_ops::Unhosted;
+//! use corsac_passes::dead_code;
+//!
+//! let mut graph = Graph::new();
+//! let x = graph.placeholder("x")?;
+//! let copy = graph.call_method("clone", [x.into()])?;
+//! graph.call_method("add_", [copy.into(), 1.into()])?; // seen: `copy` is returned
+//! let other = graph.call_method("clone", [x.into()])?;
+//! graph.call_method("add_", [other.into(), 1.into()])?; // not seen by anybody
+//! graph.output(copy)?;
+//!
+//! let report = dead_code::eliminate(&mut graph, &Unhosted, dead_code::Options::default())?;
+//! assert_eq!(report.removed.len(), 2);
+//! assert_eq!(graph.len(), 4);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod common_subexpressions;
+pub mod dead_code;
+mod error;
+
+pub use error::PassError;

@@ -1,0 +1,543 @@
+//! Computes once what is computed twice.
+//!
+//! What it does: where two nodes call the same thing with the same arguments and nothing between
+//! them can make a difference, users of the second use the first, and the second is removed.
+//! The order of keyword arguments makes no difference; `1`, `1.0` and `True` do, and so does the
+//! type annotation.
+//!
+//! Stays: what draws random numbers, has side effects or writes to something; what is written to
+//! after the first of the two was computed; what reads a value that is written to between the two;
+//! the second of two results that the caller gets, who may write to one of them.
+//!
+//! Needs: a graph in which definitions come before uses.
+//!
+//! Preserves: order, names and everything known of the nodes that stay; the first of two stays.
+//!
+//! ```text
+//! a = torch.cos(x)              a = torch.cos(x)
+//! b = torch.cos(x)          →   c = a + a
+//! c = a + b
+//! ```
+//!
+//! Reference: J. Cocke, "Global common subexpression elimination", 1970; hash-consing with a
+//! version per set of sharing values, as in B. Alpern, M. Wegman and F. K. Zadeck, "Detecting
+//! equality of variables in programs", POPL 1988.
+
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use corsac_ir::{Arg, EntityId, Graph, Node, NodeId, Op, SecondaryMap};
+use corsac_ops::{AliasClasses, Catalogue, ClassId, Effects, Host};
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHasher};
+
+use crate::error::{PassError, check_sorted};
+
+/// What was computed twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Nodes removed, each with the one that took its place, in graph order.
+    pub merged: Vec<(NodeId, NodeId)>,
+    /// Nodes that say the same as an earlier one and stay, with the reason.
+    pub kept: Vec<Kept>,
+}
+
+impl Report {
+    /// Whether the graph is another one now.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        !self.merged.is_empty()
+    }
+}
+
+/// A node that says the same as an earlier one and stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The later node.
+    pub node: NodeId,
+    /// The earlier one.
+    pub like: NodeId,
+    /// Why both stay.
+    pub reason: Reason,
+}
+
+/// Why two nodes that say the same both stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Something that they read is written to between them.
+    ReadIsWritten,
+    /// One of the two results is written to later.
+    ResultIsWritten,
+    /// The caller gets both results.
+    BothReturned,
+}
+
+impl Reason {
+    /// The reason in words.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadIsWritten => "what it reads is written to in between",
+            Self::ResultIsWritten => "one of the two results is written to later",
+            Self::BothReturned => "the caller gets both results and may write to one of them",
+        }
+    }
+}
+
+/// Places in the program, counted from one; zero is before it.
+type Place = u32;
+
+/// When the values of each set are written to.
+struct Writes {
+    classes: AliasClasses,
+    /// By class: the last write in the program.
+    last: Vec<Place>,
+    /// By class: the last write so far.
+    latest: Vec<Place>,
+    /// The last node so far after which the same call may give something else.
+    barrier: Place,
+}
+
+/// Computes once what is computed twice.
+///
+/// # Errors
+/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError> {
+    for node in graph.nodes() {
+        check_sorted(graph, node)?;
+    }
+    let mut catalogue = Catalogue::new(host);
+    let mut writes = Writes::find(graph, &mut catalogue);
+    let mut returned = returned(graph, &mut catalogue);
+
+    let mut report = Report::default();
+    let mut replaced = Replacements::default();
+    let mut table: HashTable<(NodeId, Place)> = HashTable::with_capacity(graph.len());
+    let mut place: Place = 0;
+    for node in graph.nodes() {
+        place += 1;
+        let view = graph.node(node);
+        let effects = catalogue.effects(graph, node);
+        if !can_be_shared(view.op(), &effects) {
+            writes.pass(&effects, place);
+            continue;
+        }
+        let hash = replaced.hash(view);
+        let since = writes.changed_since(view, &effects);
+        let rewritten = writes.result_written_after(view, place);
+        let found = table.find_mut(hash, |&(first, _)| replaced.equal(graph.node(first), view));
+        match found {
+            Some(entry) => {
+                let (first, first_place) = *entry;
+                let reason = if since > first_place {
+                    Some(Reason::ReadIsWritten)
+                } else if rewritten || writes.result_written_after(graph.node(first), first_place) {
+                    Some(Reason::ResultIsWritten)
+                } else if returned[node.index()]
+                    && returned[first.index()]
+                    && view.op() != Op::GetAttr
+                {
+                    Some(Reason::BothReturned)
+                } else {
+                    None
+                };
+                match reason {
+                    Some(reason) => {
+                        report.kept.push(Kept {
+                            node,
+                            like: first,
+                            reason,
+                        });
+                        if reason != Reason::BothReturned {
+                            *entry = (node, place);
+                        }
+                    }
+                    None => {
+                        returned[first.index()] |= returned[node.index()];
+                        replaced.by.set(node, Some(first));
+                        report.merged.push((node, first));
+                    }
+                }
+            }
+            None => {
+                table.insert_unique(hash, (node, place), |&(id, _)| {
+                    replaced.hash(graph.node(id))
+                });
+            }
+        }
+    }
+    replaced.apply(graph, &report.merged)?;
+    Ok(report)
+}
+
+/// Whether a second node that says the same could be spared.
+fn can_be_shared(op: Op, effects: &Effects) -> bool {
+    !matches!(op, Op::Placeholder | Op::Output) && effects.is_pure()
+}
+
+impl Writes {
+    fn find(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Self {
+        let classes = AliasClasses::of_graph(graph, catalogue);
+        let mut writes = Self {
+            last: Vec::new(),
+            latest: vec![0; graph.id_bound()],
+            classes,
+            barrier: 0,
+        };
+        let mut place = 0;
+        for node in graph.nodes() {
+            place += 1;
+            writes.pass(&catalogue.effects(graph, node), place);
+        }
+        writes.last = std::mem::replace(&mut writes.latest, vec![0; graph.id_bound()]);
+        writes.barrier = 0;
+        writes
+    }
+
+    /// Takes the writes of one node into account.
+    fn pass(&mut self, effects: &Effects, place: Place) {
+        for &written in &effects.mutates {
+            self.latest[self.classes.class(written).index()] = place;
+        }
+        if effects.writes_state {
+            self.latest[ClassId::OUTSIDE.index()] = place;
+        }
+        if effects.barrier {
+            self.barrier = place;
+        }
+    }
+
+    /// The last place so far after which `node` may give something else than before.
+    fn changed_since(&self, node: Node<'_>, effects: &Effects) -> Place {
+        // An attribute is the same object whatever is written into it.
+        if node.op() == Op::GetAttr {
+            return self.barrier;
+        }
+        let state = if effects.reads_state {
+            self.latest[ClassId::OUTSIDE.index()]
+        } else {
+            0
+        };
+        node.inputs()
+            .map(|input| self.latest[self.classes.class(input).index()])
+            .chain([state, self.barrier])
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Whether the value of `node`, made at `place`, is written to afterwards.
+    fn result_written_after(&self, node: Node<'_>, place: Place) -> bool {
+        node.op() != Op::GetAttr && self.last[self.classes.class(node.id()).index()] > place
+    }
+}
+
+/// By node: whether the caller gets its value, or one that may share storage with it.
+fn returned(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Vec<bool> {
+    let mut returned = vec![false; graph.id_bound()];
+    for node in graph.nodes().rev() {
+        let op = graph.node(node).op();
+        let effects = catalogue.effects(graph, node);
+        // What is put into a container goes where the container goes.
+        let stores = !effects.mutates.is_empty() && effects.aliases.len() > effects.mutates.len();
+        if op == Op::Output || stores {
+            graph.inputs(node).for_each(|n| returned[n.index()] = true);
+        } else if returned[node.index()] {
+            if effects.concatenates {
+                graph.inputs(node).for_each(|n| returned[n.index()] = true);
+            }
+            for alias in effects.aliases {
+                returned[alias.index()] = true;
+            }
+        }
+    }
+    returned
+}
+
+/// Nodes and what takes their places.
+#[derive(Default)]
+struct Replacements {
+    by: SecondaryMap<NodeId, Option<NodeId>>,
+}
+
+impl Replacements {
+    fn of(&self, node: NodeId) -> NodeId {
+        self.by[node].unwrap_or(node)
+    }
+
+    fn hash(&self, node: Node<'_>) -> u64 {
+        let mut state = FxBuildHasher.build_hasher();
+        node.op().hash(&mut state);
+        node.target().hash(&mut state);
+        node.ty().hash(&mut state);
+        for arg in node.args() {
+            self.hash_arg(arg, &mut state);
+        }
+        // In any order.
+        let mut sum = 0_u64;
+        for (key, arg) in node.kwargs() {
+            let mut state = FxBuildHasher.build_hasher();
+            key.hash(&mut state);
+            self.hash_arg(arg, &mut state);
+            sum = sum.wrapping_add(state.finish());
+        }
+        sum.hash(&mut state);
+        state.finish()
+    }
+
+    fn hash_arg(&self, arg: &Arg, state: &mut FxHasher) {
+        std::mem::discriminant(arg).hash(state);
+        match arg {
+            Arg::None | Arg::Ellipsis => {}
+            Arg::Bool(x) => x.hash(state),
+            Arg::Int(x) => x.hash(state),
+            Arg::BigInt(x) => x.hash(state),
+            Arg::Float(x) => x.to_bits().hash(state),
+            Arg::Complex(x) => (x.0.to_bits(), x.1.to_bits()).hash(state),
+            Arg::Str(x) => x.hash(state),
+            Arg::Bytes(x) => x.hash(state),
+            Arg::DType(x) => x.hash(state),
+            Arg::Device(x) => x.hash(state),
+            Arg::Layout(x) => x.hash(state),
+            Arg::MemoryFormat(x) => x.hash(state),
+            Arg::Node(x) => self.of(*x).hash(state),
+            Arg::Opaque(x) => x.hash(state),
+            Arg::NamedTuple(x) => {
+                x.0.hash(state);
+                x.1.len().hash(state);
+                x.1.iter().for_each(|item| self.hash_arg(item, state));
+            }
+            Arg::Tuple(x) | Arg::List(x) | Arg::Slice(x) | Arg::Range(x) => {
+                x.len().hash(state);
+                x.iter().for_each(|item| self.hash_arg(item, state));
+            }
+            Arg::Dict(x) => {
+                x.len().hash(state);
+                for (key, value) in x.iter() {
+                    self.hash_arg(key, state);
+                    self.hash_arg(value, state);
+                }
+            }
+        }
+    }
+
+    /// Whether two nodes call the same thing with the same arguments.
+    fn equal(&self, a: Node<'_>, b: Node<'_>) -> bool {
+        (a.op(), a.target(), a.ty()) == (b.op(), b.target(), b.ty())
+            && self.equal_all(a.args(), b.args())
+            && a.kwargs().len() == b.kwargs().len()
+            && a.kwargs().iter().all(|(key, x)| {
+                let other = b.kwargs().iter().find(|(k, _)| k == key);
+                other.is_some_and(|(_, y)| self.equal_arg(x, y))
+            })
+    }
+
+    fn equal_all(&self, a: &[Arg], b: &[Arg]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(x, y)| self.equal_arg(x, y))
+    }
+
+    fn equal_arg(&self, a: &Arg, b: &Arg) -> bool {
+        match (a, b) {
+            (Arg::Node(x), Arg::Node(y)) => self.of(*x) == self.of(*y),
+            // By bits: a zero has a sign, and a NaN is the same as itself.
+            (Arg::Float(x), Arg::Float(y)) => x.to_bits() == y.to_bits(),
+            (Arg::Complex(x), Arg::Complex(y)) => {
+                (x.0.to_bits(), x.1.to_bits()) == (y.0.to_bits(), y.1.to_bits())
+            }
+            (Arg::Tuple(x), Arg::Tuple(y))
+            | (Arg::List(x), Arg::List(y))
+            | (Arg::Slice(x), Arg::Slice(y))
+            | (Arg::Range(x), Arg::Range(y)) => self.equal_all(x, y),
+            (Arg::NamedTuple(x), Arg::NamedTuple(y)) => x.0 == y.0 && self.equal_all(&x.1, &y.1),
+            (Arg::Dict(x), Arg::Dict(y)) => {
+                x.len() == y.len()
+                    && x.iter()
+                        .zip(y.iter())
+                        .all(|((k, v), (l, w))| self.equal_arg(k, l) && self.equal_arg(v, w))
+            }
+            (a, b) => a == b,
+        }
+    }
+
+    /// Makes users use what took the places of their arguments, each user once, and removes what
+    /// was replaced.
+    fn apply(&self, graph: &mut Graph, merged: &[(NodeId, NodeId)]) -> Result<(), PassError> {
+        let mut users: Vec<NodeId> = Vec::new();
+        let mut seen = vec![false; graph.id_bound()];
+        for &(gone, _) in merged {
+            for user in graph.users(gone) {
+                if self.by[user].is_none() && !std::mem::replace(&mut seen[user.index()], true) {
+                    users.push(user);
+                }
+            }
+        }
+        for user in users {
+            let node = graph.node(user);
+            let mut leaf = |arg: &Arg| -> Result<Arg, PassError> {
+                Ok(match arg {
+                    Arg::Node(node) => Arg::Node(self.of(*node)),
+                    other => other.clone(),
+                })
+            };
+            let args = node.args().iter().map(|arg| arg.map_leaves(&mut leaf));
+            let args = args.collect::<Result<corsac_ir::ThinVec<_>, _>>()?;
+            let kwargs = node
+                .kwargs()
+                .iter()
+                .map(|(key, arg)| Ok((*key, arg.map_leaves(&mut leaf)?)));
+            let kwargs = kwargs.collect::<Result<corsac_ir::ThinVec<_>, PassError>>()?;
+            graph.set_arguments(user, args, kwargs)?;
+        }
+        for &(gone, _) in merged.iter().rev() {
+            graph.erase(gone)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use corsac_ops::Unhosted;
+
+    fn eliminated(graph: &mut Graph) -> Report {
+        eliminate(graph, &Unhosted).unwrap()
+    }
+
+    fn cat(graph: &mut Graph, items: &[NodeId]) -> NodeId {
+        let function = graph.function("torch.cat");
+        let items: Vec<Arg> = items.iter().map(|&n| n.into()).collect();
+        let list = Arg::list(items.into_iter().collect::<corsac_ir::ThinVec<_>>()).unwrap();
+        let cat = graph.call_function(function, [list]).unwrap();
+        graph.output(cat).unwrap();
+        cat
+    }
+
+    #[test]
+    fn chains_of_equal_nodes_become_one_and_the_first_stays() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let cos = |graph: &mut Graph| {
+            let cos = graph.call_method("cos", [x.into()]).unwrap();
+            let neg = graph.call_method("neg", [cos.into()]).unwrap();
+            (cos, neg)
+        };
+        let (first, second) = (cos(&mut graph), cos(&mut graph));
+        let cat = cat(&mut graph, &[first.1, second.1, first.1]);
+        let report = eliminated(&mut graph);
+        assert_eq!(report.merged, [(second.0, first.0), (second.1, first.1)]);
+        assert_eq!(graph.inputs(cat).collect::<Vec<_>>(), [first.1]);
+        assert_eq!(graph.len(), 5);
+    }
+
+    #[test]
+    fn numbers_of_different_types_are_different() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let args: [Arg; 5] = [1.into(), 1.0.into(), true.into(), 0.0.into(), (-0.0).into()];
+        let nodes: Vec<_> = args
+            .map(|arg| graph.call_method("add", [x.into(), arg]).unwrap())
+            .into();
+        cat(&mut graph, &nodes);
+        assert!(!eliminated(&mut graph).changed());
+    }
+
+    #[test]
+    fn a_nan_is_itself_and_keywords_have_no_order() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let (min, max) = (graph.intern("min"), graph.intern("max"));
+        let target = corsac_ir::Target::Name(graph.intern("clamp"));
+        let mut clamp = |kwargs: [(corsac_ir::Symbol, Arg); 2]| {
+            let spec = corsac_ir::NodeSpec {
+                op: Op::CallMethod,
+                target,
+                args: [x.into()].into(),
+                kwargs: kwargs.into(),
+                ty: None,
+            };
+            graph.create(spec, None).unwrap()
+        };
+        let a = clamp([(min, f64::NAN.into()), (max, 1.into())]);
+        let b = clamp([(max, 1.into()), (min, f64::NAN.into())]);
+        cat(&mut graph, &[a, b]);
+        assert_eq!(eliminated(&mut graph).merged, [(b, a)]);
+    }
+
+    #[test]
+    fn a_write_between_two_reads_keeps_both() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let m = graph.call_method("clone", [x.into()]).unwrap();
+        let a = graph.call_method("cos", [m.into()]).unwrap();
+        let view = graph.call_method("view", [m.into(), (-1).into()]).unwrap();
+        graph.call_method("zero_", [view.into()]).unwrap();
+        let b = graph.call_method("cos", [m.into()]).unwrap();
+        let c = graph.call_method("cos", [m.into()]).unwrap();
+        cat(&mut graph, &[a, b, c]);
+        let report = eliminated(&mut graph);
+        assert_eq!(report.merged, [(c, b)]);
+        assert_eq!(
+            report.kept,
+            [Kept {
+                node: b,
+                like: a,
+                reason: Reason::ReadIsWritten
+            }]
+        );
+    }
+
+    #[test]
+    fn a_result_that_is_written_to_is_not_shared() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let a = graph.call_method("cos", [x.into()]).unwrap();
+        let b = graph.call_method("cos", [x.into()]).unwrap();
+        graph.call_method("add_", [a.into(), 1.into()]).unwrap();
+        cat(&mut graph, &[a, b]);
+        let report = eliminated(&mut graph);
+        assert!(!report.changed());
+        assert_eq!(report.kept[0].reason, Reason::ResultIsWritten);
+    }
+
+    #[test]
+    fn two_results_stay_two() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let a = graph.call_method("cos", [x.into()]).unwrap();
+        let b = graph.call_method("cos", [x.into()]).unwrap();
+        let flat = graph.call_method("view", [b.into(), (-1).into()]).unwrap();
+        graph
+            .output(Arg::tuple([a.into(), flat.into()]).unwrap())
+            .unwrap();
+        let report = eliminated(&mut graph);
+        assert_eq!(report.kept[0].reason, Reason::BothReturned);
+    }
+
+    #[test]
+    fn attributes_are_the_same_object_until_something_unknown_is_called() {
+        let mut graph = Graph::new();
+        let mine = graph.function("mine.swap");
+        let a = graph.get_attr("w").unwrap();
+        graph.call_method("zero_", [a.into()]).unwrap();
+        let b = graph.get_attr("w").unwrap();
+        graph.call_function(mine, []).unwrap();
+        let c = graph.get_attr("w").unwrap();
+        cat(&mut graph, &[a, b, c]);
+        let report = eliminated(&mut graph);
+        assert_eq!(report.merged, [(b, a)]);
+    }
+
+    #[test]
+    fn random_and_unknown_calls_are_not_shared() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let mut nodes = Vec::new();
+        for name in ["torch.rand_like", "mine.f", "torch.bernoulli"] {
+            let function = graph.function(name);
+            for _ in 0..2 {
+                nodes.push(graph.call_function(function, [x.into()]).unwrap());
+            }
+        }
+        cat(&mut graph, &nodes);
+        assert!(!eliminated(&mut graph).changed());
+    }
+}
