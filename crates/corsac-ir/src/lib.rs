@@ -29,6 +29,7 @@
 mod arg;
 mod dtype;
 mod entity;
+mod equal;
 mod error;
 mod graph;
 mod interner;
@@ -47,6 +48,6 @@ pub use error::GraphError;
 pub use graph::{Graph, InsertPoint, Node, NodeSpec, Nodes, Origin, Scope, Source, Translation};
 pub use interner::Interner;
 pub use op::{Function, Op, Target, own_name};
-pub use text::{HostText, NamedTupleClass, NoHost};
+pub use text::{HostText, NamedTupleClass, NoHost, ParseError};
 pub use thin_vec::{ThinVec, thin_vec};
 pub use verify::{Fault, FaultKind, LintReport};

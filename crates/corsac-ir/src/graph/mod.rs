@@ -203,6 +203,45 @@ impl Graph {
         FunctionId::from_index(self.functions.len() - 1)
     }
 
+    /// A function with this base name, or the one that its name says. For the text form, which
+    /// keeps both; functions without a host object are one for one name.
+    pub(crate) fn function_with_base(
+        &mut self,
+        name: &str,
+        base: Option<&str>,
+        external: Option<ExternalId>,
+    ) -> FunctionId {
+        let name = self.strings.intern(name);
+        if external.is_none()
+            && let Some(&id) = self.functions_by_name.get(&name)
+        {
+            return id;
+        }
+        let base = match base {
+            Some(base) => self.strings.intern(base),
+            None => {
+                let base = Self::default_base(self.text(name));
+                self.strings.intern(&base)
+            }
+        };
+        self.functions.push(Function {
+            name,
+            base,
+            external,
+        });
+        let id = FunctionId::from_index(self.functions.len() - 1);
+        if external.is_none() {
+            self.functions_by_name.insert(name, id);
+        }
+        id
+    }
+
+    /// What nodes that call the function with this qualified name are named after, unless the
+    /// host says otherwise.
+    pub(crate) fn default_base(name: &str) -> String {
+        snake_case(strip_magic(own_name(name)))
+    }
+
     /// What is known of a function.
     ///
     /// # Panics

@@ -5,7 +5,7 @@
 //! inputs, in the order of its arguments. Adding and removing an edge is O(1), so that a value with
 //! a million users costs no more per change than one with two.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Graph;
 use crate::entity::{EdgeId, EntityId, NodeId};
@@ -113,6 +113,32 @@ impl Graph {
             (previous, next) = (next, edge.next_use);
         }
         next.is_none() && list.last_use == previous
+    }
+
+    /// Puts the users of `id` in this order; false, and nothing changes, if these are not its
+    /// users, each once.
+    pub(crate) fn reorder_users(&mut self, id: NodeId, order: &[NodeId]) -> bool {
+        let mut edges: FxHashMap<NodeId, EdgeId> = FxHashMap::default();
+        let mut next = self.data(id).uses.first_use;
+        while let Some(edge) = next {
+            edges.insert(self.edges.get(edge).user, edge);
+            next = self.edges.get(edge).next_use;
+        }
+        let Some(order) = (edges.len() == order.len())
+            .then(|| order.iter().map(|user| edges.remove(user)).collect())
+            .flatten()
+        else {
+            return false;
+        };
+        let order: Vec<EdgeId> = order;
+        for (at, &edge) in order.iter().enumerate() {
+            let edge = self.edges.get_mut(edge);
+            edge.prev_use = at.checked_sub(1).map(|before| order[before]);
+            edge.next_use = order.get(at + 1).copied();
+        }
+        let list = &mut self.nodes[id.index()].uses;
+        (list.first_use, list.last_use) = (order.first().copied(), order.last().copied());
+        true
     }
 
     /// Enters `user` among the users of every node its arguments mention.

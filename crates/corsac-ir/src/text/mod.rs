@@ -2,12 +2,28 @@
 //!
 //! - [`Graph::to_text`] and `Display` write the *shown* form: what `print(graph)` writes in
 //!   torch.fx, character for character. [`Graph::to_table`] is its tabular form.
+//! - [`Graph::to_lossless`] writes the *lossless* form, which keeps everything that
+//!   [`Graph::same_as`] compares.
+//! - [`Graph::parse`] reads the lossless form, and the shown form as far as it says what is meant.
+//!
+//! `docs/text-form.md` describes both forms.
 
+mod build;
+mod cursor;
 mod host;
+mod lossless;
+mod names;
+mod parse_error;
 mod print;
+mod read_lossless;
+mod read_shown;
 mod table;
+mod value;
 
 pub use host::{HostText, NamedTupleClass, NoHost};
+pub use parse_error::ParseError;
+
+use cursor::Cursor;
 
 use std::fmt;
 
@@ -24,6 +40,74 @@ impl Graph {
         let mut printer = print::Printer::new(self, host, LINE_BYTES * self.len() + 8);
         printer.graph();
         printer.finish()
+    }
+
+    /// The lossless form: reading it back gives the same graph. Erased nodes, and names that
+    /// nobody has any more, are left behind.
+    #[must_use]
+    pub fn to_lossless(&self) -> String {
+        lossless::LosslessPrinter::new(self).print()
+    }
+
+    /// Reads a graph from either form of text.
+    ///
+    /// Nodes may be used in lines before their own, as in the graph; every name that is used must
+    /// be defined somewhere, once. Reading takes time that grows linearly with the text and never
+    /// more stack than containers nested [`crate::MAX_DEPTH`] deep.
+    ///
+    /// ```
+    /// use corsac_ir::Graph;
+    ///
+    /// let text = "graph():
+    ///     %x : [num_users=1] = placeholder[target=x]
+    ///     %relu : [num_users=1] = call_function[target=torch.relu](args = (%x,), kwargs = {})
+    ///     return relu";
+    /// let graph = Graph::parse(text)?;
+    /// assert_eq!(graph.len(), 3);
+    /// let same = Graph::parse(&graph.to_lossless())?;
+    /// assert!(same.same_as(&graph));
+    /// # Ok::<(), corsac_ir::ParseError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Where the text is no graph, with what was expected there.
+    pub fn parse(text: &str) -> Result<Self, ParseError> {
+        const SHOWN: &str = "graph():";
+        let mut cursor = Cursor::new(text);
+        let mut lines = cursor::lines(text, 0);
+        let (start, end) = loop {
+            match lines.next() {
+                Some((start, _)) if text[start..].starts_with('#') => {}
+                Some(line) => break line,
+                None => {
+                    cursor.move_to(text.len());
+                    return Err(cursor.error("`graph():` or `graph v1:`"));
+                }
+            }
+        };
+        let mut header = Cursor::within(text, start, end);
+        let lossless = header.eat("graph v");
+        if lossless {
+            let at = header.at();
+            let version = header.number("a version")?;
+            if version != lossless::VERSION {
+                let expected = format!("version {} of the text form", lossless::VERSION);
+                return Err(header.error_at(at, expected));
+            }
+            header.expect(":")?;
+        } else if !header.eat(SHOWN) {
+            return Err(header.error("`graph():` or `graph v1:`"));
+        }
+        header.skip_spaces();
+        header.eat("\r");
+        if !header.is_at_end() {
+            return Err(header.error("the end of the line"));
+        }
+        if lossless {
+            read_lossless::read(text, end)
+        } else {
+            read_shown::read(text, end)
+        }
     }
 
     /// What torch.fx's `node.format_node()` shows.
@@ -60,3 +144,5 @@ impl fmt::Display for crate::graph::Node<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_parse;

@@ -1,0 +1,90 @@
+//! What the names in a text stand for.
+
+use std::borrow::Cow;
+
+use rustc_hash::FxHashMap;
+
+use super::cursor::Cursor;
+use super::parse_error::{ParseError, quoted};
+use crate::entity::{EntityId, ExternalId, FunctionId, NodeId, ScopeId};
+use crate::graph::Graph;
+
+/// Nodes by name, and host values by number or by what was printed for them.
+#[derive(Default)]
+pub(super) struct Names<'t> {
+    nodes: FxHashMap<Cow<'t, str>, NodeId>,
+    externals: FxHashMap<u32, ExternalId>,
+    shown: FxHashMap<&'t str, ExternalId>,
+    functions: FxHashMap<(String, ExternalId), FunctionId>,
+    scopes: FxHashMap<u32, ScopeId>,
+}
+
+impl<'t> Names<'t> {
+    /// Names the next node. Nodes get their ids in the order in which they are named here, which
+    /// is how a graph numbers the nodes created in it.
+    pub(super) fn add_node(
+        &mut self,
+        cursor: &Cursor<'_>,
+        at: usize,
+        name: Cow<'t, str>,
+    ) -> Result<(), ParseError> {
+        // The root has the first id.
+        let id = NodeId::from_index(self.nodes.len() + 1);
+        if self.nodes.contains_key(&name) {
+            let found = format!("{}, which is the name of another node", quoted(&name));
+            return Err(cursor.error_found(at, "a new name", found));
+        }
+        self.nodes.insert(name, id);
+        Ok(())
+    }
+
+    /// The node called `name`.
+    pub(super) fn node(&self, name: &str) -> Option<NodeId> {
+        self.nodes.get(name).copied()
+    }
+
+    /// Declares the host value with this number; false if it is declared already.
+    pub(super) fn declare_external(&mut self, number: u32, value: ExternalId) -> bool {
+        self.externals.insert(number, value).is_none()
+    }
+
+    /// The host value with this number.
+    pub(super) fn external(&self, number: u32) -> Option<ExternalId> {
+        self.externals.get(&number).copied()
+    }
+
+    /// The host value that was printed as `text`, the same one for the same text.
+    pub(super) fn shown(&mut self, graph: &mut Graph, text: &'t str) -> ExternalId {
+        *self
+            .shown
+            .entry(text)
+            .or_insert_with(|| graph.add_external(Some(text)))
+    }
+
+    /// The function of this name, base name and host value.
+    pub(super) fn function(
+        &mut self,
+        graph: &mut Graph,
+        name: &str,
+        base: Option<&str>,
+        external: Option<ExternalId>,
+    ) -> FunctionId {
+        match external {
+            None => graph.function_with_base(name, base, None),
+            Some(value) => *self
+                .functions
+                .entry((name.to_owned(), value))
+                .or_insert_with(|| graph.function_with_base(name, base, Some(value))),
+        }
+    }
+
+    /// Declares the module call with this number; false if it is declared already.
+    pub(super) fn declare_scope(&mut self, number: u32, scope: ScopeId) -> bool {
+        self.scopes.insert(number, scope).is_none()
+    }
+
+    /// The module call with this number.
+    pub(super) fn scope(&self, number: u32) -> Option<ScopeId> {
+        self.scopes.get(&number).copied()
+    }
+}
