@@ -34,8 +34,11 @@ mod error;
 mod graph;
 mod interner;
 pub mod literal;
+pub mod matching;
 pub mod namespace;
 mod op;
+pub mod proxy;
+pub mod rewrite;
 mod text;
 mod verify;
 

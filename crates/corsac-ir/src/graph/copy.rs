@@ -214,6 +214,43 @@ impl Translation {
         }
         self.scopes[id].expect("set in the loop or before")
     }
+
+    /// What makes node `id` of `from`, as `to` would say it. `node` says what becomes of the nodes in
+    /// its arguments.
+    ///
+    /// # Errors
+    /// What `node` answers.
+    pub fn spec<E: From<GraphError>>(
+        &mut self,
+        from: &Graph,
+        to: &mut Graph,
+        id: NodeId,
+        node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
+    ) -> Result<NodeSpec, E> {
+        let data = from.data(id);
+        let target = self.target(from, to, data.target);
+        let args = data
+            .args
+            .iter()
+            .map(|arg| self.arg(from, to, arg, node))
+            .collect::<Result<ThinVec<_>, E>>()?;
+        let kwargs = data
+            .kwargs
+            .iter()
+            .map(|(key, arg)| {
+                let key = self.symbol(from, to, *key);
+                Ok((key, self.arg(from, to, arg, node)?))
+            })
+            .collect::<Result<ThinVec<_>, E>>()?;
+        let ty = data.ty.map(|ty| self.external(from, to, ty));
+        Ok(NodeSpec {
+            op: data.op,
+            target,
+            args,
+            kwargs,
+            ty,
+        })
+    }
 }
 
 impl Graph {
@@ -229,30 +266,8 @@ impl Graph {
         translation: &mut Translation,
         node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
     ) -> Result<NodeId, E> {
-        let data = from.data(id);
-        let target = translation.target(from, self, data.target);
-        let args = data
-            .args
-            .iter()
-            .map(|arg| translation.arg(from, self, arg, node))
-            .collect::<Result<ThinVec<_>, E>>()?;
-        let kwargs = data
-            .kwargs
-            .iter()
-            .map(|(key, arg)| {
-                let key = translation.symbol(from, self, *key);
-                Ok((key, translation.arg(from, self, arg, node)?))
-            })
-            .collect::<Result<ThinVec<_>, E>>()?;
-        let ty = data.ty.map(|ty| translation.external(from, self, ty));
-        let spec = NodeSpec {
-            op: data.op,
-            target,
-            args,
-            kwargs,
-            ty,
-        };
-        let copy = self.create(spec, Some(from.text(data.name)))?;
+        let spec = translation.spec(from, self, id, node)?;
+        let copy = self.create(spec, Some(from.text(from.data(id).name)))?;
         let origin = translation.origin(from, self, from.origin(id));
         self.set_origin(copy, origin);
         Ok(copy)

@@ -231,6 +231,30 @@ impl Graph {
         Ok(())
     }
 
+    /// Puts any argument in the place of `old` wherever `user` uses it.
+    ///
+    /// # Errors
+    /// As [`Graph::set_arguments`], or [`GraphError::NestingTooDeep`].
+    pub fn replace_input_by(
+        &mut self,
+        user: NodeId,
+        old: NodeId,
+        new: &Arg,
+    ) -> Result<(), GraphError> {
+        self.check_known(user)?;
+        let mut replace = |leaf: &Arg| -> Result<Arg, GraphError> {
+            let is_old = leaf.as_node() == Some(old);
+            Ok(if is_old { new.clone() } else { leaf.clone() })
+        };
+        let data = self.data(user);
+        let args = data.args.iter().map(|arg| arg.map_leaves(&mut replace));
+        let args = args.collect::<Result<_, _>>()?;
+        let kwargs = data.kwargs.iter();
+        let kwargs = kwargs.map(|(key, arg)| Ok((*key, arg.map_leaves(&mut replace)?)));
+        let kwargs = kwargs.collect::<Result<_, GraphError>>()?;
+        self.set_arguments(user, args, kwargs)
+    }
+
     fn replace_input_unchecked(&mut self, user: NodeId, old: NodeId, new: NodeId) {
         self.unlink_uses(user);
         let data = &mut self.nodes[user.index()];

@@ -299,14 +299,7 @@ impl Graph {
     /// If the target does not fit the opcode, or an argument is no node of this graph. A node may
     /// be used before it is defined, or after it was erased; [`Graph`]'s verifier reports that.
     pub fn create(&mut self, spec: NodeSpec, name: Option<&str>) -> Result<NodeId, GraphError> {
-        match (spec.op, spec.target) {
-            (Op::CallFunction, Target::Name(_)) => {
-                return Err(self.wrong_target(&spec, name, "a function"));
-            }
-            (Op::CallFunction, Target::Function(_)) => {}
-            (_, Target::Function(_)) => return Err(self.wrong_target(&spec, name, "a name")),
-            (_, Target::Name(_)) => {}
-        }
+        self.check_target(&spec, name)?;
         self.check_arguments(&spec.args, &spec.kwargs)?;
 
         let name = match (name, spec.target) {
@@ -454,6 +447,19 @@ impl Graph {
                 let candidate = snake_case(strip_magic(self.text(symbol)));
                 self.names.create(&mut self.strings, &candidate, false)
             }
+        }
+    }
+
+    /// That the target of a new node fits its opcode.
+    pub(crate) fn check_target(
+        &self,
+        spec: &NodeSpec,
+        name: Option<&str>,
+    ) -> Result<(), GraphError> {
+        match (spec.op, spec.target) {
+            (Op::CallFunction, Target::Name(_)) => Err(self.wrong_target(spec, name, "a function")),
+            (Op::CallFunction, Target::Function(_)) | (_, Target::Name(_)) => Ok(()),
+            (_, Target::Function(_)) => Err(self.wrong_target(spec, name, "a name")),
         }
     }
 

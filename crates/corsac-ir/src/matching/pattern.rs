@@ -1,0 +1,209 @@
+//! A pattern, analysed once: what it returns, where the search starts, and how it gets from one
+//! anchor to the next.
+
+use crate::entity::{NodeId, SecondaryMap};
+use crate::graph::Graph;
+use crate::op::Op;
+
+use super::search::Search;
+use super::{ByName, Match, MatchError, MatchHost, Query};
+
+/// How a pattern is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatchOptions {
+    /// The output node is part of the pattern.
+    pub match_output: bool,
+    /// Placeholders stand for placeholders, not for anything.
+    pub match_placeholder: bool,
+    /// Of matches that share nodes, only the first is answered.
+    pub remove_overlapping_matches: bool,
+    /// Literals in the pattern stand for anything.
+    pub ignore_literals: bool,
+}
+
+impl Default for MatchOptions {
+    fn default() -> Self {
+        Self {
+            match_output: false,
+            match_placeholder: false,
+            remove_overlapping_matches: true,
+            ignore_literals: false,
+        }
+    }
+}
+
+/// What the search must know of a pattern node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Role {
+    /// The output returns it, so that others may use what it stands for.
+    pub(super) returned: bool,
+}
+
+/// Searches graphs for a pattern.
+#[derive(Clone, Debug)]
+pub struct SubgraphMatcher<'p> {
+    pub(super) pattern: &'p Graph,
+    pub(super) options: MatchOptions,
+    pub(super) placeholders: Vec<NodeId>,
+    pub(super) returning: Vec<NodeId>,
+    pub(super) anchors: Vec<NodeId>,
+    /// For each anchor: a chain of pattern nodes, each using the one before, from a node that an
+    /// earlier anchor leads to down to this one. Empty where there is none.
+    pub(super) approaches: Vec<Vec<NodeId>>,
+    pub(super) roles: SecondaryMap<NodeId, Role>,
+}
+
+impl<'p> SubgraphMatcher<'p> {
+    /// Analyses a pattern.
+    ///
+    /// # Errors
+    /// [`MatchError::EmptyPattern`], or [`MatchError::DeadCode`] for a node without users.
+    pub fn new(pattern: &'p Graph, options: MatchOptions) -> Result<Self, MatchError> {
+        Self::with_effects(pattern, options, |_| false)
+    }
+
+    /// Analyses a pattern, in which the nodes that `has_effect` may be without users.
+    ///
+    /// # Errors
+    /// As [`SubgraphMatcher::new`].
+    pub fn with_effects(
+        pattern: &'p Graph,
+        options: MatchOptions,
+        has_effect: impl Fn(NodeId) -> bool,
+    ) -> Result<Self, MatchError> {
+        // torch.fx takes whatever comes last for the output.
+        let output = pattern
+            .nodes()
+            .next_back()
+            .ok_or(MatchError::EmptyPattern)?;
+        let mut placeholders = Vec::new();
+        for id in pattern.nodes() {
+            let node = pattern.node(id);
+            match node.op() {
+                Op::Placeholder => placeholders.push(id),
+                Op::Output => {}
+                Op::GetAttr | Op::CallFunction | Op::CallMethod | Op::CallModule => {
+                    if node.num_users() == 0 && !has_effect(id) {
+                        let node = node.name().to_owned();
+                        return Err(MatchError::DeadCode { node });
+                    }
+                }
+            }
+        }
+        let returning: Vec<_> = pattern.inputs(output).collect();
+        let mut roles = SecondaryMap::with_capacity(pattern.id_bound());
+        for &id in &returning {
+            roles.set(id, Role { returned: true });
+        }
+        let anchors = if options.match_output {
+            vec![output]
+        } else {
+            let only_returned = |&id: &NodeId| pattern.node(id).num_users() == 1;
+            returning.iter().copied().filter(only_returned).collect()
+        };
+        let approaches = approaches(pattern, &anchors);
+        Ok(Self {
+            pattern,
+            options,
+            placeholders,
+            returning,
+            anchors,
+            approaches,
+            roles,
+        })
+    }
+
+    /// The pattern.
+    #[must_use]
+    pub fn pattern(&self) -> &'p Graph {
+        self.pattern
+    }
+
+    /// The nodes where the search starts: those that only the output uses.
+    #[must_use]
+    pub fn anchors(&self) -> &[NodeId] {
+        &self.anchors
+    }
+
+    /// The nodes that the output returns.
+    #[must_use]
+    pub fn returning(&self) -> &[NodeId] {
+        &self.returning
+    }
+
+    /// The placeholders.
+    #[must_use]
+    pub fn placeholders(&self) -> &[NodeId] {
+        &self.placeholders
+    }
+
+    /// All matches in `graph`, in the order of their anchors.
+    ///
+    /// # Errors
+    /// [`MatchError::Unbound`] if a match leaves a placeholder or a returned node without a
+    /// counterpart.
+    pub fn find(&self, graph: &Graph) -> Result<Vec<Match>, MatchError> {
+        self.find_with(graph, &mut ByName, Query::default())
+    }
+
+    /// All matches in `graph`, asking `host` what the graphs do not know.
+    ///
+    /// # Errors
+    /// As [`SubgraphMatcher::find`], and what the host fails with.
+    pub fn find_with<H: MatchHost>(
+        &self,
+        graph: &Graph,
+        host: &mut H,
+        query: Query<'_>,
+    ) -> Result<Vec<Match>, H::Error> {
+        Search::new(self, graph, host, query).run()
+    }
+}
+
+/// For each anchor, a shortest way down to it from what the anchors before it lead to.
+fn approaches(pattern: &Graph, anchors: &[NodeId]) -> Vec<Vec<NodeId>> {
+    let mut reached: SecondaryMap<NodeId, bool> = SecondaryMap::with_capacity(pattern.id_bound());
+    let mut ways = Vec::with_capacity(anchors.len());
+    for &anchor in anchors {
+        // Breadth first, upwards; `below` remembers who led to a node.
+        let mut below: SecondaryMap<NodeId, Option<NodeId>> = SecondaryMap::new();
+        let mut queue = vec![anchor];
+        let mut through_placeholder = None;
+        let mut start = None;
+        let mut at = 0;
+        while at < queue.len() && start.is_none() {
+            let id = queue[at];
+            at += 1;
+            if reached[id] {
+                // What stands for a placeholder may have users all over the graph.
+                if pattern.node(id).op() == Op::Placeholder {
+                    through_placeholder = through_placeholder.or(Some(id));
+                } else {
+                    start = Some(id);
+                }
+                continue;
+            }
+            for input in pattern.inputs(id) {
+                if below[input].is_none() && input != anchor {
+                    below.set(input, Some(id));
+                    queue.push(input);
+                }
+            }
+        }
+        let mut way = Vec::new();
+        let mut next = start.or(through_placeholder);
+        while let Some(id) = next {
+            way.push(id);
+            next = below[id];
+        }
+        ways.push(way);
+
+        let mut work = vec![anchor];
+        while let Some(id) = work.pop() {
+            if !std::mem::replace(reached.get_mut(id), true) {
+                work.extend(pattern.inputs(id));
+            }
+        }
+    }
+    ways
+}

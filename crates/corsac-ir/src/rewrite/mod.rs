@@ -1,0 +1,377 @@
+//! Replacing what a pattern matches.
+//!
+//! Each match is rewritten by a [`Patch`]: the nodes of the replacement are added before the first
+//! user of what the match computes, its users are redirected, and the nodes of the match are
+//! dropped. Nothing outside of the surroundings of the match is looked at, so that rewriting is
+//! linear in the number of matches.
+//!
+//! Results are those of `replace_pattern` in torch.fx 2.15 (`torch/fx/subgraph_rewriter.py`), by
+//! behaviour, node for node and name for name, except where torch.fx leaves a graph that cannot
+//! run: where a pattern returns several values, the first user of one can come before an input of
+//! the replacement, and such users are moved behind it; and where a pattern returns one of its own
+//! placeholders, the new nodes go on using that and not themselves. Beyond torch.fx, new nodes say
+//! that they come from where the replaced ones came from.
+//!
+//! ```
+//! use corsac_ir::Graph;
+//! use corsac_ir::proxy::trace;
+//! use corsac_ir::rewrite::replace_pattern;
+//!
+//! let mut graph = trace(|g| {
+//!     let x = g.placeholder("x");
+//!     g.call_function("torch.relu", [x]) + 1
+//! })?;
+//! let pattern = trace(|g| {
+//!     let x = g.placeholder("x");
+//!     g.call_function("torch.relu", [x])
+//! })?;
+//! let replacement = trace(|g| {
+//!     let x = g.placeholder("x");
+//!     x.clone().gt(0) * x
+//! })?;
+//! let replaced = replace_pattern(&mut graph, &pattern, &replacement)?;
+//! assert_eq!(replaced.len(), 1);
+//! let names: Vec<_> = graph.nodes().map(|id| graph.node(id).name()).collect();
+//! assert_eq!(names, ["x", "gt", "mul", "add", "output"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod patch;
+mod retrace;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::RewriteError;
+pub use patch::Patch;
+pub use retrace::{Call, Rules, retrace};
+
+use rustc_hash::FxHashMap;
+
+use crate::arg::Arg;
+use crate::entity::{EntityId, NodeId, SecondaryMap};
+use crate::graph::{Graph, Translation};
+use crate::matching::{Match, MatchError, MatchOptions, SubgraphMatcher};
+use crate::op::Op;
+
+/// A match that was rewritten.
+#[derive(Clone, Debug)]
+pub struct Replaced {
+    /// What was matched. Placeholders stand for what the new nodes use, the other nodes are gone.
+    pub matched: Match,
+    /// The ids of the new nodes, as indices.
+    added: std::ops::Range<usize>,
+}
+
+impl Replaced {
+    /// The nodes that were added, in the order of the replacement.
+    pub fn added(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
+        self.added.clone().map(NodeId::from_index)
+    }
+}
+
+/// Replaces all matches of `pattern` in `graph` that do not overlap by `replacement`, which takes
+/// and returns as many values. Answers what was replaced, in graph order.
+///
+/// # Errors
+/// [`RewriteError`] says what does not fit; the graph is then as the rewrites before left it.
+pub fn replace_pattern(
+    graph: &mut Graph,
+    pattern: &Graph,
+    replacement: &Graph,
+) -> Result<Vec<Replaced>, RewriteError> {
+    let matcher = SubgraphMatcher::new(pattern, MatchOptions::default())?;
+    let matches = matcher.find(graph)?;
+    let replacement = Replacement::new(replacement);
+    let mut translation = Translation::new();
+    let mut rewriter = Rewriter::new(&matcher);
+    matches
+        .into_iter()
+        .map(|matched| rewriter.replace(graph, matched, &replacement, &mut translation))
+        .collect()
+}
+
+/// A replacement, analysed once.
+#[derive(Clone, Debug)]
+pub struct Replacement<'r> {
+    graph: &'r Graph,
+    placeholders: Vec<NodeId>,
+    body: Vec<NodeId>,
+    value: Option<&'r Arg>,
+}
+
+impl<'r> Replacement<'r> {
+    /// Analyses a replacement: what comes after its first output does not count.
+    #[must_use]
+    pub fn new(graph: &'r Graph) -> Self {
+        let mut replacement = Self {
+            graph,
+            placeholders: Vec::new(),
+            body: Vec::new(),
+            value: None,
+        };
+        let mut nodes = graph.nodes();
+        for id in nodes.by_ref() {
+            match graph.node(id).op() {
+                Op::Placeholder => replacement.placeholders.push(id),
+                Op::Output => {
+                    replacement.value = graph.node(id).args().first();
+                    break;
+                }
+                Op::GetAttr | Op::CallFunction | Op::CallMethod | Op::CallModule => {
+                    replacement.body.push(id);
+                }
+            }
+        }
+        let late = nodes.filter(|&id| graph.node(id).op() == Op::Placeholder);
+        replacement.placeholders.extend(late);
+        replacement
+    }
+
+    /// The nodes that take the place of a match, in order.
+    #[must_use]
+    pub fn body(&self) -> &[NodeId] {
+        &self.body
+    }
+
+    /// The placeholders, in order.
+    #[must_use]
+    pub fn placeholders(&self) -> &[NodeId] {
+        &self.placeholders
+    }
+}
+
+/// Rewrites the matches of one search, one after the other.
+#[derive(Debug)]
+pub struct Rewriter<'m> {
+    matcher: &'m SubgraphMatcher<'m>,
+    /// What took the place of nodes that earlier matches returned.
+    changed: FxHashMap<NodeId, Arg>,
+    /// The nodes of the pattern that a rewrite drops, users first.
+    covered: Vec<NodeId>,
+    /// What the nodes of the replacement are in the graph.
+    values: SecondaryMap<NodeId, Option<Arg>>,
+    /// What the nodes of the pattern are in the graph.
+    bound: SecondaryMap<NodeId, Option<NodeId>>,
+}
+
+impl<'m> Rewriter<'m> {
+    /// A rewriter of matches that `matcher` found.
+    #[must_use]
+    pub fn new(matcher: &'m SubgraphMatcher<'m>) -> Self {
+        let pattern = matcher.pattern();
+        let is_covered =
+            |&id: &NodeId| !matches!(pattern.node(id).op(), Op::Placeholder | Op::Output);
+        Self {
+            matcher,
+            changed: FxHashMap::default(),
+            covered: pattern.nodes().rev().filter(is_covered).collect(),
+            values: SecondaryMap::new(),
+            bound: SecondaryMap::new(),
+        }
+    }
+
+    /// Replaces one match. `translation` goes from the replacement to `graph`.
+    ///
+    /// # Errors
+    /// [`RewriteError`] says what does not fit; the graph is then unchanged.
+    pub fn replace(
+        &mut self,
+        graph: &mut Graph,
+        mut matched: Match,
+        replacement: &Replacement<'_>,
+        translation: &mut Translation,
+    ) -> Result<Replaced, RewriteError> {
+        self.bind_placeholders(&mut matched, replacement)?;
+        let patch = self.plan(graph, &matched, replacement, translation)?;
+        let redirected: Vec<_> = patch.redirections().to_vec();
+        let added = patch.apply(graph)?;
+        self.changed.extend(redirected);
+        Ok(Replaced { matched, added })
+    }
+
+    /// Makes the placeholders of both sides stand for what the match has there now.
+    fn bind_placeholders(
+        &mut self,
+        matched: &mut Match,
+        replacement: &Replacement<'_>,
+    ) -> Result<(), RewriteError> {
+        let (expected, got) = (matched.placeholders().len(), replacement.placeholders.len());
+        if expected != got {
+            return Err(RewriteError::PlaceholderCount { expected, got });
+        }
+        self.values.clear();
+        let current: Vec<_> = matched
+            .placeholders()
+            .map(|bound| self.current(bound))
+            .collect();
+        for (index, (&placeholder, now)) in replacement.placeholders.iter().zip(current).enumerate()
+        {
+            let now = now?;
+            self.values.set(placeholder, Some(now.clone()));
+            matched.rebind_placeholder(index, now);
+        }
+        Ok(())
+    }
+
+    /// An argument with replaced nodes replaced.
+    fn current(&self, bound: &Arg) -> Result<Arg, RewriteError> {
+        bound.map_leaves(&mut |leaf| {
+            let changed = leaf.as_node().and_then(|node| self.changed.get(&node));
+            Ok(changed.unwrap_or(leaf).clone())
+        })
+    }
+
+    /// The change that puts the replacement in the place of the match.
+    fn plan(
+        &mut self,
+        graph: &mut Graph,
+        matched: &Match,
+        replacement: &Replacement<'_>,
+        translation: &mut Translation,
+    ) -> Result<Patch, RewriteError> {
+        let pattern = self.matcher.pattern();
+        let unbound = |id: NodeId| MatchError::Unbound {
+            node: pattern.node(id).name().to_owned(),
+        };
+        self.bound.clear();
+        for (id, bound) in matched.bindings() {
+            self.bound.set(*id, bound.as_node());
+        }
+        let mut returned = Vec::with_capacity(self.matcher.returning().len());
+        for &id in self.matcher.returning() {
+            returned.push(self.bound[id].ok_or_else(|| RewriteError::LiteralReturned {
+                node: pattern.node(id).name().to_owned(),
+            })?);
+        }
+
+        let at = insertion_point(graph, &returned)?;
+        let origin = returned
+            .first()
+            .map(|&id| graph.origin(id))
+            .unwrap_or_default();
+        let mut patch = Patch::new(graph, at);
+        let values = &mut self.values;
+        for &id in &replacement.body {
+            let spec = translation.spec(replacement.graph, graph, id, &mut |node| {
+                value(values, node)
+            })?;
+            let name = replacement.graph.node(id).name().to_owned();
+            let origin = if origin == Default::default() {
+                translation.origin(replacement.graph, graph, replacement.graph.origin(id))
+            } else {
+                origin
+            };
+            let new = patch.add(spec, Some(name), origin);
+            values.set(id, Some(Arg::Node(new)));
+        }
+
+        let nothing = RewriteError::NothingReturned { got: "nothing" };
+        let output = replacement.value.ok_or(nothing)?;
+        let output =
+            translation.arg(replacement.graph, graph, output, &mut |n| value(values, n))?;
+        let single = [output];
+        let results = match &single[0] {
+            Arg::Node(_) => &single[..],
+            Arg::NamedTuple(named) => &named.1,
+            other => other
+                .as_items()
+                .ok_or(RewriteError::NothingReturned { got: kind(other) })?,
+        };
+        if results.len() != returned.len() {
+            let (expected, got) = (returned.len(), results.len());
+            return Err(RewriteError::ReturnCount { expected, got });
+        }
+        for (&old, new) in returned.iter().zip(results) {
+            patch.redirect(old, new.clone());
+        }
+        for &id in &self.covered {
+            let node = self.bound[id].ok_or_else(|| unbound(id))?;
+            // A callback may have erased it in the meantime.
+            if graph.contains(node) {
+                patch.drop_node(node);
+            }
+        }
+        if returned.len() > 1 {
+            put_behind_inputs(graph, &returned, &mut patch);
+        }
+        Ok(patch)
+    }
+}
+
+fn value(values: &SecondaryMap<NodeId, Option<Arg>>, node: NodeId) -> Result<Arg, RewriteError> {
+    let value = values[node].clone();
+    value.ok_or(RewriteError::Graph(crate::error::GraphError::UnknownNode {
+        node,
+    }))
+}
+
+/// The first user of what a match returns; where there is none, what comes after the match.
+fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, RewriteError> {
+    let order = |&id: &NodeId| graph.data(id).order();
+    let users = returned.iter().flat_map(|&id| graph.users(id));
+    if let Some(first) = users.min_by_key(order) {
+        return Ok(first);
+    }
+    let last = returned.iter().copied().max_by_key(order);
+    let next = last.map_or(NodeId::ROOT, |last| graph.next(last));
+    if next.is_root() {
+        Err(RewriteError::NoInsertPoint)
+    } else {
+        Ok(next)
+    }
+}
+
+/// Where an input of the new nodes comes after the first user of what they compute: puts them
+/// behind it, and moves down the users that come before.
+fn put_behind_inputs(graph: &Graph, returned: &[NodeId], patch: &mut Patch) {
+    let mut last = patch.at();
+    patch.for_each_input(&mut |id| {
+        if graph.is_before(last, id) {
+            last = id;
+        }
+    });
+    if last == patch.at() {
+        return;
+    }
+    let mut moved: SecondaryMap<NodeId, bool> = SecondaryMap::new();
+    let mut users = Vec::new();
+    let mut work = returned.to_vec();
+    while let Some(id) = work.pop() {
+        for user in graph.users(id) {
+            if graph.is_before(user, last) && !std::mem::replace(moved.get_mut(user), true) {
+                users.push(user);
+                work.push(user);
+            }
+        }
+    }
+    users.retain(|&user| !patch.drops(user));
+    users.sort_unstable_by_key(|&id| graph.data(id).order());
+    patch.insert_before(graph.next(last));
+    users.into_iter().for_each(|user| patch.move_down(user));
+}
+
+/// What an argument is, for messages.
+fn kind(arg: &Arg) -> &'static str {
+    match arg {
+        Arg::None => "None",
+        Arg::Dict(_) => "a dict",
+        Arg::Slice(_) | Arg::Range(_) => "a slice or range",
+        Arg::Opaque(_) => "a value of the host",
+        Arg::Node(_) => "a node",
+        Arg::Tuple(_) | Arg::List(_) | Arg::NamedTuple(_) => "a sequence",
+        Arg::Ellipsis
+        | Arg::Bool(_)
+        | Arg::Int(_)
+        | Arg::BigInt(_)
+        | Arg::Float(_)
+        | Arg::Complex(_)
+        | Arg::Str(_)
+        | Arg::Bytes(_)
+        | Arg::DType(_)
+        | Arg::Device(_)
+        | Arg::Layout(_)
+        | Arg::MemoryFormat(_) => "a literal",
+    }
+}
