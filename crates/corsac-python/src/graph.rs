@@ -371,7 +371,7 @@ impl PyGraph {
     }
 
     /// Copies metadata that was looked at or set to the copies of nodes.
-    fn copy_metas(
+    pub(crate) fn copy_metas(
         graph: &Bound<'_, Self>,
         from: &Bound<'_, Self>,
         map: impl Fn(NodeId) -> Option<NodeId>,

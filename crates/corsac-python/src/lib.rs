@@ -24,6 +24,7 @@ mod graph;
 mod handles;
 mod host;
 mod insert_point;
+mod matching;
 mod node;
 mod nodes;
 mod runtime;
@@ -42,6 +43,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<nodes::PyNodeIterator>()?;
     m.add_class::<users::PyUsers>()?;
     m.add_class::<insert_point::PyInsertPoint>()?;
+    m.add_class::<matching::PyMatches>()?;
+    m.add_function(wrap_pyfunction!(matching::match_subgraph, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_arg, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_aggregate, m)?)?;
     Ok(())

@@ -1,10 +1,9 @@
-"""Code that is generated when it is first asked for."""
+"""Generated code that is compiled when it is first needed."""
 
 from __future__ import annotations
 
 import json
 from base64 import b32encode
-from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -18,91 +17,26 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 
-class _PendingCode(PythonCode):
-    """What :meth:`GraphModule.recompile` returns: generated at the first read of an attribute.
+class _PendingForward:
+    """Stands on a class in the place of ``forward`` until someone looks at it.
 
-    The graph is let go once the code exists.
+    Compiling takes Python ten times longer than writing the source takes us, and many modules
+    made between two transforms are never run.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph: Graph | None = graph
-        self._generated: PythonCode | None = None
-        self._co_fields: dict[str, Any] = {}
+    __slots__ = ("_co_fields", "_code")
 
-    def _resolve(self) -> PythonCode:
-        generated = self._generated
-        if generated is None:
-            graph = self._graph
-            if graph is None:  # another thread has just finished
-                return self._resolve()
-            profiled = _profiling_metadata_is_on()
-            generated = graph.python_code(root_module="self", record_func=profiled)
-            self._co_fields = getattr(graph, "_co_fields", None) or {}
-            if profiled:
-                generated, filename = _with_profiling_metadata(graph, generated)
-                self._co_fields = {"co_filename": filename}
-            self._generated = generated
-            self._graph = None
-        return generated
-
-    def text(self, field: str) -> Any:
-        """The value of ``field``.
-
-        For use in properties: Python takes an :class:`AttributeError` raised there for a
-        missing property, which would hide what is wrong with the graph.
-        """
-        try:
-            return getattr(self._resolve(), field)
-        except AttributeError as error:
-            raise RuntimeError(f"code generation failed: {error}") from error
-
-    @property
-    def src(self) -> str:
-        """The source of the function."""
-        return self.text("src")
-
-    @property
-    def globals(self) -> dict[str, Any]:
-        """The values the source refers to by name."""
-        return self.text("globals")
-
-    @property
-    def _lineno_map(self) -> dict[int, int | None] | None:
-        return self.text("_lineno_map")
-
-    @property
-    def _prologue_start(self) -> int:
-        return self.text("_prologue_start")
-
-    def function(self) -> Callable[..., Any]:
-        """Compile the source."""
-        return _forward_from_src(self.src, self.globals, self._co_fields)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, _PendingCode):
-            other = other._resolve()
-        return self._resolve() == other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return repr(self._resolve())
-
-
-class _PendingForward:
-    """Stands on a class in the place of ``forward`` until someone looks at it."""
-
-    __slots__ = ("_code",)
-
-    def __init__(self, code: _PendingCode) -> None:
+    def __init__(self, code: PythonCode, co_fields: dict[str, Any]) -> None:
         self._code = code
+        self._co_fields = co_fields
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         owner = type(instance) if owner is None else owner
         try:
-            function = self._code.function()
+            function = _forward_from_src(self._code.src, self._code.globals, self._co_fields)
         except AttributeError as error:
-            raise RuntimeError(f"code generation failed: {error}") from error
+            # Taken for a missing ``forward`` otherwise, which would hide what is wrong.
+            raise RuntimeError(f"the generated code cannot be loaded: {error}") from error
         for cls in owner.__mro__:
             if vars(cls).get("forward") is self:
                 cls.forward = function  # type: ignore[attr-defined]
@@ -110,9 +44,14 @@ class _PendingForward:
         return function.__get__(instance, owner) if instance is not None else function
 
 
-def _profiling_metadata_is_on() -> bool:
-    """Whether torch.fx is asked to register what profilers show beside generated code."""
-    return bool(getattr(_experimental_config, "enrich_profiler_metadata", False))
+def generate(graph: Graph) -> tuple[PythonCode, dict[str, Any]]:
+    """The code of ``graph``, and what its code objects are to say about their origin."""
+    profiled = bool(getattr(_experimental_config, "enrich_profiler_metadata", False))
+    code = graph.python_code(root_module="self", record_func=profiled)
+    if profiled:
+        code, filename = _with_profiling_metadata(graph, code)
+        return code, {"co_filename": filename}
+    return code, getattr(graph, "_co_fields", None) or {}
 
 
 def _metadata_hash(code: str, node_metadata: dict[int, dict[str, Any]]) -> str:
@@ -146,12 +85,10 @@ def _with_profiling_metadata(graph: Graph, code: PythonCode) -> tuple[PythonCode
     source = code.src.replace(
         entered.format("ENTER_GRAPH_PLACEHOLDER_KEY"), entered.format(filename)
     )
-    return (
-        PythonCode(
-            source,
-            code.globals,
-            _lineno_map=code._lineno_map,
-            _prologue_start=code._prologue_start,
-        ),
-        filename,
+    marked = PythonCode(
+        source,
+        code.globals,
+        _lineno_map=code._lineno_map,
+        _prologue_start=code._prologue_start,
     )
+    return marked, filename

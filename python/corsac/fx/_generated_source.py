@@ -52,10 +52,9 @@ def _file_name(co_fields: dict[str, Any] | None) -> str:
     if co_fields and "co_filename" in co_fields:
         if "co_firstlineno" not in co_fields or "co_name" not in co_fields:
             return co_fields["co_filename"]
-        origin = (
-            f" from {co_fields['co_filename']}:{co_fields['co_firstlineno']}"
-            f" in {co_fields['co_name']}"
-        )
+        # linecache takes a name that ends in ">", as "<lambda>" does, for one without a text.
+        function = co_fields["co_name"].strip("<>")
+        origin = f" from {co_fields['co_filename']}:{co_fields['co_firstlineno']} in {function}"
     else:
         origin = ""
     return f"{GENERATED_PREFIX}.corsac.{next(_serial)}{origin}"

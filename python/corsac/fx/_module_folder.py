@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import torch
@@ -41,12 +42,12 @@ def _save(value: object, folder: Path, name: str) -> Path:
     return file
 
 
-def _extra_imports(module: torch.nn.Module) -> str:
+def _extra_imports(names: dict[str, Any]) -> str:
     """Imports for the user's functions and types that the generated code names."""
     from .graph_module import _format_import_statement
 
     lines = []
-    for name, value in module._generated_globals().items():
+    for name, value in names.items():
         if name in _custom_builtins:
             continue
         if isinstance(value, str):
@@ -72,13 +73,14 @@ def write_folder(module: torch.nn.Module, folder: str | os.PathLike[str], module
     """
     if not module_name.isidentifier():
         raise ValueError(f"module_name {module_name!r} is not a Python identifier")
+    names = module.graph.python_code("self").globals
     folder = Path(folder)
     folder.mkdir(exist_ok=True)
     torch.save(module.state_dict(), folder / "state_dict.pt")
 
     builtins = "\n".join(builtin.import_str for builtin in _custom_builtins.values())
     text = [
-        f"\nimport torch\n{builtins}\n{_extra_imports(module)}\n"
+        f"\nimport torch\n{builtins}\n{_extra_imports(names)}\n"
         "from torch.nn import *\n"
         f"class {module_name}(torch.nn.Module):\n"
         f"{_TAB}def __init__(self):\n"

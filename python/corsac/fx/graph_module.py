@@ -13,7 +13,7 @@ import torch
 from torch.fx.graph import _custom_builtins
 from torch.package import Importer, PackageExporter, PackageImporter, sys_importer
 
-from ._generated_code import _PendingCode, _PendingForward
+from ._generated_code import _PendingForward, generate
 from ._generated_source import (
     _exec_with_source,
     _forward_from_src,
@@ -187,8 +187,8 @@ class GraphModule(torch.nn.Module):
     function compiled from that source. Assigning ``graph`` brings the other two up to date;
     after editing the graph in place, call :meth:`recompile`.
 
-    Code is generated when it is first needed, which is when ``forward`` or ``code`` is read or
-    the module is called: a chain of transforms pays for generating code once.
+    The code is compiled when it is first needed, which is when the module is called or
+    ``forward`` is looked at: a chain of transforms pays for compiling once.
 
     Example::
 
@@ -279,14 +279,7 @@ class GraphModule(torch.nn.Module):
         self.shape_env: ShapeEnv | None = None
 
     # TorchScript is not to compile these.
-    __jit_unused_properties__ = [  # noqa: RUF012
-        "graph",
-        "code",
-        "_boxed_call",
-        "_code",
-        "_lineno_map",
-        "_prologue_start",
-    ]
+    __jit_unused_properties__ = ["graph", "code", "_boxed_call"]  # noqa: RUF012
 
     @property
     def _boxed_call(self) -> bool:
@@ -307,37 +300,18 @@ class GraphModule(torch.nn.Module):
 
     # Generated code ------------------------------------------------------------------------
 
-    def _pending(self) -> _PendingCode:
-        code = getattr(type(self), "_generated", None)
-        if code is None:
-            raise RuntimeError("no code: this module has not been given a graph")
-        return code
-
     @property
     def code(self) -> str:
         """The Python source generated from :attr:`graph`."""
-        return self._pending().text("src")
-
-    @property
-    def _code(self) -> str:
-        return self._pending().text("src")
-
-    @property
-    def _lineno_map(self) -> dict[int, int | None] | None:
-        return self._pending().text("_lineno_map")
-
-    @property
-    def _prologue_start(self) -> int:
-        return self._pending().text("_prologue_start")
-
-    def _generated_globals(self) -> dict[str, Any]:
-        return self._pending().globals
+        if "_code" not in self.__dict__:
+            raise RuntimeError("no code: this module has not been given a graph")
+        return self._code
 
     def recompile(self) -> PythonCode:
         """Bring ``code`` and ``forward`` up to date with :attr:`graph`.
 
-        Call it after editing the graph in place. The work is put off until the code is needed;
-        reading the returned object's ``src`` or ``globals`` is one such need.
+        Call it after editing the graph in place. The source is written at once; it is compiled
+        when the module is called, or ``forward`` is looked at, for the first time.
 
         Returns:
             The generated code: ``src``, and ``globals``, the values its names stand for.
@@ -346,10 +320,12 @@ class GraphModule(torch.nn.Module):
         if isinstance(codegen, _PyTreeCodeGen):
             self._in_spec = codegen.pytree_info.in_spec
             self._out_spec = codegen.pytree_info.out_spec
+        code, co_fields = generate(self._graph)
+        self._code = code.src
+        self._lineno_map = code._lineno_map
+        self._prologue_start = code._prologue_start
         cls = type(self)
-        code = _PendingCode(self._graph)
-        cls._generated = code
-        cls.forward = _PendingForward(code)
+        cls.forward = _PendingForward(code, co_fields)
         if "_wrapped_call" not in vars(cls):
             # An own ``__call__`` of this very class is kept and called. Inherited ones are
             # looked up at each call, since tracing replaces ``Module.__call__`` for a time.
@@ -381,15 +357,10 @@ class GraphModule(torch.nn.Module):
         """
         write_folder(self, folder, module_name)
 
-    def _body(self) -> dict[str, Any]:
-        """``__dict__`` for pickling: the graph is left out, its code put in."""
+    def __reduce_package__(self, exporter: PackageExporter) -> tuple[Any, ...]:
+        code = self.recompile()
         body = self.__dict__.copy()
         del body["_graph"]
-        body["_code"] = self.code
-        return body
-
-    def __reduce_package__(self, exporter: PackageExporter) -> tuple[Any, ...]:
-        body = self._body()
         body["_graphmodule_cls_name"] = self.__class__.__name__
         body["_graphmodule_graph_node_meta_stack_trace"] = {
             node.name: node.meta["stack_trace"]
@@ -397,8 +368,8 @@ class GraphModule(torch.nn.Module):
             if "stack_trace" in node.meta
         }
         module_name = f"fx-generated._{exporter.get_unique_id()}"
-        imports = _format_import_block(self._generated_globals(), exporter.importer)
-        exporter.save_source_string(module_name, imports + self.code)
+        imports = _format_import_block(code.globals, exporter.importer)
+        exporter.save_source_string(module_name, imports + code.src)
         return (reduce_package_graph_module, (body, module_name))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -406,9 +377,10 @@ class GraphModule(torch.nn.Module):
 
         Python source stays readable from one version to the next.
         """
-        self.recompile()
-        imports = _format_import_block(self._generated_globals(), sys_importer)
-        return (reduce_graph_module, (self._body(), imports))
+        code = self.recompile()
+        body = self.__dict__.copy()
+        del body["_graph"]
+        return (reduce_graph_module, (body, _format_import_block(code.globals, sys_importer)))
 
     # Copying -------------------------------------------------------------------------------
 
@@ -421,11 +393,7 @@ class GraphModule(torch.nn.Module):
         memo[id(self)] = copied
         _share_uncopyable(self.__dict__, memo)
         holder = _CodeOnlyModule(copy.deepcopy(self.__dict__, memo))
-        init = self._deepcopy_init()
-        if init is GraphModule.__init__:
-            init(copied, holder, holder.__dict__["_graph"], type(self).__name__)
-        else:
-            init(copied, holder, holder.__dict__["_graph"])
+        self._deepcopy_init()(copied, holder, holder.__dict__["_graph"])
         # ``__init__`` took what the graph and the module tables refer to. The rest is what
         # users attached: plain attributes, hooks, flags.
         for name, value in holder.__dict__.items():
@@ -441,7 +409,7 @@ class GraphModule(torch.nn.Module):
     def __copy__(self) -> GraphModule:
         from ._lazy_graph_module import _make_graph_module
 
-        copied = _make_graph_module(self, self.graph, type(self).__name__)
+        copied = _make_graph_module(self, self.graph)
         for name, value in self.__dict__.items():
             if name not in _REBUILT_ATTRIBUTES:
                 copied.__dict__[name] = copy.copy(value) if name in _OWN_TABLES else value
@@ -608,7 +576,16 @@ class GraphModule(torch.nn.Module):
 
 # Entries of a graph module's ``__dict__`` that belong to its own graph and module tables.
 _REBUILT_ATTRIBUTES = frozenset(
-    {"_graph", "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"}
+    {
+        "_graph",
+        "_code",
+        "_lineno_map",
+        "_prologue_start",
+        "_parameters",
+        "_buffers",
+        "_modules",
+        "_non_persistent_buffers_set",
+    }
 )
 
 # Tables of which even a shallow copy has its own, so that a hook registered on the copy stays

@@ -388,7 +388,7 @@ def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
     return last_uses
 
 
-class _TransformerTracer(Tracer):
+class TransformerTracer(Tracer):
     """Appends to the graph that a :class:`Transformer` makes; submodules stay calls."""
 
     def __init__(self, graph: Graph) -> None:
@@ -421,7 +421,7 @@ class Transformer(Interpreter):
         super().__init__(module)
         self.new_graph = Graph()
         self.new_graph.set_codegen(module.graph._codegen)
-        self.tracer: Tracer = _TransformerTracer(self.new_graph)
+        self.tracer: Tracer = TransformerTracer(self.new_graph)
         self.tracer.root = module
         self.tracer.submodule_paths = {child: name for name, child in self.submodules.items()}
 
