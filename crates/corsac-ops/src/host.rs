@@ -23,6 +23,8 @@ pub struct ModuleInfo {
     pub dropout: f64,
     /// Whether it keeps running statistics.
     pub tracks_statistics: bool,
+    /// What is added to a variance before the root is taken, where it does that.
+    pub eps: f64,
     /// Whether it renormalises its own weight when called (`max_norm`).
     pub renormalises: bool,
 }

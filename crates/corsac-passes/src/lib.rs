@@ -34,7 +34,10 @@
 #![forbid(unsafe_code)]
 
 pub mod common_subexpressions;
+pub mod conv_bn;
 pub mod dead_code;
+pub mod dropout;
 mod error;
+pub mod weights;
 
 pub use error::PassError;

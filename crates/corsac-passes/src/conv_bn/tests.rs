@@ -1,0 +1,234 @@
+use super::*;
+use crate::weights::{Elements, MemoryWeights, Tensor};
+use corsac_ir::{Arg, FunctionId};
+use corsac_ops::FunctionInfo;
+
+/// Modules by path.
+#[derive(Default)]
+struct Model {
+    modules: FxHashMap<String, ModuleInfo>,
+    weights: MemoryWeights,
+}
+
+impl Host for Model {
+    fn module(&self, path: &str) -> Option<ModuleInfo> {
+        self.modules.get(path).cloned()
+    }
+
+    fn function(&self, _: &Graph, _: FunctionId) -> FunctionInfo {
+        FunctionInfo::ByName
+    }
+}
+
+impl Model {
+    fn with(mut self, path: &str, class: &str, tensors: &[&str]) -> Self {
+        let info = ModuleInfo {
+            class: format!("torch.nn.modules.{class}"),
+            identity: self.modules.len() as u64,
+            tracks_statistics: true,
+            eps: 1e-5,
+            ..ModuleInfo::default()
+        };
+        self.modules.insert(path.to_owned(), info);
+        for name in tensors {
+            let tensor = Tensor {
+                shape: vec![1],
+                elements: Elements::F32(vec![2.0]),
+            };
+            let name = format!("{path}.{name}");
+            self.weights.tensors.insert(name, tensor);
+        }
+        self
+    }
+
+    /// `conv` and `bn` in a block.
+    fn block() -> Self {
+        let norm = ["running_mean", "running_var", "weight", "bias"];
+        Self::default()
+            .with("block.conv", "conv.Conv2d", &["weight"])
+            .with("block.bn", "batchnorm.BatchNorm2d", &norm)
+    }
+
+    fn change(mut self, path: &str, change: impl FnOnce(&mut ModuleInfo)) -> Self {
+        change(self.modules.get_mut(path).unwrap());
+        self
+    }
+
+    fn fuse(&mut self, graph: &mut Graph) -> Report {
+        let mut weights = std::mem::take(&mut self.weights);
+        let report = fuse(graph, self, &mut weights, Options::default()).unwrap();
+        self.weights = weights;
+        report
+    }
+
+    /// Why the only batch norm of `graph` stays.
+    fn refusal(mut self, mut graph: Graph) -> String {
+        let before = self.weights.clone();
+        let report = self.fuse(&mut graph);
+        assert_eq!(report.sites.len(), 1);
+        assert_eq!(self.weights, before);
+        report.sites[0].refusal.as_ref().unwrap().to_string()
+    }
+}
+
+/// `conv(x)`, `bn` of it, and what `more` adds to the program.
+fn program(more: impl FnOnce(&mut Graph, NodeId, NodeId) -> Arg) -> Graph {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let conv = graph.call_module("block.conv", [x.into()]).unwrap();
+    let norm = graph.call_module("block.bn", [conv.into()]).unwrap();
+    let result = more(&mut graph, conv, norm);
+    graph.output(result).unwrap();
+    graph
+}
+
+fn plain() -> Graph {
+    program(|_, _, norm| norm.into())
+}
+
+#[test]
+fn a_batch_norm_after_a_convolution_is_folded() {
+    let mut graph = plain();
+    let mut model = Model::block();
+    let report = model.fuse(&mut graph);
+    assert_eq!(report.folded(), 1);
+    assert_eq!(report.sites[0].layer.as_deref(), Some("block.conv"));
+    let names: Vec<_> = graph.nodes().map(|n| graph.node(n).name()).collect();
+    assert_eq!(names, ["x", "block_conv", "output"]);
+    let expected = 2.0 * 2.0 / (2.0_f64 + 1e-5).sqrt();
+    let Elements::F32(weight) = &model.weights.tensors["block.conv.weight"].elements else {
+        panic!("the element type stays");
+    };
+    assert!((f64::from(weight[0]) - expected).abs() < 1e-6);
+}
+
+#[test]
+fn two_batch_norms_in_a_row_are_both_folded() {
+    let norm = ["running_mean", "running_var"];
+    let mut model = Model::block().with("second", "batchnorm.BatchNorm2d", &norm);
+    let mut graph = program(|graph, _, norm| {
+        let second = graph.call_module("second", [norm.into()]);
+        second.unwrap().into()
+    });
+    assert_eq!(model.fuse(&mut graph).folded(), 2);
+    assert_eq!(graph.len(), 3);
+}
+
+#[test]
+fn modes_and_hooks_refuse() {
+    let conv = |f: fn(&mut ModuleInfo)| Model::block().change("block.conv", f).refusal(plain());
+    let norm = |f: fn(&mut ModuleInfo)| Model::block().change("block.bn", f).refusal(plain());
+    assert_eq!(norm(|m| m.training = true), "block.bn is in training mode");
+    assert_eq!(
+        conv(|m| m.training = true),
+        "block.conv is in training mode"
+    );
+    assert_eq!(
+        conv(|m| m.hooks = true),
+        "block.conv has hooks or declares side effects"
+    );
+    assert_eq!(
+        norm(|m| m.impure = Some(true)),
+        "block.bn has hooks or declares side effects"
+    );
+    assert_eq!(
+        norm(|m| m.tracks_statistics = false),
+        "block.bn normalises with the statistics of each batch: it keeps no running ones"
+    );
+    assert_eq!(
+        conv(|m| m.class = "mine.Conv2d".to_owned()),
+        "its input block_conv is not the result of a Conv2d module"
+    );
+    assert_eq!(
+        conv(|m| m.class = "torch.nn.modules.conv.Conv1d".to_owned()),
+        "its input block_conv is not the result of a Conv2d module"
+    );
+}
+
+#[test]
+fn other_uses_of_the_convolution_refuse() {
+    let used = program(|graph, conv, norm| {
+        let add = graph.call_method("add", [conv.into(), norm.into()]);
+        add.unwrap().into()
+    });
+    assert_eq!(
+        Model::block().refusal(used),
+        "2 nodes use the result of block.conv: block_bn, add"
+    );
+
+    let called = || {
+        program(|graph, _, norm| {
+            let again = graph.call_module("block.conv", [norm.into()]);
+            again.unwrap().into()
+        })
+    };
+    assert_eq!(
+        Model::block().refusal(called()),
+        "block.conv is called 2 times"
+    );
+
+    let by_another_path = program(|graph, _, norm| {
+        let again = graph.call_module("other", [norm.into()]);
+        again.unwrap().into()
+    });
+    let model = Model::block().with("other", "conv.Conv2d", &[]);
+    let identity = model.modules["block.conv"].identity;
+    let model = model.change("other", |m| m.identity = identity);
+    assert_eq!(
+        model.refusal(by_another_path),
+        "block.conv is called 2 times"
+    );
+}
+
+#[test]
+fn attributes_and_parents_in_use_refuse() {
+    for attribute in ["block.conv.weight", "block.bn.running_mean"] {
+        let graph = program(|graph, _, norm| {
+            let read = graph.get_attr(attribute).unwrap();
+            let add = graph.call_method("add", [norm.into(), read.into()]);
+            add.unwrap().into()
+        });
+        assert_eq!(
+            Model::block().refusal(graph),
+            format!("the graph uses {attribute} by itself")
+        );
+    }
+    let graph = program(|graph, _, norm| {
+        let block = graph.call_module("block", [norm.into()]);
+        block.unwrap().into()
+    });
+    let model = Model::block().with("block", "container.Sequential", &[]);
+    assert_eq!(
+        model.refusal(graph),
+        "block.conv is part of block, which is called as a whole"
+    );
+}
+
+#[test]
+fn weights_that_do_not_fit_refuse() {
+    let mut model = Model::block();
+    model.weights.tensors.remove("block.bn.running_var");
+    assert_eq!(
+        model.refusal(plain()),
+        "there is no tensor block.bn.running_var"
+    );
+}
+
+#[test]
+fn a_linear_layer_is_folded_on_request() {
+    let norm = ["running_mean", "running_var"];
+    let mut model = Model::default()
+        .with("linear", "linear.Linear", &["weight", "bias"])
+        .with("bn", "batchnorm.BatchNorm1d", &norm);
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let linear = graph.call_module("linear", [x.into()]).unwrap();
+    let norm = graph.call_module("bn", [linear.into()]).unwrap();
+    graph.output(norm).unwrap();
+    let report = model.fuse(&mut graph);
+    assert_eq!(report.folded(), 0);
+    let options = Options { linear: true };
+    let mut weights = std::mem::take(&mut model.weights);
+    let report = fuse(&mut graph, &model, &mut weights, options).unwrap();
+    assert_eq!(report.folded(), 1);
+}
