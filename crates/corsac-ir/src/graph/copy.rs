@@ -6,7 +6,7 @@
 use thin_vec::ThinVec;
 
 use super::{Graph, NodeSpec, Origin, Scope, Source};
-use crate::arg::Arg;
+use crate::arg::{Arg, Dict, Seq};
 use crate::entity::{ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol};
 use crate::error::GraphError;
 use crate::op::{Function, Op, Target};
@@ -121,35 +121,52 @@ impl Translation {
         arg: &Arg,
         node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
     ) -> Result<Arg, E> {
-        match arg {
-            Arg::Node(id) => node(*id),
+        Ok(match arg {
+            Arg::Node(id) => node(*id)?,
+            Arg::Str(symbol) => Arg::Str(self.symbol(from, to, *symbol)),
+            Arg::Opaque(external) => Arg::Opaque(self.external(from, to, *external)),
+            Arg::Tuple(items) => Arg::Tuple(self.seq(from, to, items, node)?),
+            Arg::List(items) => Arg::List(self.seq(from, to, items, node)?),
+            Arg::Slice(items) => Arg::Slice(self.seq(from, to, items, node)?),
+            Arg::Range(items) => Arg::Range(self.seq(from, to, items, node)?),
             Arg::NamedTuple(named) => {
                 let class = self.external(from, to, named.0);
-                let items = named
-                    .1
-                    .iter()
-                    .map(|a| self.arg(from, to, a, node))
-                    .collect::<Result<ThinVec<_>, E>>()?;
-                Ok(Arg::NamedTuple(Box::new((
-                    class,
-                    crate::arg::Seq::new(items)?,
-                ))))
+                Arg::NamedTuple(Box::new((class, self.seq(from, to, &named.1, node)?)))
             }
             Arg::Dict(dict) => {
                 let entries = dict
                     .iter()
                     .map(|(k, v)| Ok((self.arg(from, to, k, node)?, self.arg(from, to, v, node)?)))
                     .collect::<Result<ThinVec<_>, E>>()?;
-                Ok(Arg::Dict(crate::arg::Dict::new(entries)?))
+                Arg::Dict(Dict::new(entries)?)
             }
-            other => other.map_leaves(&mut |leaf| match leaf {
-                Arg::Str(symbol) => Ok(Arg::Str(self.symbol(from, to, *symbol))),
-                Arg::Opaque(external) => Ok(Arg::Opaque(self.external(from, to, *external))),
-                Arg::Node(id) => node(*id),
-                Arg::NamedTuple(_) | Arg::Dict(_) => self.arg(from, to, leaf, node),
-                plain => Ok(plain.clone()),
-            }),
-        }
+            Arg::None
+            | Arg::Ellipsis
+            | Arg::Bool(_)
+            | Arg::Int(_)
+            | Arg::BigInt(_)
+            | Arg::Float(_)
+            | Arg::Complex(_)
+            | Arg::Bytes(_)
+            | Arg::DType(_)
+            | Arg::Device(_)
+            | Arg::Layout(_)
+            | Arg::MemoryFormat(_) => arg.clone(),
+        })
+    }
+
+    fn seq<E: From<GraphError>>(
+        &mut self,
+        from: &Graph,
+        to: &mut Graph,
+        items: &Seq,
+        node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
+    ) -> Result<Seq, E> {
+        let items = items
+            .iter()
+            .map(|item| self.arg(from, to, item, node))
+            .collect::<Result<ThinVec<_>, E>>()?;
+        Ok(Seq::new(items)?)
     }
 
     /// Where a node of `from` comes from, as `to` would say it.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::arg::Dict;
 use crate::entity::SecondaryMap;
 
 fn chain(len: usize) -> (Graph, Vec<NodeId>) {
@@ -203,6 +204,24 @@ fn a_compact_copy_has_the_same_nodes_and_fresh_names() {
     let add = copy.function("operator.add");
     let fresh = copy.call_function(add, []).unwrap();
     assert_eq!(copy.node(fresh).name(), "add_2");
+}
+
+#[test]
+fn a_copy_has_its_own_strings_at_every_depth() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    for text in ["filler", "more filler"] {
+        graph.intern(text);
+    }
+    let key = graph.intern("key");
+    let dict = Arg::Dict(Dict::new([(Arg::Str(key), x.into())]).unwrap());
+    let nested = Arg::list([Arg::tuple([dict]).unwrap()]).unwrap();
+    graph.call_method("relu", [nested]).unwrap();
+
+    let mut copy = Graph::new();
+    copy.copy_graph(&graph, &mut SecondaryMap::new(), &mut Translation::new())
+        .unwrap();
+    assert_eq!(copy.to_string(), graph.to_string());
 }
 
 #[test]
