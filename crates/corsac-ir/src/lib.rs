@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod arg;
+mod diff;
 mod dtype;
 mod entity;
 mod equal;
@@ -40,9 +41,11 @@ mod op;
 pub mod proxy;
 pub mod rewrite;
 mod text;
+mod topo;
 mod verify;
 
 pub use arg::{Arg, Dict, MAX_DEPTH, Seq};
+pub use diff::{Aspect, Change, DiffEntry, GraphDiff};
 pub use dtype::{DType, Device, DeviceKind, Layout, MemoryFormat};
 pub use entity::{
     EntityId, ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol,

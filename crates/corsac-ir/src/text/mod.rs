@@ -121,6 +121,13 @@ impl Graph {
         printer.finish()
     }
 
+    /// The line of one node without the number of its users, which other nodes decide.
+    pub(crate) fn format_definition(&self, id: NodeId, host: &dyn HostText) -> String {
+        let mut printer = print::Printer::new(self, host, LINE_BYTES).without_users();
+        printer.node(id);
+        printer.finish()
+    }
+
     /// What torch.fx's `graph.print_tabular()` prints, without the line break at the end.
     #[must_use]
     pub fn to_table(&self, host: &dyn HostText) -> String {

@@ -23,6 +23,8 @@ pub(super) struct Printer<'a> {
     graph: &'a Graph,
     host: &'a dyn HostText,
     out: String,
+    /// Whether a node's line says how many users it has.
+    num_users: bool,
 }
 
 impl<'a> Printer<'a> {
@@ -31,7 +33,14 @@ impl<'a> Printer<'a> {
             graph,
             host,
             out: String::with_capacity(capacity),
+            num_users: true,
         }
+    }
+
+    /// Leaves the numbers of users out.
+    pub(super) fn without_users(mut self) -> Self {
+        self.num_users = false;
+        self
     }
 
     pub(super) fn finish(self) -> String {
@@ -63,14 +72,21 @@ impl<'a> Printer<'a> {
         }
         self.out.push('%');
         self.out.push_str(self.graph.text(data.name));
-        self.out.push_str(" : ");
+        if self.num_users || data.ty.is_some() {
+            self.out.push_str(" : ");
+        }
         if let Some(ty) = data.ty {
             self.annotation(ty);
-            self.out.push(' ');
+            if self.num_users {
+                self.out.push(' ');
+            }
         }
-        self.out.push_str("[num_users=");
-        self.int(data.num_users() as i64);
-        self.out.push_str("] = ");
+        if self.num_users {
+            self.out.push_str("[num_users=");
+            self.int(data.num_users() as i64);
+            self.out.push(']');
+        }
+        self.out.push_str(" = ");
         self.out.push_str(data.op.name());
         self.out.push_str("[target=");
         self.out.push_str(self.graph.node(id).target_name());
