@@ -3,9 +3,7 @@
 use std::sync::Mutex;
 
 use corsac_ir::{NodeId, Op};
-use pyo3::exceptions::{
-    PyAssertionError, PyAttributeError, PyRuntimeError, PyTypeError, PyValueError,
-};
+use pyo3::exceptions::{PyAssertionError, PyAttributeError, PyRuntimeError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -99,6 +97,19 @@ impl PyNode {
             )));
         }
         Ok(other.id)
+    }
+
+    /// The node that `x` is, to be placed next to this one; None if it is this one, which stays
+    /// where it is.
+    fn moved_node(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<Option<NodeId>> {
+        if !x.get().graph_is(self.graph.bind(py)) {
+            return Err(PyAssertionError::new_err(format!(
+                "node {} cannot be moved next to node {} of another graph",
+                x.get().name_or_id(py),
+                self.name_or_id(py)
+            )));
+        }
+        Ok((x.get().id != self.id).then_some(x.get().id))
     }
 
     fn set_arguments(
@@ -685,18 +696,4 @@ impl PyNode {
 pub(crate) fn parse_op(name: &str) -> PyResult<Op> {
     name.parse::<Op>()
         .map_err(|()| PyAssertionError::new_err(format!("op '{name}' is none of the six opcodes")))
-}
-
-/// That `target` is a string.
-pub(crate) fn name_target<'a>(op: Op, target: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
-    match target.cast::<PyString>() {
-        Ok(name) => name.to_str(),
-        Err(_) => Err(PyValueError::new_err(format!(
-            "{op} node: target {} is a {}, but a str is expected",
-            target
-                .repr()
-                .map_or_else(|_| "?".to_owned(), |r| r.to_string_lossy().into_owned()),
-            target.get_type().name()?
-        ))),
-    }
 }

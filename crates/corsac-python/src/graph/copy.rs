@@ -1,0 +1,251 @@
+//! Copying nodes between graphs, with the Python objects that belong to them.
+
+use corsac_ir::{GraphError, NodeId, SecondaryMap, Translation};
+use pyo3::exceptions::{PyKeyError, PyRuntimeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::PyGraph;
+use crate::collector::PausedCollector;
+use crate::error::graph_error;
+use crate::node::PyNode;
+use crate::value::Writer;
+
+impl PyGraph {
+    /// Attaches the Python objects behind what `translation` added to this graph.
+    pub(crate) fn adopt(
+        graph: &Bound<'_, Self>,
+        from: &Self,
+        translation: &mut Translation,
+    ) -> PyResult<()> {
+        let py = graph.py();
+        let mut borrowed = graph.try_borrow_mut()?;
+        for (old, new) in translation.take_new_externals() {
+            borrowed
+                .host
+                .attach_external(new, &from.host.external_object(py, old));
+        }
+        let me = &mut *borrowed;
+        for (old, new) in translation.take_new_functions() {
+            if let Some(callable) = from.host.function_object(old) {
+                me.host.attach_function(new, callable.bind(py));
+            }
+        }
+        Ok(())
+    }
+
+    /// A translation from `from` to `graph` that knows the Python objects both have.
+    pub(crate) fn translation(&self, from: &Self) -> Translation {
+        let mut translation = Translation::new();
+        for (id, object) in from.host.externals() {
+            if let Some(known) = self.host.known_external(object) {
+                translation.know_external(id, known);
+            }
+        }
+        for (id, _) in from.ir.functions() {
+            let callable = from.host.function_object(id);
+            if let Some(known) = callable.and_then(|c| self.host.known_function(c)) {
+                translation.know_function(id, known);
+            }
+        }
+        translation
+    }
+
+    /// Copies metadata that was looked at or set to the copies of nodes.
+    pub(crate) fn copy_metas(
+        graph: &Bound<'_, Self>,
+        from: &Bound<'_, Self>,
+        map: impl Fn(NodeId) -> Option<NodeId>,
+    ) -> PyResult<()> {
+        let py = graph.py();
+        let metas: Vec<_> = from
+            .try_borrow()?
+            .host
+            .metas()
+            .filter_map(|(id, meta)| Some((map(id)?, meta.clone_ref(py))))
+            .collect();
+        if metas.is_empty() {
+            return Ok(());
+        }
+        let copy = py
+            .import(intern!(py, "copy"))?
+            .getattr(intern!(py, "copy"))?;
+        for (id, meta) in metas {
+            let meta = match meta.bind(py).cast_exact::<PyDict>() {
+                Ok(dict) => dict.copy()?.into_any(),
+                Err(_) => copy.call1((meta,))?,
+            };
+            let replaced = graph.try_borrow_mut()?.host.set_meta(id, meta.unbind());
+            drop(replaced);
+        }
+        Ok(())
+    }
+}
+
+#[pymethods]
+impl PyGraph {
+    /// Copies a node of another graph (or this one) to the insertion point.
+    /// `arg_transform(node)` says what becomes of the nodes in its arguments.
+    #[pyo3(signature = (node, arg_transform = None))]
+    fn node_copy<'py>(
+        slf: &Bound<'py, Self>,
+        node: &Bound<'py, PyNode>,
+        arg_transform: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Py<PyNode>> {
+        let py = slf.py();
+        let source = node.get().graph(py);
+        let id = node.get().id();
+        let (op, target, args, kwargs, name, ty, origin) = {
+            let from = source.try_borrow()?;
+            let view = from.ir.node(id);
+            let writer = Writer {
+                graph: source,
+                ir: &from.ir,
+                host: &from.host,
+                immutable: false,
+            };
+            let kwargs = PyDict::new(py);
+            for (key, arg) in view.kwargs() {
+                kwargs.set_item(from.ir.text(*key), writer.arg(arg)?)?;
+            }
+            let ty = view.ty().map(|ty| from.host.external_object(py, ty));
+            let target = from.target_object(py, id)?;
+            let (args, name) = (writer.args(view.args())?, view.name().to_owned());
+            (view.op(), target, args, kwargs, name, ty, view.origin())
+        };
+        let (args, kwargs) = match arg_transform {
+            None => (args, kwargs),
+            Some(transform) => {
+                let map = py
+                    .import(intern!(py, "corsac.fx.node"))?
+                    .getattr("map_arg")?;
+                let args = map.call1((args, transform))?.cast_into::<PyTuple>()?;
+                (args, map.call1((kwargs, transform))?.cast_into::<PyDict>()?)
+            }
+        };
+        let target = target.bind(py);
+        let copy = Self::create(
+            slf,
+            op,
+            target,
+            Some(&args),
+            Some(&kwargs),
+            Some(&name),
+            ty.as_ref(),
+        )?;
+        let new = copy.get().id();
+        if slf.is(source) {
+            slf.try_borrow_mut()?.ir.set_origin(new, origin);
+        } else {
+            let from = source.try_borrow()?;
+            let mut translation = slf.try_borrow()?.translation(&from);
+            let origin = {
+                let mut to = slf.try_borrow_mut()?;
+                let origin = translation.origin(&from.ir, &mut to.ir, origin);
+                to.ir.set_origin(new, origin);
+                origin
+            };
+            debug_assert_eq!(slf.try_borrow()?.ir.origin(new), origin);
+            Self::adopt(slf, &from, &mut translation)?;
+        }
+        Self::copy_metas(slf, source, |other| (other == id).then_some(new))?;
+        Ok(copy)
+    }
+
+    /// Copies all nodes of `g` up to its output node to the insertion point. `val_map` says what
+    /// some nodes of `g` are already, and afterwards what all of them are. Answers what the
+    /// output of `g` is in this graph; with `return_output_node`, also the output node of `g`.
+    #[pyo3(signature = (g, val_map, return_output_node = false))]
+    fn graph_copy<'py>(
+        slf: &Bound<'py, Self>,
+        g: &Bound<'py, Self>,
+        val_map: &Bound<'py, PyDict>,
+        return_output_node: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        if slf.is(g) {
+            return Err(PyRuntimeError::new_err(
+                "a graph cannot be copied into itself",
+            ));
+        }
+        let mut map = SecondaryMap::new();
+        for (key, value) in val_map.iter() {
+            // Other entries, such as those of a deepcopy memo, are none of ours.
+            if let (Ok(key), Ok(value)) = (key.cast::<PyNode>(), value.cast::<PyNode>())
+                && key.get().graph_is(g)
+            {
+                map.set(key.get().id(), Some(Self::own(slf, value)?));
+            }
+        }
+        let known: Vec<NodeId> = g
+            .try_borrow()?
+            .ir
+            .nodes()
+            .filter(|&n| map[n].is_some())
+            .collect();
+        let from = g.try_borrow()?;
+        let mut translation = slf.try_borrow()?.translation(&from);
+        let output = {
+            let mut to = slf.try_borrow_mut()?;
+            to.ir_mut()
+                .copy_graph(&from.ir, &mut map, &mut translation)
+                .map_err(|error| copy_error(&from.ir, error))?
+        };
+        Self::adopt(slf, &from, &mut translation)?;
+        let known: rustc_hash::FxHashSet<_> = known.into_iter().collect();
+        {
+            let _paused = PausedCollector::new(py)?;
+            let to = slf.try_borrow()?;
+            for old in from.ir.nodes() {
+                if let Some(new) = map[old]
+                    && !known.contains(&old)
+                {
+                    let key = PyNode::handle(g, &from.host, old)?;
+                    val_map.set_item(key, PyNode::handle(slf, &to.host, new)?)?;
+                }
+            }
+        }
+        drop(from);
+        Self::copy_metas(slf, g, |old| map[old].filter(|_| !known.contains(&old)))?;
+        let Some((node, value)) = output else {
+            return Ok(py.None());
+        };
+        let to = slf.try_borrow()?;
+        let value = to.writer(slf).arg(&value)?;
+        if return_output_node {
+            let node = PyNode::handle(g, &g.try_borrow()?.host, node)?;
+            return Ok((value, node).into_pyobject(py)?.into_any().unbind());
+        }
+        Ok(value.unbind())
+    }
+
+    /// Fills this empty graph with the nodes of `g`, output node included.
+    fn _fill_from(slf: &Bound<'_, Self>, g: &Bound<'_, Self>) -> PyResult<()> {
+        let from = g.try_borrow()?;
+        let mut translation = Translation::new();
+        let mut map = SecondaryMap::new();
+        let copy = from
+            .ir
+            .compact_copy(&mut map, &mut translation)
+            .map_err(graph_error)?;
+        {
+            let mut to = slf.try_borrow_mut()?;
+            *to.ir_mut() = copy;
+        }
+        Self::adopt(slf, &from, &mut translation)?;
+        drop(from);
+        Self::copy_metas(slf, g, |old| map[old])
+    }
+}
+
+/// As torch.fx, which looks nodes up in a dictionary, a use before the definition is a KeyError.
+fn copy_error(from: &corsac_ir::Graph, error: GraphError) -> PyErr {
+    match error {
+        GraphError::UnknownNode { node } => PyKeyError::new_err(format!(
+            "node {} is used before it is defined",
+            from.node(node).name()
+        )),
+        other => graph_error(other),
+    }
+}

@@ -1,0 +1,60 @@
+//! `node.meta`, made when somebody looks.
+
+use corsac_ir::NodeId;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::PyGraph;
+
+impl PyGraph {
+    /// The metadata of a node, made when first asked for.
+    pub(crate) fn meta(graph: &Bound<'_, Self>, id: NodeId) -> PyResult<Py<PyAny>> {
+        let py = graph.py();
+        let meta = {
+            let borrowed = graph.try_borrow()?;
+            if let Some(meta) = borrowed.host.meta(id) {
+                return Ok(meta.clone_ref(py));
+            }
+            let meta = PyDict::new(py);
+            if let Some(stack) = borrowed.module_stack(py, id)? {
+                meta.set_item(intern!(py, "nn_module_stack"), stack)?;
+            }
+            meta
+        };
+        let mut borrowed = graph.try_borrow_mut()?;
+        if let Some(meta) = borrowed.host.meta(id) {
+            return Ok(meta.clone_ref(py));
+        }
+        borrowed.host.set_meta(id, meta.clone().into_any().unbind());
+        Ok(meta.into_any().unbind())
+    }
+
+    /// The module calls that a node was recorded under, outermost first, as torch.fx keeps them
+    /// in `meta["nn_module_stack"]`: from `path`, or `path@n` for call number n, to path and class.
+    fn module_stack<'py>(
+        &self,
+        py: Python<'py>,
+        id: NodeId,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut chain: Vec<_> = self.ir.scope_chain(self.ir.origin(id).scope).collect();
+        if chain.is_empty() {
+            return Ok(None);
+        }
+        chain.reverse();
+        let stack = py
+            .import(intern!(py, "collections"))?
+            .getattr("OrderedDict")?
+            .call0()?;
+        for scope in chain {
+            let path = self.ir.text(scope.path);
+            let class = self.host.external_object(py, scope.class);
+            let value = (path, class).into_pyobject(py)?;
+            match scope.call {
+                0 => stack.set_item(path, value)?,
+                call => stack.set_item(format!("{path}@{call}"), value)?,
+            }
+        }
+        Ok(Some(stack))
+    }
+}

@@ -1,0 +1,322 @@
+//! `Graph`: the native half of `corsac.fx.Graph`. Creating nodes is in [`create`], copying them in
+//! [`copy`], opcodes and targets as Python sees them in [`target`], metadata in [`meta`].
+
+mod copy;
+mod create;
+mod meta;
+mod target;
+
+use corsac_ir::{Graph, InsertPoint, NodeId, Op, Target};
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyUserWarning};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use rustc_hash::FxHashMap;
+
+use crate::error::graph_error;
+use crate::host::Host;
+use crate::insert_point::PyInsertPoint;
+use crate::node::PyNode;
+use crate::nodes::PyNodes;
+use crate::runtime::TorchValues;
+use crate::value::{Reader, Writer};
+
+use target::Pending;
+
+/// A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
+/// what concerns code generation.
+#[pyclass(name = "Graph", module = "corsac._core", subclass, weakref)]
+#[derive(Default)]
+pub(crate) struct PyGraph {
+    ir: Graph,
+    host: Host,
+    /// Grows with every change of an existing node: what handles have cached is then stale.
+    version: u64,
+    owning_module: Option<Py<PyAny>>,
+    pending: FxHashMap<NodeId, Pending>,
+}
+
+impl PyGraph {
+    pub(crate) fn ir(&self) -> &Graph {
+        &self.ir
+    }
+
+    /// The graph, to change it. What handles remember of arguments is stale from now on.
+    pub(crate) fn ir_mut(&mut self) -> &mut Graph {
+        self.version += 1;
+        &mut self.ir
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    pub(crate) fn host_mut(&mut self) -> &mut Host {
+        &mut self.host
+    }
+
+    /// Both halves at once. As [`PyGraph::ir_mut`].
+    pub(crate) fn parts_mut(&mut self) -> (&mut Graph, &mut Host) {
+        self.version += 1;
+        (&mut self.ir, &mut self.host)
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Makes Python values of this graph's arguments.
+    pub(crate) fn writer<'a, 'py>(&'a self, owner: &'a Bound<'py, Self>) -> Writer<'a, 'py> {
+        Writer {
+            graph: owner,
+            ir: &self.ir,
+            host: &self.host,
+            immutable: true,
+        }
+    }
+
+    /// Runs `change` with a reader of Python values, the graph being borrowed meanwhile.
+    pub(crate) fn change<'py, T>(
+        graph: &Bound<'py, Self>,
+        change: impl FnOnce(&mut Reader<'_, 'py>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let torch = TorchValues::get(graph.py())?;
+        let mut borrowed = graph.try_borrow_mut()?;
+        let (ir, host) = borrowed.parts_mut();
+        change(&mut Reader {
+            ir,
+            host,
+            owner: graph,
+            torch,
+        })
+    }
+
+    /// The owning module's list of hooks called `name`, if it has any.
+    pub(crate) fn hooks<'py>(
+        &self,
+        py: Python<'py>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+        let Some(module) = &self.owning_module else {
+            return Ok(None);
+        };
+        // Past Module.__getattr__: hooks are plain attributes.
+        let Some(hooks) = module.bind(py).getattr_opt(name)? else {
+            return Ok(None);
+        };
+        if hooks.is_none() {
+            return Ok(None);
+        }
+        let hooks = hooks.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        Ok((!hooks.is_empty()).then_some(hooks))
+    }
+
+    /// The node of this graph that `node` is.
+    pub(crate) fn own(graph: &Bound<'_, Self>, node: &Bound<'_, PyNode>) -> PyResult<NodeId> {
+        let handle = node.get();
+        if !handle.graph_is(graph) {
+            return Err(PyRuntimeError::new_err(format!(
+                "node {} belongs to another graph",
+                handle.name_or_id(graph.py())
+            )));
+        }
+        Ok(handle.id())
+    }
+}
+
+#[pymethods]
+impl PyGraph {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self::default()
+    }
+
+    /// The module that runs this graph, if one does.
+    #[getter]
+    fn owning_module(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.owning_module
+            .as_ref()
+            .map(|module| module.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_owning_module(slf: &Bound<'_, Self>, module: Option<Py<PyAny>>) -> PyResult<()> {
+        let replaced = std::mem::replace(&mut slf.try_borrow_mut()?.owning_module, module);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// The nodes in order: a live view that can be iterated both ways while the graph changes.
+    #[getter]
+    fn nodes(slf: &Bound<'_, Self>) -> PyNodes {
+        PyNodes::forward(slf)
+    }
+
+    /// The sentinel that closes the list of nodes.
+    #[getter]
+    fn _root(slf: &Bound<'_, Self>) -> PyResult<Py<PyNode>> {
+        PyNode::handle(slf, &slf.try_borrow()?.host, NodeId::ROOT)
+    }
+
+    /// How many nodes there are.
+    #[getter]
+    fn _len(&self) -> usize {
+        self.ir.len()
+    }
+
+    /// Takes a node without users out of the graph.
+    fn erase_node(slf: &Bound<'_, Self>, to_erase: &Bound<'_, PyNode>) -> PyResult<()> {
+        let py = slf.py();
+        let id = Self::own(slf, to_erase)?;
+        let hooks = {
+            let borrowed = slf.try_borrow()?;
+            let node = borrowed.ir.node(id);
+            if node.num_users() > 0 {
+                let users: Vec<_> = node.users().map(|u| borrowed.ir.node(u).name()).collect();
+                return Err(PyRuntimeError::new_err(format!(
+                    "Tried to erase Node {} but it still had {} users in the graph: {}!",
+                    node.name(),
+                    users.len(),
+                    users.join(", ")
+                )));
+            }
+            if node.is_erased() {
+                let message = format!("erase_node({}) on an already erased node", node.name());
+                drop(borrowed);
+                let category = py.get_type::<PyUserWarning>();
+                return PyErr::warn(py, &category, &warning_text(message), 1);
+            }
+            borrowed.hooks(py, intern!(py, "_erase_node_hooks"))?
+        };
+        for hook in hooks.into_iter().flatten() {
+            hook.call1((to_erase,))?;
+        }
+        let released = {
+            let mut borrowed = slf.try_borrow_mut()?;
+            borrowed.ir_mut().erase(id).map_err(graph_error)?;
+            let pending = borrowed.pending.remove(&id);
+            (borrowed.host.release_handle(id), pending)
+        };
+        drop(released);
+        Ok(())
+    }
+
+    /// Nodes created from now on come before `n`; before everything for None. As a context
+    /// manager, until the end of the `with` block.
+    #[pyo3(signature = (n = None))]
+    fn inserting_before(
+        slf: &Bound<'_, Self>,
+        n: Option<&Bound<'_, PyNode>>,
+    ) -> PyResult<PyInsertPoint> {
+        PyInsertPoint::set(
+            slf,
+            match n {
+                Some(node) => InsertPoint::Before(Self::own(slf, node)?),
+                None => InsertPoint::After(NodeId::ROOT),
+            },
+        )
+    }
+
+    /// Nodes created from now on come right after `n`; after everything for None. As a context
+    /// manager, until the end of the `with` block.
+    #[pyo3(signature = (n = None))]
+    fn inserting_after(
+        slf: &Bound<'_, Self>,
+        n: Option<&Bound<'_, PyNode>>,
+    ) -> PyResult<PyInsertPoint> {
+        PyInsertPoint::set(
+            slf,
+            match n {
+                Some(node) => InsertPoint::After(Self::own(slf, node)?),
+                None => InsertPoint::Before(NodeId::ROOT),
+            },
+        )
+    }
+
+    /// The nodes with this opcode, and this target where one is given, in time proportional to
+    /// the answer. With `sort`, in graph order.
+    #[pyo3(signature = (*, op, target = None, sort = true))]
+    fn find_nodes<'py>(
+        slf: &Bound<'py, Self>,
+        op: &str,
+        target: Option<&Bound<'py, PyAny>>,
+        sort: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        // Graph order is an order, so it does where none is asked for.
+        let _ = sort;
+        let Ok(op) = op.parse::<Op>() else {
+            return Ok(PyList::empty(slf.py()));
+        };
+        let borrowed = slf.try_borrow()?;
+        let target = match target {
+            None if op == Op::CallFunction => {
+                return Err(PyAssertionError::new_err(
+                    "target must not be None for call_function op",
+                ));
+            }
+            None => None,
+            Some(target) => {
+                let found = match (op, target.cast::<PyString>()) {
+                    (Op::CallFunction, _) => borrowed
+                        .host
+                        .known_function(target.as_unbound())
+                        .map(Target::Function),
+                    (_, Ok(name)) => borrowed.ir.lookup(name.to_str()?).map(Target::Name),
+                    (_, Err(_)) => None,
+                };
+                if found.is_none() {
+                    return Ok(PyList::empty(slf.py()));
+                }
+                found
+            }
+        };
+        let nodes: Vec<_> = borrowed
+            .ir
+            .find_nodes(op, target)
+            .into_iter()
+            .map(|id| PyNode::handle(slf, &borrowed.host, id))
+            .collect::<PyResult<_>>()?;
+        PyList::new(slf.py(), nodes)
+    }
+
+    /// The output node, which is the last one.
+    fn output_node(slf: &Bound<'_, Self>) -> PyResult<Py<PyNode>> {
+        let borrowed = slf.try_borrow()?;
+        let last = borrowed.ir.prev(NodeId::ROOT);
+        if last.is_root() {
+            return Err(PyAssertionError::new_err(
+                "the graph is empty: it has no output node",
+            ));
+        }
+        let node = borrowed.ir.node(last);
+        if node.op() != Op::Output {
+            return Err(PyAssertionError::new_err(format!(
+                "the last node of the graph is {}, a {} node, not an output node",
+                node.name(),
+                node.op()
+            )));
+        }
+        PyNode::handle(slf, &borrowed.host, last)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.owning_module)?;
+        self.pending
+            .values()
+            .try_for_each(|p| visit.call(&p.target))?;
+        self.host.traverse(&visit)
+    }
+
+    fn __clear__(&mut self) {
+        self.owning_module = None;
+        self.pending.clear();
+        self.host.clear();
+    }
+}
+
+/// A message as the warnings module takes it.
+fn warning_text(message: String) -> std::ffi::CString {
+    std::ffi::CString::new(message.replace('\0', " ")).unwrap_or_default()
+}

@@ -1,0 +1,127 @@
+//! Opcodes and targets, as Python sees and sets them.
+
+use corsac_ir::{FunctionId, NodeId, Op, Target};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::PyGraph;
+use crate::callable::CallableNames;
+use crate::error::graph_error;
+
+/// Halves of a change of opcode and target that people make in two assignments, one after the
+/// other. The node keeps both as they were until the two halves fit.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) op: Option<Op>,
+    pub(super) target: Option<Py<PyAny>>,
+}
+
+impl PyGraph {
+    /// The function that `callable` is in this graph, entered if it is new.
+    pub(crate) fn function(
+        graph: &Bound<'_, Self>,
+        callable: &Bound<'_, PyAny>,
+    ) -> PyResult<FunctionId> {
+        if let Some(known) = graph
+            .try_borrow()?
+            .host
+            .known_function(callable.as_unbound())
+        {
+            return Ok(known);
+        }
+        if !callable.is_callable() {
+            return Err(PyValueError::new_err(format!(
+                "call_function node: target {} is a {}, but a callable is expected",
+                callable.repr()?.to_string_lossy(),
+                callable.get_type().name()?
+            )));
+        }
+        let names = CallableNames::of(callable)?;
+        let mut borrowed = graph.try_borrow_mut()?;
+        let (ir, host) = borrowed.parts_mut();
+        Ok(match host.known_function(callable.as_unbound()) {
+            Some(known) => known,
+            None => host.add_function(ir, callable, &names),
+        })
+    }
+
+    /// What a node calls or names, as Python sees it.
+    pub(crate) fn target_object(&self, py: Python<'_>, id: NodeId) -> PyResult<Py<PyAny>> {
+        if let Some(target) = self.pending.get(&id).and_then(|p| p.target.as_ref()) {
+            return Ok(target.clone_ref(py));
+        }
+        match self.ir.node(id).target() {
+            Target::Name(symbol) => Ok(PyString::intern(py, self.ir.text(symbol))
+                .into_any()
+                .unbind()),
+            Target::Function(function) => match self.host.function_object(function) {
+                Some(object) => Ok(object.clone_ref(py)),
+                None => Err(PyRuntimeError::new_err(format!(
+                    "node {} calls {}, which no Python object stands behind",
+                    self.ir.node(id).name(),
+                    self.ir.function_name(function)
+                ))),
+            },
+        }
+    }
+
+    /// Whether the node waits for the second half of a change of opcode and target.
+    pub(crate) fn pending_op(&self, id: NodeId) -> Option<Op> {
+        self.pending.get(&id).and_then(|p| p.op)
+    }
+
+    /// Sets the opcode; if the target does not fit it, waits for the new target.
+    pub(crate) fn set_op(graph: &Bound<'_, Self>, id: NodeId, op: Op) -> PyResult<()> {
+        let waiting = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            borrowed.pending.entry(id).or_default().op = Some(op);
+            borrowed.target_object(graph.py(), id)?
+        };
+        Self::settle(graph, id, op, waiting.bind(graph.py()))
+    }
+
+    /// Sets the target; if the opcode does not fit it, waits for the new opcode.
+    pub(crate) fn set_target(
+        graph: &Bound<'_, Self>,
+        id: NodeId,
+        target: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let op = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            let op = borrowed.pending_op(id).unwrap_or(borrowed.ir.node(id).op());
+            borrowed.pending.entry(id).or_default().target = Some(target.clone().unbind());
+            op
+        };
+        Self::settle(graph, id, op, target)
+    }
+
+    fn settle(
+        graph: &Bound<'_, Self>,
+        id: NodeId,
+        op: Op,
+        target: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let name = target.cast::<PyString>().ok();
+        let target = match (op, name) {
+            (Op::CallFunction, None) if target.is_callable() => {
+                Target::Function(Self::function(graph, target)?)
+            }
+            (Op::CallFunction, _) | (_, None) => return Ok(()),
+            (_, Some(name)) => {
+                let text = name.to_str()?;
+                Target::Name(graph.try_borrow_mut()?.ir.intern(text))
+            }
+        };
+        let settled = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            borrowed
+                .ir_mut()
+                .set_op_and_target(id, op, target)
+                .map_err(graph_error)?;
+            borrowed.pending.remove(&id)
+        };
+        drop(settled);
+        Ok(())
+    }
+}
