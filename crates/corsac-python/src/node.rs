@@ -157,6 +157,31 @@ impl PyNode {
 
 #[pymethods]
 impl PyNode {
+    /// Makes a node at the insertion point of `graph`, as the graph's own methods do. `name` is a
+    /// wish: the node gets the first free name after it.
+    #[new]
+    #[pyo3(signature = (graph, name, op, target, args, kwargs, return_type = None))]
+    fn new<'py>(
+        graph: &Bound<'py, PyGraph>,
+        name: &str,
+        op: &str,
+        target: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+        return_type: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Py<PyNode>> {
+        let (args, kwargs) = (Some(args), Some(kwargs));
+        PyGraph::create(
+            graph,
+            parse_op(op)?,
+            target,
+            args,
+            kwargs,
+            Some(name),
+            return_type,
+        )
+    }
+
     /// The graph that the node is in.
     #[getter(graph)]
     fn py_graph(&self, py: Python<'_>) -> Py<PyGraph> {
@@ -422,14 +447,18 @@ impl PyNode {
 
     /// Moves `x`, a node of the same graph, to just before this node.
     fn prepend(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<()> {
-        let x = self.sibling(py, x)?;
+        let Some(x) = self.moved_node(py, x)? else {
+            return Ok(());
+        };
         let mut graph = self.graph.bind(py).try_borrow_mut()?;
         graph.ir_mut().move_before(x, self.id).map_err(graph_error)
     }
 
     /// Moves `x`, a node of the same graph, to just after this node.
     fn append(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<()> {
-        let x = self.sibling(py, x)?;
+        let Some(x) = self.moved_node(py, x)? else {
+            return Ok(());
+        };
         let mut graph = self.graph.bind(py).try_borrow_mut()?;
         graph.ir_mut().move_after(x, self.id).map_err(graph_error)
     }

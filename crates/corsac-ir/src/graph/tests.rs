@@ -241,3 +241,27 @@ fn a_value_with_many_users_changes_in_constant_time_per_user() {
         (0, users.len())
     );
 }
+
+#[test]
+fn strings_in_nested_dictionaries_are_translated() {
+    let (mut graph, ids) = chain(1);
+    for padding in ["a", "b", "c"] {
+        graph.intern(padding);
+    }
+    let key = Arg::Str(graph.intern("key"));
+    let dict = Arg::Dict(crate::arg::Dict::new([(key, ids[0].into())]).unwrap());
+    graph
+        .set_args(ids[1], [Arg::list([dict]).unwrap()])
+        .unwrap();
+    let copy = graph
+        .compact_copy(&mut SecondaryMap::new(), &mut Translation::new())
+        .unwrap();
+    let add = copy.nodes().nth(1).unwrap();
+    let Arg::Dict(dict) = &copy.node(add).args()[0].as_items().unwrap()[0] else {
+        panic!("a dictionary")
+    };
+    let Arg::Str(key) = dict[0].0 else {
+        panic!("a string")
+    };
+    assert_eq!(copy.text(key), "key");
+}
