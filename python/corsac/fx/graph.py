@@ -4,9 +4,34 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
+from torch.fx.graph import (  # noqa: F401
+    _custom_builtins,
+    _CustomBuiltin,
+    _illegal_names,
+    _register_custom_builtin,
+    dtype_abbrs,
+    inplace_methods,
+    magic_methods,
+    reflectable_magic_methods,
+)
+
 from corsac import _core
+from corsac.fx._codegen import (  # noqa: F401
+    CodeGen,
+    PythonCode,
+    TransformCodeFunc,
+    _BoxedCodeGen,
+    _ExportCodeGen,
+    _Namespace,
+    _override_sym_repr,
+    _PyTreeCodeGen,
+    _PyTreeInfo,
+)
+from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa: F401
 from corsac.fx.node import Argument, Node
 
 if TYPE_CHECKING:
@@ -15,7 +40,7 @@ if TYPE_CHECKING:
     from corsac.fx._symbolic_trace import Tracer
     from corsac.fx.graph_module import GraphModule
 
-__all__ = ["Graph"]
+__all__ = ["CodeGen", "Graph", "PythonCode"]
 
 
 class Graph(_core.Graph):
@@ -48,6 +73,7 @@ class Graph(_core.Graph):
         self._tracer_cls = tracer_cls
         self._tracer_extras = tracer_extras
         self._co_fields: dict[str, Any] = {}
+        self._codegen = CodeGen()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
         """A graph with the same nodes, names, metadata and attributes.
@@ -96,6 +122,92 @@ class Graph(_core.Graph):
         if self.owning_module is not None:
             self.owning_module.get_submodule(module_name)
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
+
+    # Python code ---------------------------------------------------------------------------
+
+    def python_code(
+        self,
+        root_module: str,
+        *,
+        verbose: bool = False,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        expanded_def: bool = False,
+        record_func: bool = False,
+        additional_meta: list[str] | None = None,
+    ) -> PythonCode:
+        """Generate Python code.
+
+        Args:
+            root_module: the expression under which parameters and submodules are found, usually
+                ``"self"``.
+            verbose: show where each node comes from, and the type and shape of its value.
+            include_stride: show strides too.
+            include_device: show devices too.
+            colored: with escape sequences of a terminal.
+            expanded_def: each parameter and result on a line of its own, with its description.
+            record_func: with marks for the profiler around each call.
+            additional_meta: keys of ``node.meta`` to show.
+
+        Returns:
+            ``src``, the source of a module with one function, and ``globals``, the values that it
+            refers to by name.
+        """
+        return self._python_code(
+            root_module,
+            _Namespace(),
+            verbose=verbose,
+            include_stride=include_stride,
+            include_device=include_device,
+            colored=colored,
+            expanded_def=expanded_def,
+            record_func=record_func,
+            additional_meta=additional_meta,
+        )
+
+    def _python_code(self, root_module: str, namespace: _Namespace, **style: Any) -> PythonCode:
+        """The code, with no name that ``namespace`` has given out."""
+        return self._codegen._gen_python_code(self.nodes, root_module, namespace, **style)
+
+    def set_codegen(self, codegen: CodeGen) -> None:
+        """Have ``codegen`` generate the code from now on."""
+        self._codegen = codegen
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The graph's inputs for these arguments of the generated function."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """What the generated function returns when the graph's outputs are ``out``."""
+        return self._codegen.process_outputs(out)
+
+    def on_generate_code(
+        self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]
+    ) -> AbstractContextManager[Any]:
+        """Register a function that changes the body of the code whenever it is generated.
+
+        A transformer takes the body as a list of pieces of text and returns such a list::
+
+            graph.on_generate_code(lambda before: lambda body: ["breakpoint()\n", *body])
+
+        Args:
+            make_transformer: takes the transformer registered so far, or None, and returns the
+                new one, which may call it.
+
+        Returns:
+            A context manager that brings the former transformer back when it is left. Without a
+            ``with`` statement the new one stays.
+        """
+        codegen = self._codegen
+        before = codegen._body_transformer
+        codegen._body_transformer = make_transformer(before)
+        restore = ExitStack()
+        restore.callback(self._set_body_transformer, before)
+        return restore
+
+    def _set_body_transformer(self, transformer: TransformCodeFunc | None) -> None:
+        self._codegen._body_transformer = transformer
 
 
 def _refers_to_something(module: torch.nn.Module, qualified_name: str) -> bool:
