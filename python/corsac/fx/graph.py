@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.fx.graph import (  # noqa: F401
     _custom_builtins,
     _CustomBuiltin,
@@ -20,6 +21,7 @@ from torch.fx.graph import (  # noqa: F401
 )
 
 from corsac import _core
+from corsac.fx import _symbolic_sizes
 from corsac.fx._codegen import (  # noqa: F401
     CodeGen,
     PythonCode,
@@ -35,8 +37,6 @@ from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa:
 from corsac.fx.node import Argument, Node
 
 if TYPE_CHECKING:
-    import torch
-
     from corsac.fx._symbolic_trace import Tracer
     from corsac.fx.graph_module import GraphModule
 
@@ -209,11 +209,79 @@ class Graph(_core.Graph):
     def _set_body_transformer(self, transformer: TransformCodeFunc | None) -> None:
         self._codegen._body_transformer = transformer
 
+    def create_size_node(self, tensor_node: Node, dim: int) -> Node:
+        """Insert a node for ``tensor_node.size(dim)``."""
+        return self._create_metadata_node(
+            torch.ops.aten.sym_size.int, tensor_node, lambda tensor: tensor.size(dim), dim
+        )
+
+    def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
+        """Insert a node for ``tensor_node.stride(dim)``."""
+        return self._create_metadata_node(
+            torch.ops.aten.sym_stride.int, tensor_node, lambda tensor: tensor.stride(dim), dim
+        )
+
+    def create_storage_offset_node(self, tensor_node: Node) -> Node:
+        """Insert a node for ``tensor_node.storage_offset()``."""
+        return self._create_metadata_node(
+            torch.ops.aten.sym_storage_offset.default,
+            tensor_node,
+            lambda tensor: tensor.storage_offset(),
+        )
+
+    def _create_metadata_node(
+        self, function: Callable[..., Any], tensor_node: Node, read: Callable[..., Any], *args: int
+    ) -> Node:
+        value, key = self._get_tensor_meta_val(tensor_node)
+        node = self.call_function(function, (tensor_node, *args))
+        if value is not None:
+            node.meta[key] = read(value)
+        return node
+
+    @staticmethod
+    def _get_tensor_meta_val(tensor_node: Node) -> tuple[Any, str]:
+        """The example value of a tensor's node, and the ``meta`` key it was found under."""
+        return _symbolic_sizes.example_of(tensor_node)
+
+    def _resolve_unbacked_binding(
+        self,
+        producer: Node,
+        keypath: tuple[object, ...],
+        lower_symint: Callable[[torch.SymInt], Node | int],
+    ) -> Node:
+        """Record the way from the result of ``producer`` to the symbol ``keypath`` leads to."""
+        return _symbolic_sizes.follow_binding(self, producer, keypath, lower_symint)
+
+    def materialize_symints(self, values: Sequence[torch.SymInt | int]) -> list[Node | int]:
+        """Nodes that compute symbolic sizes from the inputs of this graph.
+
+        What a node computes is what the symbols of the formula are when the program runs, whatever
+        becomes of the tensor that ``values`` were read from. Integers and constant formulas are
+        returned as integers. Nodes go to the insertion point, which has to come after the inputs.
+
+        Args:
+            values: symbolic or plain integers; formulas that they share are recorded once.
+
+        Raises:
+            TypeError: if a value is no integer.
+            AssertionError: if a symbol cannot be read from any node.
+        """
+        materializer = _symbolic_sizes.Materializer(self)
+        return [materializer.materialize(value) for value in values]
+
+    def materialize_symint(self, value: torch.SymInt | int) -> Node | int:
+        """The node that computes one symbolic size; see :meth:`materialize_symints`."""
+        return self.materialize_symints([value])[0]
+
+    def _clear_nodes(self) -> None:
+        """Erase all nodes."""
+        for node in reversed(self.nodes):
+            node.meta.clear()
+            self.erase_node(node)
+
 
 def _refers_to_something(module: torch.nn.Module, qualified_name: str) -> bool:
     """Whether a parameter, buffer or submodule of ``module`` has this name."""
-    import torch
-
     path, _, name = qualified_name.rpartition(".")
     try:
         owner = module.get_submodule(path)
