@@ -1,6 +1,6 @@
 //! Creating nodes from Python values.
 
-use corsac_ir::{NodeSpec, Op, Target, ThinVec};
+use corsac_ir::{NodeId, NodeSpec, Op, Origin, Target, ThinVec};
 use pyo3::exceptions::{PyAssertionError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -68,6 +68,34 @@ impl PyGraph {
             }
         }
         Ok(handle)
+    }
+
+    /// Creates a node from what is in the graph's terms already, says where it comes from, and
+    /// calls the create hooks.
+    pub(crate) fn insert(
+        graph: &Bound<'_, Self>,
+        spec: NodeSpec,
+        name: Option<&str>,
+        origin: Origin,
+    ) -> PyResult<NodeId> {
+        let py = graph.py();
+        let (id, hooked) = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            let id = borrowed.ir.create(spec, name).map_err(graph_error)?;
+            borrowed.ir.set_origin(id, origin);
+            (id, borrowed.owning_module.is_some())
+        };
+        if hooked {
+            let borrowed = graph.try_borrow()?;
+            if let Some(hooks) = borrowed.hooks(py, intern!(py, "_create_node_hooks"))? {
+                let handle = PyNode::handle(graph, &borrowed.host, id)?;
+                drop(borrowed);
+                for hook in hooks {
+                    hook.call1((&handle,))?;
+                }
+            }
+        }
+        Ok(id)
     }
 }
 
@@ -234,7 +262,11 @@ fn checked_kwargs<'a, 'py>(
 
 /// The text of a target that has to be a string. torch.fx finds a wrong one at different places,
 /// and so with different exceptions, when the node is named and when it is not.
-fn name_target<'a>(op: Op, target: &'a Bound<'_, PyAny>, is_named: bool) -> PyResult<&'a str> {
+pub(crate) fn name_target<'a>(
+    op: Op,
+    target: &'a Bound<'_, PyAny>,
+    is_named: bool,
+) -> PyResult<&'a str> {
     if let Ok(text) = target.cast::<PyString>() {
         return text.to_str();
     }

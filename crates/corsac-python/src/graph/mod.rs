@@ -22,6 +22,7 @@ use crate::nodes::PyNodes;
 use crate::runtime::TorchValues;
 use crate::value::{Reader, Writer};
 
+pub(crate) use create::name_target;
 use target::Pending;
 
 /// A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
@@ -54,6 +55,11 @@ impl PyGraph {
 
     pub(crate) fn host_mut(&mut self) -> &mut Host {
         &mut self.host
+    }
+
+    /// Both halves at once, to add to the graph without changing what is there.
+    pub(crate) fn parts_to_extend(&mut self) -> (&mut Graph, &mut Host) {
+        (&mut self.ir, &mut self.host)
     }
 
     /// Both halves at once. As [`PyGraph::ir_mut`].

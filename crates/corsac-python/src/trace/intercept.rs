@@ -1,0 +1,404 @@
+//! What is replaced in the process while at least one trace is active, and how it is put back.
+//!
+//! The code of two functions, `Module.__call__` and `Module.__getattr__`, and the functions that
+//! are registered with `wrap` or that a tracer wraps, in the name spaces that hold them. Whatever
+//! is replaced looks for a trace of the calling thread, so it does not matter who replaced it.
+
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use rustc_hash::FxHashSet;
+
+use super::modules::{TorchClasses, attributes};
+use super::tracer::{self, PyTracer};
+use super::wrapped::PyWrappedFunction;
+
+/// A function, and the code it has while traces are active.
+struct Entrance {
+    function: Py<PyAny>,
+    entering: Py<PyAny>,
+    code: Py<PyAny>,
+}
+
+impl Entrance {
+    fn set_code(&self, py: Python<'_>, code: &Py<PyAny>) -> PyResult<()> {
+        self.function
+            .bind(py)
+            .setattr(intern!(py, "__code__"), code)
+    }
+}
+
+/// What is replaced, as the Python half of the package prepares it.
+struct Replaced {
+    entrances: [Entrance; 2],
+    original_call: Py<PyAny>,
+    original_getattr: Py<PyAny>,
+    /// `torch.fx._symbolic_trace._wrapped_fns_to_patch`
+    functions: Py<PyDict>,
+    /// `torch.fx._symbolic_trace._wrapped_methods_to_patch`
+    methods: Py<PyList>,
+}
+
+static REPLACED: PyOnceLock<Replaced> = PyOnceLock::new();
+
+impl Replaced {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        REPLACED
+            .get(py)
+            .ok_or_else(|| PyRuntimeError::new_err("corsac.fx has not been imported"))
+    }
+}
+
+/// Says what is to be replaced: functions with the code that enters here, functions with the
+/// original code, and the registries of wrapped functions and methods.
+#[pyfunction]
+pub(super) fn register_interception(
+    py: Python<'_>,
+    call: (Bound<'_, PyAny>, Py<PyAny>),
+    getattr: (Bound<'_, PyAny>, Py<PyAny>),
+    original_call: Py<PyAny>,
+    original_getattr: Py<PyAny>,
+    functions: Py<PyDict>,
+    methods: Py<PyList>,
+) -> PyResult<()> {
+    let entrance = |(function, entering): (Bound<'_, PyAny>, Py<PyAny>)| -> PyResult<Entrance> {
+        Ok(Entrance {
+            code: function.getattr(intern!(py, "__code__"))?.unbind(),
+            function: function.unbind(),
+            entering,
+        })
+    };
+    let replaced = Replaced {
+        entrances: [entrance(call)?, entrance(getattr)?],
+        original_call,
+        original_getattr,
+        functions,
+        methods,
+    };
+    let _ = REPLACED.set(py, replaced);
+    Ok(())
+}
+
+/// A function that was replaced in a name space or a class.
+struct Patch {
+    place: Place,
+    name: Py<PyString>,
+    wrapped: Py<PyWrappedFunction>,
+    /// None for a builtin, which was not in the name space.
+    original: Option<Py<PyAny>>,
+}
+
+enum Place {
+    Names(Py<PyDict>),
+    Class(Py<PyAny>),
+}
+
+impl Patch {
+    fn apply(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.place {
+            Place::Names(names) => names.bind(py).set_item(&self.name, &self.wrapped),
+            Place::Class(class) => class.bind(py).setattr(&self.name, &self.wrapped),
+        }
+    }
+
+    /// Puts the original back, unless somebody has put something else there meanwhile.
+    fn undo(&self, py: Python<'_>) -> PyResult<()> {
+        let name = self.name.bind(py);
+        match &self.place {
+            Place::Names(names) => {
+                let names = names.bind(py);
+                if !names
+                    .get_item(name)?
+                    .is_some_and(|now| now.is(&self.wrapped))
+                {
+                    return Ok(());
+                }
+                match &self.original {
+                    Some(original) => names.set_item(name, original),
+                    None => names.del_item(name),
+                }
+            }
+            Place::Class(class) => {
+                let class = class.bind(py);
+                let own = class.getattr(intern!(py, "__dict__"))?.get_item(name)?;
+                match &self.original {
+                    Some(original) if own.is(&self.wrapped) => class.setattr(name, original),
+                    None if own.is(&self.wrapped) => class.delattr(name),
+                    Some(_) | None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+/// The active traces, and what was replaced for them.
+///
+/// The lock is held while something is replaced or put back, so that no thread sees half of it.
+/// No code of the user's runs meanwhile.
+#[derive(Default)]
+struct State {
+    active: usize,
+    patches: Vec<Patch>,
+    patched: FxHashSet<(usize, String)>,
+}
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+fn state(py: Python<'_>) -> MutexGuard<'static, Option<State>> {
+    STATE
+        .lock_py_attached(py)
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// An active trace, to the process. When the last one is dropped, everything is put back.
+pub(super) struct Interception<'py>(Python<'py>);
+
+impl<'py> Interception<'py> {
+    pub(super) fn begin(py: Python<'py>) -> PyResult<Self> {
+        let replaced = Replaced::get(py)?;
+        {
+            let mut state = state(py);
+            let state = state.get_or_insert_default();
+            if state.active == 0 {
+                for entrance in &replaced.entrances {
+                    entrance.set_code(py, &entrance.entering)?;
+                }
+            }
+            state.active += 1;
+        }
+        // From here on, dropping it undoes what was done.
+        let interception = Self(py);
+        interception.wrap_registered(replaced)?;
+        Ok(interception)
+    }
+
+    /// Replaces what is registered with `wrap`.
+    fn wrap_registered(&self, replaced: &Replaced) -> PyResult<()> {
+        let py = self.0;
+        let registered: Vec<_> = replaced.functions.bind(py).iter().collect();
+        for (key, names) in registered {
+            let name = key.get_item(1)?.cast_into::<PyString>()?;
+            Self::wrap(names.cast::<PyDict>()?, &name, None, true)?;
+        }
+        for entry in replaced.methods.bind(py).iter() {
+            let (class, name): (Bound<'_, PyAny>, Bound<'_, PyString>) = entry.extract()?;
+            Self::wrap_method(&class, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces a function in a name space. `function` is what is there; where it is not given,
+    /// the name is looked up, among the builtins if need be.
+    pub(super) fn wrap(
+        names: &Bound<'py, PyDict>,
+        name: &Bound<'py, PyString>,
+        function: Option<&Bound<'py, PyAny>>,
+        registered: bool,
+    ) -> PyResult<()> {
+        let py = names.py();
+        let key = (names.as_ptr() as usize, name.to_str()?.to_owned());
+        if state(py).as_ref().is_some_and(|s| s.patched.contains(&key)) {
+            return Ok(());
+        }
+        let found = match function {
+            Some(function) => Some(function.clone()),
+            None => names.get_item(name)?,
+        };
+        let original = match &found {
+            Some(found) => found.clone(),
+            None => match py.import(intern!(py, "builtins"))?.getattr_opt(name)? {
+                Some(builtin) => builtin,
+                None => {
+                    return Err(pyo3::exceptions::PyKeyError::new_err(name.clone().unbind()));
+                }
+            },
+        };
+        if original.is_instance_of::<PyWrappedFunction>() {
+            return Ok(());
+        }
+        let wrapped = PyWrappedFunction {
+            original: original.unbind(),
+            registered,
+            method: None,
+        };
+        let patch = Patch {
+            place: Place::Names(names.clone().unbind()),
+            name: name.clone().unbind(),
+            wrapped: Py::new(py, wrapped)?,
+            original: found.map(Bound::unbind),
+        };
+        Self::patch(py, patch, key)
+    }
+
+    /// Replaces a method of a class.
+    fn wrap_method(class: &Bound<'py, PyAny>, name: &Bound<'py, PyString>) -> PyResult<()> {
+        let py = class.py();
+        let key = (class.as_ptr() as usize, name.to_str()?.to_owned());
+        if state(py).as_ref().is_some_and(|s| s.patched.contains(&key)) {
+            return Ok(());
+        }
+        let own = class.getattr(intern!(py, "__dict__"))?;
+        let own = if own.contains(name)? {
+            Some(own.get_item(name)?.unbind())
+        } else {
+            None
+        };
+        let wrapped = PyWrappedFunction {
+            original: class.getattr(name)?.unbind(),
+            registered: true,
+            method: Some(name.clone().unbind()),
+        };
+        let patch = Patch {
+            place: Place::Class(class.clone().unbind()),
+            name: name.clone().unbind(),
+            wrapped: Py::new(py, wrapped)?,
+            original: own,
+        };
+        Self::patch(py, patch, key)
+    }
+
+    fn patch(py: Python<'py>, patch: Patch, key: (usize, String)) -> PyResult<()> {
+        let mut state = state(py);
+        // Another thread may have been quicker.
+        let first = match &mut *state {
+            Some(state) => state.patched.insert(key),
+            None => false,
+        };
+        if first {
+            patch.apply(py)?;
+        }
+        match &mut *state {
+            Some(state) if first => state.patches.push(patch),
+            Some(_) | None => {
+                drop(state);
+                drop(patch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls a module as it would be called if nobody traced.
+    pub(super) fn call_original(
+        module: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = module.py();
+        let mut all = Vec::with_capacity(args.len() + 1);
+        all.push(module.clone());
+        all.extend(args.iter());
+        let args = PyTuple::new(py, all)?;
+        Replaced::get(py)?
+            .original_call
+            .bind(py)
+            .call(args, Some(kwargs))
+    }
+}
+
+impl Drop for Interception<'_> {
+    fn drop(&mut self) {
+        let py = self.0;
+        let mut state = state(py);
+        let Some(now) = &mut *state else { return };
+        now.active -= 1;
+        if now.active > 0 {
+            return;
+        }
+        let ended = state.take();
+        let report = |error: PyErr| error.write_unraisable(py, None);
+        if let Ok(replaced) = Replaced::get(py) {
+            for entrance in &replaced.entrances {
+                if let Err(error) = entrance.set_code(py, &entrance.code) {
+                    report(error);
+                }
+            }
+        }
+        for patch in ended.iter().flat_map(|ended| ended.patches.iter().rev()) {
+            if let Err(error) = patch.undo(py) {
+                report(error);
+            }
+        }
+        drop(state);
+        drop(ended);
+    }
+}
+
+/// How many traces are active in the process.
+#[pyfunction]
+pub(super) fn active_traces(py: Python<'_>) -> usize {
+    state(py).as_ref().map_or(0, |state| state.active)
+}
+
+/// What `Module.__call__` does while traces are active.
+#[pyfunction]
+pub(super) fn intercept_call<'py>(
+    module: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = module.py();
+    let Some(tracer) = tracer::at_work(py) else {
+        return Interception::call_original(module, args, kwargs);
+    };
+    if !PyTracer::overrides(&tracer)?.call_module {
+        return PyTracer::call_module(&tracer, module, None, args, kwargs);
+    }
+    PyTracer::search_module(&tracer, module)?;
+    static PARTIAL: PyOnceLock<Py<pyo3::types::PyType>> = PyOnceLock::new();
+    let forward = PARTIAL
+        .import(py, "functools", "partial")?
+        .call1((&Replaced::get(py)?.original_call, module))?;
+    tracer.call_method1(intern!(py, "call_module"), (module, forward, args, kwargs))
+}
+
+/// What `Module.__getattr__` does while traces are active.
+#[pyfunction]
+pub(super) fn intercept_getattr<'py>(
+    module: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = module.py();
+    let Some(value) = member(module, name)? else {
+        // Raises the error.
+        let original = Replaced::get(py)?.original_getattr.bind(py);
+        return original.call1((module, name));
+    };
+    let Some(tracer) = tracer::at_work(py) else {
+        return Ok(value);
+    };
+    let overrides = PyTracer::overrides(&tracer)?;
+    if !overrides.getattr && value.is_instance(TorchClasses::get(py)?.module.bind(py))? {
+        return Ok(value);
+    }
+    PyTracer::read_attribute(&tracer, overrides, name, value)
+}
+
+/// The parameter, buffer or submodule called `name`, as `Module.__getattr__` looks for it.
+fn member<'py>(
+    module: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = module.py();
+    let attributes = attributes(module)?;
+    for table in [
+        intern!(py, "_parameters"),
+        intern!(py, "_buffers"),
+        intern!(py, "_modules"),
+    ] {
+        if let Some(table) = attributes.get_item(table)? {
+            let found = match table.cast::<PyDict>() {
+                Ok(table) => table.get_item(name)?,
+                Err(_) if table.contains(name)? => Some(table.get_item(name)?),
+                Err(_) => None,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(None)
+}

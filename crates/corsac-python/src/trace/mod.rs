@@ -1,0 +1,47 @@
+//! Tracing: proxies, the tracers that record what happens to them, and how modules are watched.
+//!
+//! A [`proxy::PyProxy`] stands for the value of a node. What is done with it goes to its tracer
+//! ([`tracer::PyTracer`]) as a [`record::Call`]. A tracer's class may override any part of the
+//! recording; [`overrides`] finds out once which parts, and everything else happens natively:
+//! arguments are read straight into the graph ([`lower`]), without Python handles of nodes.
+//!
+//! While a trace is active, calls and attributes of modules and the functions registered with
+//! `wrap` come here ([`intercept`]) and are handed to the tracer at work in the calling thread
+//! ([`active`]), if there is one.
+
+mod active;
+mod bytecode;
+mod intercept;
+mod lower;
+mod modules;
+mod operators;
+mod overrides;
+mod proxy;
+mod record;
+mod scopes;
+mod source;
+mod torch_function;
+mod tracer;
+mod wrapped;
+
+use pyo3::prelude::*;
+
+pub(crate) use source::node_source;
+
+/// Adds the classes and functions of this module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<proxy::PyProxy>()?;
+    m.add_class::<proxy::PyAttribute>()?;
+    m.add_class::<tracer::PyTracer>()?;
+    m.add_class::<wrapped::PyWrappedFunction>()?;
+    m.add_function(wrap_pyfunction!(proxy::register_proxy_support, m)?)?;
+    m.add_function(wrap_pyfunction!(overrides::register_tracer_classes, m)?)?;
+    m.add_function(wrap_pyfunction!(intercept::register_interception, m)?)?;
+    m.add_function(wrap_pyfunction!(intercept::intercept_call, m)?)?;
+    m.add_function(wrap_pyfunction!(intercept::intercept_getattr, m)?)?;
+    m.add_function(wrap_pyfunction!(intercept::active_traces, m)?)?;
+    m.add_function(wrap_pyfunction!(source::user_frame, m)?)?;
+    m.add_function(wrap_pyfunction!(source::user_location, m)?)?;
+    m.add_function(wrap_pyfunction!(source::is_internal_file, m)?)?;
+    Ok(())
+}

@@ -1,0 +1,890 @@
+//! `Proxy` and `Attribute`: values that record what is done with them.
+
+use corsac_ir::{NodeId, Op};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+
+use super::bytecode;
+use super::operators::Operator;
+use super::record::{Arguments, Call, record};
+use super::torch_function::torch_function;
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+
+/// What the Python half of the package supplies.
+struct Support {
+    /// What `__class__` of a proxy and of an attribute answers.
+    torch_proxy: Py<PyType>,
+    torch_attribute: Py<PyType>,
+    appending_tracer: Py<PyType>,
+    assert_function: Py<PyAny>,
+    explain_length: Py<PyAny>,
+}
+
+static SUPPORT: PyOnceLock<Support> = PyOnceLock::new();
+
+impl Support {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        SUPPORT
+            .get(py)
+            .ok_or_else(|| PyRuntimeError::new_err("corsac.fx.proxy has not been imported"))
+    }
+}
+
+/// Says what proxies need of the Python half of the package.
+#[pyfunction]
+pub(super) fn register_proxy_support(
+    py: Python<'_>,
+    torch_proxy: Py<PyType>,
+    torch_attribute: Py<PyType>,
+    appending_tracer: Py<PyType>,
+    assert_function: Py<PyAny>,
+    explain_length: Py<PyAny>,
+) {
+    let support = Support {
+        torch_proxy,
+        torch_attribute,
+        appending_tracer,
+        assert_function,
+        explain_length,
+    };
+    let _ = SUPPORT.set(py, support);
+}
+
+/// What a proxy stands for.
+enum Value {
+    /// Nothing yet: `__init__` has not run.
+    Unset,
+    Node(Py<PyGraph>, NodeId),
+    /// An attribute of another proxy, which becomes a node when somebody needs one: mostly it is
+    /// a method, and called at once.
+    Attribute(Py<PyAny>, Py<PyString>),
+}
+
+/// A value that flows through a program while it is recorded.
+///
+/// Operators, methods and functions of PyTorch applied to it become nodes of a graph, and give
+/// proxies for those. ``Proxy(node)`` makes one that appends to the graph of ``node``, so that a
+/// transform can be written as an expression.
+///
+/// A proxy cannot be iterated over, and control flow cannot depend on it: its value is not known.
+/// Either fix the value (``concrete_args``), or put the code in question into a function and keep
+/// that as one call with ``wrap``.
+#[pyclass(name = "Proxy", module = "corsac.fx.proxy", subclass, weakref)]
+pub(crate) struct PyProxy {
+    tracer: Option<Py<PyAny>>,
+    value: Value,
+    /// Attributes set on an instance of this very class; a subclass has its own.
+    attributes: Option<Py<PyDict>>,
+}
+
+impl PyProxy {
+    /// A proxy for a node.
+    pub(super) fn of_node(
+        tracer: &Bound<'_, PyAny>,
+        graph: &Bound<'_, PyGraph>,
+        id: NodeId,
+    ) -> Self {
+        Self {
+            tracer: Some(tracer.clone().unbind()),
+            value: Value::Node(graph.clone().unbind(), id),
+            attributes: None,
+        }
+    }
+
+    /// Its node, made now if need be.
+    pub(super) fn node_id<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyGraph>, NodeId)> {
+        let py = slf.py();
+        let (root, name) = match &slf.try_borrow()?.value {
+            Value::Node(graph, id) => return Ok((graph.bind(py).clone(), *id)),
+            Value::Attribute(root, name) => (root.bind(py).clone(), name.bind(py).clone()),
+            Value::Unset => {
+                let message = "Proxy.__init__ has not been called";
+                return Err(PyAttributeError::new_err(message));
+            }
+        };
+        static GETATTR: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let getattr = GETATTR.get_or_try_init(py, || {
+            let builtins = py.import("builtins")?;
+            Ok::<_, PyErr>(builtins.getattr("getattr")?.unbind())
+        })?;
+        let values = [root, name.into_any()];
+        let made = record(
+            &Self::tracer_of(slf)?,
+            &Call::function(getattr.bind(py), &values),
+        )?;
+        let node = made.getattr(intern!(py, "node"))?;
+        let node = node.cast::<PyNode>()?.get();
+        let (graph, id) = (node.graph(py).clone(), node.id());
+        let replaced = std::mem::replace(
+            &mut slf.try_borrow_mut()?.value,
+            Value::Node(graph.clone().unbind(), id),
+        );
+        drop(replaced);
+        Ok((graph, id))
+    }
+
+    /// Its tracer. A subclass may have made an attribute of its own of that.
+    fn tracer_of<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(tracer) = &slf.try_borrow()?.tracer {
+            return Ok(tracer.bind(slf.py()).clone());
+        }
+        slf.getattr(intern!(slf.py(), "tracer"))
+    }
+
+    fn apply<'py>(
+        slf: &Bound<'py, Self>,
+        operator: Operator,
+        values: &[Bound<'py, PyAny>],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let function = operator.function(slf.py())?;
+        record(&Self::tracer_of(slf)?, &Call::function(function, values))
+    }
+
+    fn unary<'py>(slf: &Bound<'py, Self>, operator: Operator) -> PyResult<Bound<'py, PyAny>> {
+        Self::apply(slf, operator, &[slf.as_any().clone()])
+    }
+
+    fn binary<'py>(
+        slf: &Bound<'py, Self>,
+        operator: Operator,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::apply(slf, operator, &[slf.as_any().clone(), other.clone()])
+    }
+
+    fn reflected<'py>(
+        slf: &Bound<'py, Self>,
+        operator: Operator,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::apply(slf, operator, &[other.clone(), slf.as_any().clone()])
+    }
+
+    /// The attribute `name`, not recorded yet.
+    fn attribute<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let base = Self {
+            tracer: Some(Self::tracer_of(slf)?.unbind()),
+            value: Value::Attribute(slf.as_any().clone().unbind(), name.clone().unbind()),
+            attributes: None,
+        };
+        let attribute = PyClassInitializer::from(base).add_subclass(PyAttribute::of(slf, name));
+        Ok(Bound::new(slf.py(), attribute)?.into_any())
+    }
+
+    /// Whether the class is one of the package's own, without a dictionary in its instances.
+    fn is_exact(slf: &Bound<'_, Self>) -> bool {
+        slf.is_exact_instance_of::<Self>() || slf.is_exact_instance_of::<PyAttribute>()
+    }
+}
+
+#[pymethods]
+impl PyProxy {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self {
+            tracer: None,
+            value: Value::Unset,
+            attributes: None,
+        }
+    }
+
+    /// A proxy for `node`; without a tracer, one that appends to the node's graph.
+    #[pyo3(signature = (node, tracer = None))]
+    fn __init__(
+        slf: &Bound<'_, Self>,
+        node: &Bound<'_, PyAny>,
+        tracer: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let tracer = match tracer.filter(|tracer| !tracer.is_none()) {
+            Some(tracer) => tracer.clone(),
+            None => {
+                let class = Support::get(py)?.appending_tracer.bind(py);
+                class.call1((node.getattr(intern!(py, "graph"))?,))?
+            }
+        };
+        slf.setattr(intern!(py, "tracer"), tracer)?;
+        slf.setattr(intern!(py, "node"), node)
+    }
+
+    /// What records operations on this proxy.
+    #[getter]
+    fn tracer(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
+        match &slf.try_borrow()?.tracer {
+            Some(tracer) => Ok(tracer.clone_ref(slf.py())),
+            None => Err(PyAttributeError::new_err(
+                "Proxy.__init__ has not been called",
+            )),
+        }
+    }
+
+    #[setter]
+    fn set_tracer(slf: &Bound<'_, Self>, tracer: Py<PyAny>) -> PyResult<()> {
+        let replaced = slf.try_borrow_mut()?.tracer.replace(tracer);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// The node whose value the proxy stands for.
+    #[getter]
+    fn node<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyNode>> {
+        let (graph, id) = Self::node_id(slf)?;
+        let borrowed = graph.try_borrow()?;
+        Ok(PyNode::handle(&graph, borrowed.host(), id)?.into_bound(slf.py()))
+    }
+
+    #[setter]
+    fn set_node(slf: &Bound<'_, Self>, node: &Bound<'_, PyAny>) -> PyResult<()> {
+        let node = node.cast::<PyNode>().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "a Proxy stands for a corsac.fx.Node, got {}",
+                node.get_type()
+            ))
+        })?;
+        let graph = node.get().graph(slf.py()).clone().unbind();
+        let value = Value::Node(graph, node.get().id());
+        let replaced = std::mem::replace(&mut slf.try_borrow_mut()?.value, value);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// A class that is also the namesake in torch.fx, so that libraries which ask for an instance
+    /// of that find one; the true class for a subclass.
+    #[getter(__class__)]
+    fn class<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyType>> {
+        let py = slf.py();
+        if slf.is_exact_instance_of::<Self>() {
+            return Ok(Support::get(py)?.torch_proxy.bind(py).clone());
+        }
+        if slf.is_exact_instance_of::<PyAttribute>() {
+            return Ok(Support::get(py)?.torch_attribute.bind(py).clone());
+        }
+        Ok(slf.get_type())
+    }
+
+    /// The attributes that people have set.
+    #[getter(__dict__)]
+    fn dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let py = slf.py();
+        if let Some(known) = &slf.try_borrow()?.attributes {
+            return Ok(known.bind(py).clone());
+        }
+        let new = PyDict::new(py);
+        slf.try_borrow_mut()?.attributes = Some(new.clone().unbind());
+        Ok(new)
+    }
+
+    fn __getattr__<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        {
+            let me = slf.try_borrow()?;
+            if let Some(attributes) = &me.attributes
+                && let Some(value) = attributes.bind(slf.py()).get_item(name)?
+            {
+                return Ok(value);
+            }
+            if matches!(me.value, Value::Unset) {
+                // Else a proxy that is not initialised would look for its tracer for ever.
+                return Err(PyAttributeError::new_err(format!(
+                    "Proxy.__init__ has not been called: no attribute '{}'",
+                    name.to_string_lossy()
+                )));
+            }
+        }
+        Self::attribute(slf, name)
+    }
+
+    fn __setattr__(
+        slf: &Bound<'_, Self>,
+        name: &Bound<'_, PyString>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        // A property of the class goes first, as for any Python object.
+        if let Some(property) = slf.get_type().getattr_opt(name)?
+            && let Some(set) = property.get_type().getattr_opt(intern!(py, "__set__"))?
+        {
+            set.call1((property, slf, value))?;
+            return Ok(());
+        }
+        if Self::is_exact(slf) {
+            return Self::dict(slf)?.set_item(name, value);
+        }
+        let own = slf.getattr(intern!(py, "__dict__"))?;
+        own.cast::<PyDict>()?.set_item(name, value)
+    }
+
+    fn __delattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<()> {
+        let py = slf.py();
+        let attributes = slf.getattr(intern!(py, "__dict__"))?;
+        attributes.cast::<PyDict>()?.del_item(name).map_err(|_| {
+            PyAttributeError::new_err(format!(
+                "the proxy has no attribute '{}' that can be deleted",
+                name.to_string_lossy()
+            ))
+        })
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let name = Self::node(slf)?.getattr(intern!(slf.py(), "name"))?;
+        Ok(format!("Proxy({name})"))
+    }
+
+    fn __hash__(slf: &Bound<'_, Self>) -> isize {
+        // By identity, as objects of Python do it: comparing is recorded.
+        (slf.as_ptr() as isize) >> 4
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let receiver = [slf.as_any().clone()];
+        call_method(
+            &Self::tracer_of(slf)?,
+            intern!(slf.py(), "__call__"),
+            &receiver,
+            args,
+            kwargs,
+        )
+    }
+
+    /// Recorded as a call of the method; a tracer that knows the keys may answer them.
+    fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::tracer_of(slf)?.call_method1(intern!(slf.py(), "keys"), (slf,))
+    }
+
+    fn __iter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let Some(count) = bytecode::unpacked_into(py)? else {
+            return Self::tracer_of(slf)?.call_method1(intern!(py, "iter"), (slf,));
+        };
+        let items = (0..count).map(|index| slf.as_any().get_item(index));
+        let items = PyTuple::new(py, items.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(items.try_iter()?.into_any())
+    }
+
+    fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
+        let py = slf.py();
+        let tracer = Self::tracer_of(slf)?;
+        let asserts = tracer.getattr_opt(intern!(py, "trace_asserts"))?;
+        if asserts.is_some_and(|asserts| asserts.is_truthy().unwrap_or(false))
+            && bytecode::is_asserted(py)?
+        {
+            let function = Support::get(py)?.assert_function.bind(py);
+            record(&tracer, &Call::function(function, &[slf.as_any().clone()]))?;
+            return Ok(true);
+        }
+        tracer
+            .call_method1(intern!(py, "to_bool"), (slf,))?
+            .is_truthy()
+    }
+
+    fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        let py = slf.py();
+        let explain = Support::get(py)?.explain_length.bind(py);
+        Err(PyRuntimeError::new_err(
+            explain.call1((slf,))?.extract::<String>()?,
+        ))
+    }
+
+    #[classmethod]
+    #[pyo3(signature = (orig_method, types, args = None, kwargs = None))]
+    fn __torch_function__<'py>(
+        cls: &Bound<'py, PyType>,
+        orig_method: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
+        args: Option<&Bound<'py, PyTuple>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let _ = types;
+        let empty;
+        let args = match args {
+            Some(args) => args,
+            None => {
+                empty = PyTuple::empty(cls.py());
+                &empty
+            }
+        };
+        torch_function(orig_method, args, kwargs)
+    }
+
+    fn __getstate__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let py = slf.py();
+        let state = slf
+            .getattr(intern!(py, "__dict__"))?
+            .cast::<PyDict>()?
+            .copy()?;
+        state.set_item(intern!(py, "tracer"), Self::tracer_of(slf)?)?;
+        state.set_item(intern!(py, "node"), Self::node(slf)?)?;
+        Ok(state)
+    }
+
+    fn __setstate__(slf: &Bound<'_, Self>, state: &Bound<'_, PyDict>) -> PyResult<()> {
+        for (name, value) in state.iter() {
+            slf.setattr(name.cast::<PyString>()?, value)?;
+        }
+        Ok(())
+    }
+
+    /// A proxy for a copy of the node, with a copy of the tracer. What cannot be copied is shared.
+    fn __deepcopy__<'py>(
+        slf: &Bound<'py, Self>,
+        memo: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let module = py.import(intern!(py, "copy"))?;
+        let copied = PyDict::new(py);
+        for (name, value) in Self::__getstate__(slf)?.iter() {
+            let copy = match module.call_method1(intern!(py, "deepcopy"), (&value, memo)) {
+                Ok(copy) => copy,
+                Err(_) => module.call_method1(intern!(py, "copy"), (value,))?,
+            };
+            copied.set_item(name, copy)?;
+        }
+        let fields = (
+            copied.as_any().get_item(intern!(py, "node"))?,
+            copied.as_any().get_item(intern!(py, "tracer"))?,
+        );
+        let proxy = py.get_type::<Self>().call1(fields)?;
+        Self::__setstate__(proxy.cast::<Self>()?, &copied)?;
+        Ok(proxy)
+    }
+
+    fn __eq__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Eq, other)
+    }
+
+    fn __ne__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Ne, other)
+    }
+
+    fn __lt__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Lt, other)
+    }
+
+    fn __gt__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Gt, other)
+    }
+
+    fn __le__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Le, other)
+    }
+
+    fn __ge__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Ge, other)
+    }
+
+    fn __pos__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::unary(slf, Operator::Pos)
+    }
+
+    fn __neg__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::unary(slf, Operator::Neg)
+    }
+
+    fn __invert__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::unary(slf, Operator::Invert)
+    }
+
+    fn __abs__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::unary(slf, Operator::Abs)
+    }
+
+    fn __add__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Add, other)
+    }
+
+    fn __radd__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::Add, other)
+    }
+
+    fn __sub__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Sub, other)
+    }
+
+    fn __rsub__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::Sub, other)
+    }
+
+    fn __mul__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Mul, other)
+    }
+
+    fn __rmul__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::Mul, other)
+    }
+
+    fn __floordiv__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::FloorDiv, other)
+    }
+
+    fn __rfloordiv__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::FloorDiv, other)
+    }
+
+    fn __truediv__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::TrueDiv, other)
+    }
+
+    fn __rtruediv__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::TrueDiv, other)
+    }
+
+    fn __mod__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Mod, other)
+    }
+
+    fn __rmod__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::Mod, other)
+    }
+
+    fn __lshift__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::LShift, other)
+    }
+
+    fn __rlshift__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::LShift, other)
+    }
+
+    fn __rshift__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::RShift, other)
+    }
+
+    fn __rrshift__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::RShift, other)
+    }
+
+    fn __and__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::And, other)
+    }
+
+    fn __rand__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::And, other)
+    }
+
+    fn __or__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Or, other)
+    }
+
+    fn __ror__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::Or, other)
+    }
+
+    fn __xor__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::Xor, other)
+    }
+
+    fn __rxor__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::Xor, other)
+    }
+
+    fn __matmul__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::MatMul, other)
+    }
+
+    fn __rmatmul__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::reflected(slf, Operator::MatMul, other)
+    }
+
+    fn __pow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        refuse_modulo(modulo)?;
+        Self::binary(slf, Operator::Pow, other)
+    }
+
+    fn __rpow__<'py>(
+        slf: &Bound<'py, Self>,
+        other: &Bound<'py, PyAny>,
+        modulo: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        refuse_modulo(modulo)?;
+        Self::reflected(slf, Operator::Pow, other)
+    }
+
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        index: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::binary(slf, Operator::GetItem, index)
+    }
+
+    /// Recorded as a call of `operator.setitem`, which torch.fx refuses.
+    fn __setitem__(
+        slf: &Bound<'_, Self>,
+        index: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let values = [slf.as_any().clone(), index.clone(), value.clone()];
+        Self::apply(slf, Operator::SetItem, &values)?;
+        Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.tracer)?;
+        visit.call(&self.attributes)?;
+        match &self.value {
+            Value::Node(graph, _) => visit.call(graph),
+            Value::Attribute(root, _) => visit.call(root),
+            Value::Unset => Ok(()),
+        }
+    }
+
+    fn __clear__(&mut self) {
+        self.tracer = None;
+        self.attributes = None;
+        self.value = Value::Unset;
+    }
+}
+
+fn refuse_modulo(modulo: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    match modulo.filter(|modulo| !modulo.is_none()) {
+        None => Ok(()),
+        Some(_) => Err(PyTypeError::new_err(
+            "pow() with a modulus cannot be recorded",
+        )),
+    }
+}
+
+fn call_method<'py>(
+    tracer: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+    receiver: &[Bound<'py, PyAny>],
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let call = Call {
+        op: Op::CallMethod,
+        target: name.as_any(),
+        arguments: Arguments::with(receiver, args),
+        kwargs,
+        name: None,
+        ty: None,
+        factory: None,
+    };
+    record(tracer, &call)
+}
+
+/// An attribute of a proxy. Calling it records a call of a method; any other use records that the
+/// attribute is read.
+#[pyclass(name = "Attribute", module = "corsac.fx.proxy", extends = PyProxy, subclass, weakref)]
+pub(crate) struct PyAttribute {
+    root: Option<Py<PyAny>>,
+    attr: Option<Py<PyString>>,
+}
+
+impl PyAttribute {
+    fn of(root: &Bound<'_, PyProxy>, attr: &Bound<'_, PyString>) -> Self {
+        Self {
+            root: Some(root.as_any().clone().unbind()),
+            attr: Some(attr.clone().unbind()),
+        }
+    }
+}
+
+#[pymethods]
+impl PyAttribute {
+    #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn new(
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyClassInitializer<Self> {
+        let base = PyProxy {
+            tracer: None,
+            value: Value::Unset,
+            attributes: None,
+        };
+        PyClassInitializer::from(base).add_subclass(Self {
+            root: None,
+            attr: None,
+        })
+    }
+
+    /// The attribute `attr` of the proxy `root`.
+    fn __init__(
+        slf: &Bound<'_, Self>,
+        root: &Bound<'_, PyAny>,
+        attr: &Bound<'_, PyString>,
+    ) -> PyResult<()> {
+        let tracer = root.getattr(intern!(slf.py(), "tracer"))?;
+        let replaced = {
+            let mut me = slf.as_super().try_borrow_mut()?;
+            let value = Value::Attribute(root.clone().unbind(), attr.clone().unbind());
+            (
+                me.tracer.replace(tracer.unbind()),
+                std::mem::replace(&mut me.value, value),
+            )
+        };
+        drop(replaced);
+        let mut me = slf.try_borrow_mut()?;
+        let replaced = (
+            me.root.replace(root.clone().unbind()),
+            me.attr.replace(attr.clone().unbind()),
+        );
+        drop(me);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// The proxy that this is an attribute of.
+    #[getter]
+    fn root(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.root.as_ref().map(|root| root.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_root(slf: &Bound<'_, Self>, root: Py<PyAny>) -> PyResult<()> {
+        let replaced = slf.try_borrow_mut()?.root.replace(root);
+        drop(replaced);
+        Ok(())
+    }
+
+    /// The name of the attribute.
+    #[getter]
+    fn attr(&self, py: Python<'_>) -> Option<Py<PyString>> {
+        self.attr.as_ref().map(|attr| attr.clone_ref(py))
+    }
+
+    #[setter]
+    fn set_attr(slf: &Bound<'_, Self>, attr: Py<PyString>) -> PyResult<()> {
+        let replaced = slf.try_borrow_mut()?.attr.replace(attr);
+        drop(replaced);
+        Ok(())
+    }
+
+    #[pyo3(signature = (*args, **kwargs))]
+    fn __call__<'py>(
+        slf: &Bound<'py, Self>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let (root, attr) = {
+            let me = slf.try_borrow()?;
+            match (&me.root, &me.attr) {
+                (Some(root), Some(attr)) => (root.bind(py).clone(), attr.bind(py).clone()),
+                _ => {
+                    let message = "Attribute.__init__ has not been called";
+                    return Err(PyAttributeError::new_err(message));
+                }
+            }
+        };
+        let tracer = PyProxy::tracer_of(slf.as_super())?;
+        call_method(&tracer, &attr, &[root], args, kwargs)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.root)
+    }
+
+    fn __clear__(&mut self) {
+        self.root = None;
+    }
+}

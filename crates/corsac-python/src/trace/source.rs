@@ -1,0 +1,222 @@
+//! The user's place in the program: the innermost frame that is neither PyTorch's nor ours.
+
+use corsac_ir::{ExternalId, NodeId, Source};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCode, PyFrame, PyFrameMethods, PyString, PyTuple, PyType};
+use rustc_hash::FxHashMap;
+
+use crate::graph::PyGraph;
+
+/// Where the files of PyTorch and of this package are, and how to get at the stack.
+struct Stack {
+    getframe: Py<PyAny>,
+    internal: [String; 2],
+}
+
+impl Stack {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        static STACK: PyOnceLock<Stack> = PyOnceLock::new();
+        STACK.get_or_try_init(py, || {
+            let folder = |package: &str| -> PyResult<String> {
+                let file: String = py.import(package)?.getattr("__file__")?.extract()?;
+                Ok(match file.rfind(['/', '\\']) {
+                    Some(end) => file[..=end].to_owned(),
+                    None => file,
+                })
+            };
+            Ok(Self {
+                getframe: py.import("sys")?.getattr("_getframe")?.unbind(),
+                internal: [folder("torch")?, folder("corsac")?],
+            })
+        })
+    }
+
+    fn is_internal(&self, file: &str) -> bool {
+        self.internal.iter().any(|folder| file.starts_with(folder))
+    }
+
+    fn top<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyFrame>> {
+        Ok(self.getframe.bind(py).call0()?.cast_into::<PyFrame>()?)
+    }
+}
+
+/// Code objects met while tracing, by address; they are kept alive so that an address stands for
+/// one of them.
+#[derive(Default)]
+pub(super) struct CodeCache {
+    codes: FxHashMap<usize, Known>,
+}
+
+struct Known {
+    code: Py<PyCode>,
+    internal: bool,
+    /// Its id in the graph being recorded.
+    id: Option<ExternalId>,
+}
+
+impl CodeCache {
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Py<PyCode>> {
+        self.codes.values().map(|known| &known.code)
+    }
+
+    /// Forgets everything: ids belong to one graph.
+    pub(super) fn clear(&mut self) -> impl Sized + use<> {
+        std::mem::take(&mut self.codes)
+    }
+
+    /// What is known of a code object: its id in the graph, or that it is internal.
+    fn known(&self, code: &Bound<'_, PyCode>) -> Option<(bool, Option<ExternalId>)> {
+        let known = self.codes.get(&(code.as_ptr() as usize))?;
+        Some((known.internal, known.id))
+    }
+
+    fn add(&mut self, code: &Bound<'_, PyCode>, internal: bool) {
+        let known = Known {
+            code: code.clone().unbind(),
+            internal,
+            id: None,
+        };
+        self.codes.insert(code.as_ptr() as usize, known);
+    }
+
+    pub(super) fn set_id(&mut self, code: &Bound<'_, PyCode>, id: ExternalId) {
+        if let Some(known) = self.codes.get_mut(&(code.as_ptr() as usize)) {
+            known.id = Some(id);
+        }
+    }
+}
+
+/// A place in a code object.
+pub(super) struct Place<'py> {
+    pub(super) code: Bound<'py, PyCode>,
+    /// The code object's id in the graph, if it was met before.
+    pub(super) id: Option<ExternalId>,
+    pub(super) offset: i32,
+}
+
+impl<'py> Place<'py> {
+    /// Where the user's program is now. No graph may be borrowed.
+    pub(super) fn current(py: Python<'py>, codes: &mut CodeCache) -> PyResult<Option<Self>> {
+        let stack = Stack::get(py)?;
+        let mut frame = Some(stack.top(py)?);
+        while let Some(current) = frame {
+            let code = current.code();
+            let (internal, id) = match codes.known(&code) {
+                Some(known) => known,
+                None => {
+                    let internal = is_internal(stack, &code)?;
+                    codes.add(&code, internal);
+                    (internal, None)
+                }
+            };
+            if !internal {
+                let offset = current.getattr(intern!(py, "f_lasti"))?.extract()?;
+                return Ok(Some(Self { code, id, offset }));
+            }
+            frame = current.outer();
+        }
+        Ok(None)
+    }
+}
+
+fn is_internal(stack: &Stack, code: &Bound<'_, PyCode>) -> PyResult<bool> {
+    let file = code.getattr(intern!(code.py(), "co_filename"))?;
+    Ok(stack.is_internal(&file.cast::<PyString>()?.to_string_lossy()))
+}
+
+/// The innermost frame of the user's program.
+#[pyfunction]
+pub(super) fn user_frame(py: Python<'_>) -> PyResult<Option<Bound<'_, PyFrame>>> {
+    let stack = Stack::get(py)?;
+    let mut frame = Some(stack.top(py)?);
+    while let Some(current) = frame {
+        if !is_internal(stack, &current.code())? {
+            return Ok(Some(current));
+        }
+        frame = current.outer();
+    }
+    Ok(None)
+}
+
+/// File, line and function that the user's program is at.
+#[pyfunction]
+pub(super) fn user_location(py: Python<'_>) -> PyResult<Option<(String, i32, String)>> {
+    let Some(frame) = user_frame(py)? else {
+        return Ok(None);
+    };
+    let code = frame.code();
+    let text = |name: &Bound<'_, PyString>| -> PyResult<String> {
+        let text = code.getattr(name)?;
+        Ok(text.cast::<PyString>()?.to_string_lossy().into_owned())
+    };
+    let file = text(intern!(py, "co_filename"))?;
+    let function = text(intern!(py, "co_name"))?;
+    Ok(Some((file, frame.line_number(), function)))
+}
+
+/// Whether a file belongs to PyTorch or to this package.
+#[pyfunction]
+pub(super) fn is_internal_file(py: Python<'_>, filename: &str) -> PyResult<bool> {
+    Ok(Stack::get(py)?.is_internal(filename))
+}
+
+/// What `node.source` says: file, line, function and module path, or None where the node was not
+/// made by the user's program.
+pub(crate) fn node_source<'py>(
+    graph: &Bound<'py, PyGraph>,
+    id: NodeId,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = graph.py();
+    let borrowed = graph.try_borrow()?;
+    let ir = borrowed.ir();
+    let origin = ir.origin(id);
+    let Some(source) = origin.source else {
+        return Ok(None);
+    };
+    let module = origin
+        .scope
+        .map_or("", |scope| ir.text(ir.scope(scope).path));
+    let module = PyString::new(py, module);
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.import(py, "corsac.fx._source", "NodeSource")?;
+    match ir.source(source) {
+        Source::Line {
+            file,
+            line,
+            function,
+        } => class
+            .call1((ir.text(file), line, ir.text(function), module))
+            .map(Some),
+        Source::Host { code, offset } => {
+            let code = borrowed.host().external_object(py, code);
+            drop(borrowed);
+            let file = code.getattr(intern!(py, "co_filename"))?;
+            let function = code.getattr(intern!(py, "co_qualname"))?;
+            let line = line_of(&code, offset)?;
+            class.call1((file, line, function, module)).map(Some)
+        }
+    }
+}
+
+/// The line of an instruction; for a negative offset, the line that the function begins in.
+fn line_of(code: &Bound<'_, PyAny>, offset: i32) -> PyResult<i64> {
+    let py = code.py();
+    if offset < 0 {
+        return code.getattr(intern!(py, "co_firstlineno"))?.extract();
+    }
+    let mut last = None;
+    for range in code.call_method0(intern!(py, "co_lines"))?.try_iter()? {
+        let range = range?.cast_into::<PyTuple>()?;
+        let (start, end, line): (i32, i32, Option<i64>) = range.extract()?;
+        if line.is_some() {
+            last = line;
+        }
+        if (start..end).contains(&offset) {
+            break;
+        }
+    }
+    last.ok_or_else(|| PyRuntimeError::new_err("the code object has no lines"))
+}

@@ -1,0 +1,95 @@
+"""What is said when a program cannot be recorded: where, about which value, and what to try.
+
+The first line of each message is the one of torch.fx, for those who look for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from corsac import _core
+
+if TYPE_CHECKING:
+    from corsac._core import Proxy
+
+
+def where() -> str:
+    """The user's line that is being executed, as a line of a message."""
+    location = _core.user_location()
+    if location is None:
+        return ""
+    file, line, function = location
+    return f'\n  at: File "{file}", line {line}, in {function}'
+
+
+def _value(proxy: Proxy) -> str:
+    try:
+        return f"\n  value: {proxy.node.format_node()}"
+    except Exception:  # a message must not fail over its details
+        return ""
+
+
+def _message(first: str, proxy: Proxy | None, *advice: str) -> str:
+    value = _value(proxy) if proxy is not None else ""
+    return first + where() + value + "".join(f"\n  try: {line}" for line in advice)
+
+
+def control_flow(proxy: Proxy) -> str:
+    """For a branch or a loop that depends on a traced value."""
+    return _message(
+        "symbolically traced variables cannot be used as inputs to control flow",
+        proxy,
+        "fix the value while tracing: symbolic_trace(root, concrete_args={...})",
+        "choose between values with torch.where, or move the branch into a function and "
+        "keep that as one call with fx.wrap",
+    )
+
+
+def iteration(proxy: Proxy) -> str:
+    """For a loop over a traced value."""
+    return _message(
+        "Proxy object cannot be iterated. This can be attempted when the Proxy is used in a loop "
+        "or as a *args or **kwargs function argument.",
+        proxy,
+        "loop over a range of known length and index the value: for i in range(n): x[i]",
+        "unpack it into a known number of names: a, b = x",
+        "move the loop into a function and keep that as one call with fx.wrap",
+    )
+
+
+def length(proxy: Proxy) -> str:
+    """For ``len`` of a traced value."""
+    return _message(
+        "'len' is not supported in symbolic tracing by default. If you want this call to be "
+        "recorded, please call torch.fx.wrap('len') at module scope",
+        proxy,
+        "use x.shape[0] or x.size(0), which are recorded",
+    )
+
+
+def unknown_argument(value: Any) -> str:
+    """For a value that cannot be an argument of a node."""
+    return _message(
+        f"argument of type: {type(value)}",
+        None,
+        "override Tracer.create_arg, or give the class a method __fx_create_arg__(self, tracer)",
+    )
+
+
+def foreign_module(module: Any) -> str:
+    """For a call of a module that is not in the module being traced."""
+    return _message(
+        "module is not installed as a submodule",
+        None,
+        f"the module called is a {type(module).__name__}: assign it to an attribute of the traced "
+        "module (or of one of its submodules) before tracing",
+    )
+
+
+def foreign_parameter() -> str:
+    """For a parameter that is not in the module being traced."""
+    return _message(
+        "parameter is not a member of this module",
+        None,
+        "assign it to an attribute of the traced module before tracing",
+    )
