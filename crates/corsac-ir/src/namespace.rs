@@ -121,7 +121,7 @@ impl Namespace {
         let Base {
             last_suffix,
             reserved,
-        } = self.base(strings, base);
+        } = *self.base(strings, base);
         let allowed = may_shadow || !reserved;
         let name = (allowed && !self.is_used(base)).then_some(base);
         buffer.clear();
@@ -151,16 +151,16 @@ impl Namespace {
             name = Some(strings.intern(buffer)).filter(|&name| !self.is_used(name));
         };
         self.mark_used(name);
-        self.bases.entry(base).or_default().last_suffix = number;
+        self.base(strings, base).last_suffix = number;
         name
     }
 
-    fn base(&mut self, strings: &Interner, base: Symbol) -> Base {
+    fn base(&mut self, strings: &Interner, base: Symbol) -> &mut Base {
         let new = || Base {
             last_suffix: 0,
             reserved: is_reserved(strings.resolve(base)),
         };
-        *self.bases.entry(base).or_insert_with(new)
+        self.bases.entry(base).or_insert_with(new)
     }
 }
 
@@ -321,6 +321,7 @@ mod tests {
             ),
             (&["a.-+b", "é", "x y"], &["a_b", "_", "x_y"]),
             (&["a_01", "a_01"], &["a_01", "a_2"]),
+            (&["len_1", "len"], &["len_1", "len_2"]),
         ];
         for (given, expected) in cases {
             assert_eq!(names(given), *expected, "{given:?}");
