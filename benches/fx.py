@@ -24,12 +24,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import corsac.fx
 import torch
 import torch.fx
 import torch.fx.experimental.optimization
 import torchvision
 
+import corsac.fx
 from side_by_side import Bench, Difference, Outcome, Work, heading, progress, row, run, write_json
 
 REPORT = Path(__file__).resolve().parent.parent / "target" / "bench" / "fx.json"

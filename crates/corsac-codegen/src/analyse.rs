@@ -77,6 +77,14 @@ impl<'g> Plan<'g> {
             .expect("analysis named every function that is called")
     }
 
+    /// How host values and named tuple classes are written.
+    pub(crate) fn host_texts(&self) -> Vec<(ExternalId, String)> {
+        let all = self.values.iter().chain(&self.classes);
+        let mut texts: Vec<_> = all.map(|(id, text)| (*id, text.to_string())).collect();
+        texts.sort_unstable();
+        texts
+    }
+
     pub(crate) fn value(&self, id: ExternalId) -> &str {
         &self.values[&id]
     }
@@ -179,6 +187,7 @@ fn own_names<'a>(graph: &'a Graph, options: &'a Options) -> Vec<&'a str> {
     if options.record_func {
         own.push("_rf");
     }
+    own.extend(options.reserved.iter().map(String::as_str));
     own
 }
 

@@ -30,7 +30,7 @@ enum Order {
     /// Everything keeps its name: the symbols that name values.
     Any(Vec<u64>),
     /// Names are given out one after the other.
-    Written(Written),
+    Written(Box<Written>),
 }
 
 struct Written {
@@ -83,12 +83,12 @@ impl<'g> Namer<'g> {
         }
         Self::with(
             graph,
-            Order::Written(Written {
+            Order::Written(Box::new(Written {
                 strings,
                 space,
                 named: SecondaryMap::with_capacity(graph.id_bound()),
                 renamed: FxHashMap::default(),
-            }),
+            })),
         )
     }
 

@@ -13,6 +13,8 @@ pub struct Options {
     pub expanded_def: bool,
     /// Mark each call for the profiler.
     pub record_func: bool,
+    /// Names that neither values nor globals may get.
+    pub reserved: Vec<String>,
     /// Escape sequences of a terminal for literals and for what frees values.
     pub colored: bool,
 }
@@ -25,6 +27,7 @@ impl Default for Options {
             calling: Calling::Plain,
             expanded_def: false,
             record_func: false,
+            reserved: Vec::new(),
             colored: false,
         }
     }

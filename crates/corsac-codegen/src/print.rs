@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use corsac_ir::{Arg, Graph, Node, NodeId, Op, Target};
+use corsac_ir::{Arg, ExternalId, Graph, Node, NodeId, Op, Target};
 
 use crate::analyse::{CallForm, Plan, analyse, raw_parameter};
 use crate::attribute::{push_attribute, push_double_quoted, push_path};
@@ -33,6 +33,8 @@ pub struct Draft {
     pub globals: Vec<(String, GlobalValue)>,
     /// Values that are not called what they are called in the graph.
     pub renamed: Vec<(NodeId, String)>,
+    /// How host values and named tuple classes are written.
+    pub host_texts: Vec<(ExternalId, String)>,
 }
 
 impl Draft {
@@ -64,6 +66,7 @@ pub fn draft(
     printer.body();
     let outputs = printer.outputs.take().unwrap_or_default();
     let (text, ends) = printer.body.into_pieces();
+    let host_texts = plan.host_texts();
     let mut renamed: Vec<_> = plan
         .names
         .renamed
@@ -80,6 +83,7 @@ pub fn draft(
         wraps,
         globals: plan.names.globals,
         renamed,
+        host_texts,
     })
 }
 

@@ -18,6 +18,7 @@
 
 mod aggregate;
 mod callable;
+mod codegen;
 mod collector;
 mod error;
 mod graph;
@@ -25,6 +26,7 @@ mod handles;
 mod host;
 mod insert_point;
 mod matching;
+mod namespace;
 mod node;
 mod nodes;
 mod runtime;
@@ -48,6 +50,12 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(matching::match_subgraph, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_arg, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_aggregate, m)?)?;
+    m.add_class::<namespace::PyNamespace>()?;
+    m.add_class::<codegen::PyLineMap>()?;
+    m.add_class::<codegen::PyCodeDraft>()?;
+    m.add_function(wrap_pyfunction!(codegen::generate_code, m)?)?;
+    m.add_function(wrap_pyfunction!(codegen::draft_code, m)?)?;
+    m.add_function(wrap_pyfunction!(codegen::assemble_code, m)?)?;
     trace::register(m)?;
     Ok(())
 }

@@ -587,6 +587,40 @@ impl PyNode {
             .map_err(graph_error)
     }
 
+    /// Whether torch.fx's dead-code elimination would keep this node if nothing used it: inputs and
+    /// outputs, modules marked `_is_impure`, functions with side effects, and random functions
+    /// unless `impure_random` says that they may go.
+    #[pyo3(signature = (impure_random = true))]
+    fn is_impure(slf: &Bound<'_, Self>, impure_random: bool) -> PyResult<bool> {
+        let module = slf.py().import(intern!(slf.py(), "corsac.fx.node"))?;
+        module
+            .call_method1(intern!(slf.py(), "_is_impure"), (slf, impure_random))?
+            .is_truthy()
+    }
+
+    /// The arguments matched to the parameters of the function or module called, with default
+    /// values filled in: a pair of args and kwargs, or None where they cannot be told.
+    ///
+    /// `root` is the module that call_module targets are looked up in; types tell overloads apart.
+    #[pyo3(signature = (root, arg_types = None, kwarg_types = None, normalize_to_only_use_kwargs = false))]
+    fn normalized_arguments<'py>(
+        slf: &Bound<'py, Self>,
+        root: &Bound<'py, PyAny>,
+        arg_types: Option<&Bound<'py, PyAny>>,
+        kwarg_types: Option<&Bound<'py, PyAny>>,
+        normalize_to_only_use_kwargs: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let module = slf.py().import(intern!(slf.py(), "corsac.fx.node"))?;
+        let args = (
+            slf,
+            root,
+            arg_types,
+            kwarg_types,
+            normalize_to_only_use_kwargs,
+        );
+        module.call_method1(intern!(slf.py(), "_normalized_arguments"), args)
+    }
+
     /// Gives the value the first free name after `candidate`.
     fn _rename(&self, py: Python<'_>, candidate: &str) -> PyResult<()> {
         let mut graph = self.graph.bind(py).try_borrow_mut()?;

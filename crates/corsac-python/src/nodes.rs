@@ -28,6 +28,12 @@ impl PyNodes {
 
 #[pymethods]
 impl PyNodes {
+    /// The graph whose nodes these are.
+    #[getter]
+    fn graph(&self, py: Python<'_>) -> Py<PyGraph> {
+        self.graph.clone_ref(py)
+    }
+
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.graph.bind(py).try_borrow()?.ir().len())
     }

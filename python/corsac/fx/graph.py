@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch.fx.graph import (  # noqa: F401
+    _custom_builtins,
+    _CustomBuiltin,
+    _illegal_names,
+    _register_custom_builtin,
+    dtype_abbrs,
+    inplace_methods,
+    magic_methods,
+    reflectable_magic_methods,
+)
+
 from corsac import _core
+from corsac.fx import _symbolic_sizes
+from corsac.fx._codegen import (  # noqa: F401
+    CodeGen,
+    PythonCode,
+    TransformCodeFunc,
+    _BoxedCodeGen,
+    _ExportCodeGen,
+    _Namespace,
+    _override_sym_repr,
+    _PyTreeCodeGen,
+    _PyTreeInfo,
+)
+from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa: F401
 from corsac.fx.node import Argument, Node
 
 if TYPE_CHECKING:
-    import torch
-
     from corsac.fx._symbolic_trace import Tracer
     from corsac.fx.graph_module import GraphModule
 
-__all__ = ["Graph"]
+__all__ = ["CodeGen", "Graph", "PythonCode"]
 
 
 class Graph(_core.Graph):
@@ -48,6 +73,7 @@ class Graph(_core.Graph):
         self._tracer_cls = tracer_cls
         self._tracer_extras = tracer_extras
         self._co_fields: dict[str, Any] = {}
+        self._codegen = CodeGen()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:
         """A graph with the same nodes, names, metadata and attributes.
@@ -97,11 +123,165 @@ class Graph(_core.Graph):
             self.owning_module.get_submodule(module_name)
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
 
+    # Python code ---------------------------------------------------------------------------
+
+    def python_code(
+        self,
+        root_module: str,
+        *,
+        verbose: bool = False,
+        include_stride: bool = False,
+        include_device: bool = False,
+        colored: bool = False,
+        expanded_def: bool = False,
+        record_func: bool = False,
+        additional_meta: list[str] | None = None,
+    ) -> PythonCode:
+        """Generate Python code.
+
+        Args:
+            root_module: the expression under which parameters and submodules are found, usually
+                ``"self"``.
+            verbose: show where each node comes from, and the type and shape of its value.
+            include_stride: show strides too.
+            include_device: show devices too.
+            colored: with escape sequences of a terminal.
+            expanded_def: each parameter and result on a line of its own, with its description.
+            record_func: with marks for the profiler around each call.
+            additional_meta: keys of ``node.meta`` to show.
+
+        Returns:
+            ``src``, the source of a module with one function, and ``globals``, the values that it
+            refers to by name.
+        """
+        return self._python_code(
+            root_module,
+            _Namespace(),
+            verbose=verbose,
+            include_stride=include_stride,
+            include_device=include_device,
+            colored=colored,
+            expanded_def=expanded_def,
+            record_func=record_func,
+            additional_meta=additional_meta,
+        )
+
+    def _python_code(self, root_module: str, namespace: _Namespace, **style: Any) -> PythonCode:
+        """The code, with no name that ``namespace`` has given out."""
+        return self._codegen._gen_python_code(self.nodes, root_module, namespace, **style)
+
+    def set_codegen(self, codegen: CodeGen) -> None:
+        """Have ``codegen`` generate the code from now on."""
+        self._codegen = codegen
+
+    def process_inputs(self, *args: Any) -> Any:
+        """The graph's inputs for these arguments of the generated function."""
+        return self._codegen.process_inputs(*args)
+
+    def process_outputs(self, out: Any) -> Any:
+        """What the generated function returns when the graph's outputs are ``out``."""
+        return self._codegen.process_outputs(out)
+
+    def on_generate_code(
+        self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]
+    ) -> AbstractContextManager[Any]:
+        """Register a function that changes the body of the code whenever it is generated.
+
+        A transformer takes the body as a list of pieces of text and returns such a list::
+
+            graph.on_generate_code(lambda before: lambda body: ["breakpoint()\n", *body])
+
+        Args:
+            make_transformer: takes the transformer registered so far, or None, and returns the
+                new one, which may call it.
+
+        Returns:
+            A context manager that brings the former transformer back when it is left. Without a
+            ``with`` statement the new one stays.
+        """
+        codegen = self._codegen
+        before = codegen._body_transformer
+        codegen._body_transformer = make_transformer(before)
+        restore = ExitStack()
+        restore.callback(self._set_body_transformer, before)
+        return restore
+
+    def _set_body_transformer(self, transformer: TransformCodeFunc | None) -> None:
+        self._codegen._body_transformer = transformer
+
+    def create_size_node(self, tensor_node: Node, dim: int) -> Node:
+        """Insert a node for ``tensor_node.size(dim)``."""
+        return self._create_metadata_node(
+            torch.ops.aten.sym_size.int, tensor_node, lambda tensor: tensor.size(dim), dim
+        )
+
+    def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
+        """Insert a node for ``tensor_node.stride(dim)``."""
+        return self._create_metadata_node(
+            torch.ops.aten.sym_stride.int, tensor_node, lambda tensor: tensor.stride(dim), dim
+        )
+
+    def create_storage_offset_node(self, tensor_node: Node) -> Node:
+        """Insert a node for ``tensor_node.storage_offset()``."""
+        return self._create_metadata_node(
+            torch.ops.aten.sym_storage_offset.default,
+            tensor_node,
+            lambda tensor: tensor.storage_offset(),
+        )
+
+    def _create_metadata_node(
+        self, function: Callable[..., Any], tensor_node: Node, read: Callable[..., Any], *args: int
+    ) -> Node:
+        value, key = self._get_tensor_meta_val(tensor_node)
+        node = self.call_function(function, (tensor_node, *args))
+        if value is not None:
+            node.meta[key] = read(value)
+        return node
+
+    @staticmethod
+    def _get_tensor_meta_val(tensor_node: Node) -> tuple[Any, str]:
+        """The example value of a tensor's node, and the ``meta`` key it was found under."""
+        return _symbolic_sizes.example_of(tensor_node)
+
+    def _resolve_unbacked_binding(
+        self,
+        producer: Node,
+        keypath: tuple[object, ...],
+        lower_symint: Callable[[torch.SymInt], Node | int],
+    ) -> Node:
+        """Record the way from the result of ``producer`` to the symbol ``keypath`` leads to."""
+        return _symbolic_sizes.follow_binding(self, producer, keypath, lower_symint)
+
+    def materialize_symints(self, values: Sequence[torch.SymInt | int]) -> list[Node | int]:
+        """Nodes that compute symbolic sizes from the inputs of this graph.
+
+        What a node computes is what the symbols of the formula are when the program runs, whatever
+        becomes of the tensor that ``values`` were read from. Integers and constant formulas are
+        returned as integers. Nodes go to the insertion point, which has to come after the inputs.
+
+        Args:
+            values: symbolic or plain integers; formulas that they share are recorded once.
+
+        Raises:
+            TypeError: if a value is no integer.
+            AssertionError: if a symbol cannot be read from any node.
+        """
+        materializer = _symbolic_sizes.Materializer(self)
+        return [materializer.materialize(value) for value in values]
+
+    def materialize_symint(self, value: torch.SymInt | int) -> Node | int:
+        """The node that computes one symbolic size; see :meth:`materialize_symints`."""
+        return self.materialize_symints([value])[0]
+
+    def _clear_nodes(self) -> None:
+        """Erase all nodes."""
+        for node in reversed(self.nodes):
+            node.meta.clear()
+            self.erase_node(node)
+
 
 def _refers_to_something(module: torch.nn.Module, qualified_name: str) -> bool:
     """Whether a parameter, buffer or submodule of ``module`` has this name."""
-    import torch
-
     path, _, name = qualified_name.rpartition(".")
     try:
         owner = module.get_submodule(path)

@@ -13,6 +13,7 @@ import torch.fx.node as _torch_node
 
 from corsac._core import Node, map_aggregate, map_arg
 from corsac._core import Users as _Users
+from corsac.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
 
 __all__ = ["Node", "has_side_effect", "map_aggregate", "map_arg"]
 
@@ -27,6 +28,8 @@ Argument: TypeAlias = (
     "| BaseArgumentTypes | None"
 )
 
+ArgumentT = TypeVar("ArgumentT", bound=Any)
+
 Mapping.register(_Users)
 
 # The functions that dead-code elimination keeps are PyTorch's own set, shared in both directions:
@@ -35,6 +38,54 @@ _side_effectful_functions: set[Callable[..., Any]] = _torch_node._side_effectful
 _side_effectful_need_to_be_preserved_pre_dispatch = (
     _torch_node._side_effectful_need_to_be_preserved_pre_dispatch
 )
+
+
+def _is_impure(node: Node, impure_random: bool) -> bool:
+    """Whether torch.fx's dead-code elimination would keep ``node`` if nothing used it."""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.op == "call_module":
+        owner = node.graph.owning_module
+        if owner is None:
+            raise AssertionError(
+                f"node {node} calls a module, and its graph has no owning module to look it up in"
+            )
+        return getattr(owner.get_submodule(node.target), "_is_impure", False)
+    if node.op == "call_function":
+        from torch._library.utils import is_impure
+
+        return is_impure(
+            node.target, args=node.args, kwargs=node.kwargs, impure_random=impure_random
+        )
+    return False
+
+
+def _normalized_arguments(
+    node: Node,
+    root: torch.nn.Module,
+    arg_types: tuple[Any] | None,
+    kwarg_types: dict[str, Any] | None,
+    normalize_to_only_use_kwargs: bool,
+) -> ArgsKwargsPair | None:
+    """The arguments of ``node`` matched to the parameters of what it calls."""
+    if node.op == "call_function":
+        return normalize_function(
+            node.target,
+            node.args,
+            node.kwargs,
+            arg_types,
+            kwarg_types,
+            normalize_to_only_use_kwargs=normalize_to_only_use_kwargs,
+        )
+    if node.op == "call_module":
+        return normalize_module(
+            root,
+            node.target,
+            node.args,
+            node.kwargs,
+            normalize_to_only_use_kwargs=normalize_to_only_use_kwargs,
+        )
+    return None
 
 
 def has_side_effect(fn: Callable[_P, _R]) -> Callable[_P, _R]:
