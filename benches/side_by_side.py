@@ -118,7 +118,7 @@ def run(bench: Bench, seconds: float, least_rounds: int) -> Outcome:
     peer = bench.peer.shows(bench.peer.timed(bench.peer.before()))
     ours = bench.ours.shows(bench.ours.timed(bench.ours.before()))
     if peer != ours:
-        raise Difference(f"{bench.name}: results differ: {first_difference(peer, ours)}")
+        raise Difference(f"results differ: {first_difference(peer, ours)}")
     del peer, ours
     outcome = Outcome(bench.name, bench.nodes, bench.at_least, bench.aim)
     gc.collect()
