@@ -80,6 +80,9 @@ pub struct Behaviour {
     /// Whether what comes after it may compute something else than what came before, with the
     /// same arguments: modes, global state.
     pub barrier: bool,
+    /// Whether a second call with the same arguments may give something else, though it writes to
+    /// nothing: all that is known of it is that it is declared free of side effects.
+    pub unrepeatable: bool,
     /// Whether it reads state that is no argument: parameters and buffers of a module.
     pub reads_state: bool,
     /// Whether it writes to such state.
@@ -101,6 +104,7 @@ impl Behaviour {
             seeded_operator: false,
             side_effect: false,
             barrier: false,
+            unrepeatable: false,
             reads_state: false,
             writes_state: false,
             opaque: false,

@@ -127,6 +127,7 @@ fn apply(behaviour: &Behaviour, node: Node<'_>) -> Effects {
         seeded_operator: behaviour.seeded_operator,
         side_effect: behaviour.side_effect,
         barrier: behaviour.barrier,
+        unrepeatable: behaviour.unrepeatable,
         reads_state: behaviour.reads_state,
         writes_state: behaviour.writes_state,
         opaque: behaviour.opaque,

@@ -18,6 +18,9 @@ pub struct Effects {
     pub side_effect: bool,
     /// Whether nodes after it may compute something else than nodes before, from the same values.
     pub barrier: bool,
+    /// Whether a second call with the same arguments may give something else, though it writes to
+    /// nothing: all that is known of it is that it is declared free of side effects.
+    pub unrepeatable: bool,
     /// Whether it reads state that is no argument.
     pub reads_state: bool,
     /// Whether it writes to such state: a batch norm in training does.

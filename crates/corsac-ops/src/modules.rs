@@ -16,6 +16,7 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
         }),
         Some(false) => Some(Behaviour {
             reads_state: true,
+            unrepeatable: true,
             ..Behaviour::view_of_any()
         }),
         None => None,

@@ -47,6 +47,19 @@ impl Report {
     pub fn changed(&self) -> bool {
         !self.merged.is_empty()
     }
+
+    /// Makes users use what took the places of their arguments, each user once, and removes what
+    /// was replaced.
+    ///
+    /// # Errors
+    /// If the graph is another one than the report was made for.
+    pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
+        let mut replaced = Replacements::default();
+        for &(gone, kept) in &self.merged {
+            replaced.by.set(gone, Some(kept));
+        }
+        replaced.apply(graph, &self.merged)
+    }
 }
 
 /// A node that says the same as an earlier one and stays.
@@ -102,6 +115,16 @@ struct Writes {
 /// # Errors
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
 pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError> {
+    let report = find(graph, host)?;
+    report.apply(graph)?;
+    Ok(report)
+}
+
+/// What is computed twice. Nothing changes.
+///
+/// # Errors
+/// As [`eliminate`].
+pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
     for node in graph.nodes() {
         check_sorted(graph, node)?;
     }
@@ -165,13 +188,12 @@ pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError
             }
         }
     }
-    replaced.apply(graph, &report.merged)?;
     Ok(report)
 }
 
 /// Whether a second node that says the same could be spared.
 fn can_be_shared(op: Op, effects: &Effects) -> bool {
-    !matches!(op, Op::Placeholder | Op::Output) && effects.is_pure()
+    !matches!(op, Op::Placeholder | Op::Output) && effects.is_pure() && !effects.unrepeatable
 }
 
 impl Writes {

@@ -36,7 +36,7 @@ pub struct Options {
 }
 
 /// A batch norm, and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Site {
     /// The qualified name of the batch norm.
     pub norm: String,
@@ -44,12 +44,16 @@ pub struct Site {
     pub layer: Option<String>,
     /// The node of the batch norm, erased where it was folded.
     pub node: NodeId,
+    /// The node of the layer, which users of the batch norm use from then on.
+    pub layer_node: Option<NodeId>,
+    /// What the batch norm adds to the variance.
+    pub eps: f64,
     /// Why it was not folded, if it was not.
     pub refusal: Option<Refusal>,
 }
 
 /// Every batch norm of the graph, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     /// The sites.
     pub sites: Vec<Site>,
@@ -66,6 +70,38 @@ impl Report {
     #[must_use]
     pub fn folded(&self) -> usize {
         self.sites.iter().filter(|s| s.refusal.is_none()).count()
+    }
+
+    /// Says that the weights of a planned site could not be changed. What would have been folded
+    /// into the same layer after it stays too.
+    ///
+    /// # Panics
+    /// If there is no site `index`.
+    pub fn refuse(&mut self, index: usize, error: WeightsError) {
+        let (layer, expected) = (self.sites[index].layer.clone(), "a layer");
+        let input = self.sites[index].norm.clone();
+        self.sites[index].refusal = Some(error.into());
+        for site in &mut self.sites[index + 1..] {
+            if site.layer == layer && site.refusal.is_none() {
+                let input = input.clone();
+                site.refusal = Some(Refusal::NotAfterLayer { input, expected });
+            }
+        }
+    }
+
+    /// Applies the plan to the graph: users of a folded batch norm use the layer, and the batch
+    /// norm is removed. The weights have been changed by then.
+    ///
+    /// # Errors
+    /// If the graph is another one than the plan was made for.
+    pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
+        for site in self.sites.iter().filter(|s| s.refusal.is_none()) {
+            if let Some(layer) = site.layer_node {
+                graph.replace_all_uses(site.node, layer)?;
+                graph.erase(site.node)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -150,8 +186,27 @@ pub fn fuse(
     weights: &mut dyn Weights,
     options: Options,
 ) -> Result<Report, PassError> {
+    let mut report = plan(graph, host, options);
+    for index in 0..report.sites.len() {
+        let site = &report.sites[index];
+        if let (None, Some(layer)) = (&site.refusal, &site.layer) {
+            let (norm, eps) = (&site.norm, site.eps);
+            if let Err(error) = weights.fold(Fold { layer, norm, eps }) {
+                report.refuse(index, error);
+            }
+        }
+    }
+    report.apply(graph)?;
+    Ok(report)
+}
+
+/// Every batch norm of the graph, with what it could be folded into or why not. Nothing changes.
+#[must_use]
+pub fn plan(graph: &Graph, host: &dyn Host, options: Options) -> Report {
     let modules = Modules::of_graph(graph, host);
     let mut report = Report::default();
+    // What folded batch norms leave in their places.
+    let mut folded = FxHashMap::default();
     for node in graph.find_nodes(Op::CallModule, None) {
         let norm = graph.node(node).target_name();
         let Some(info) = modules.by_path.get(norm).filter(|m| is_batch_norm(m)) else {
@@ -161,25 +216,15 @@ pub fn fuse(
             norm: norm.to_owned(),
             layer: None,
             node,
+            layer_node: None,
+            eps: info.eps,
             refusal: None,
         };
-        let decision = decide(graph, &modules, node, info, options);
-        match decision {
-            Ok(layer_node) => {
-                let layer = graph.node(layer_node).target_name().to_owned();
-                let fold = Fold {
-                    layer: &layer,
-                    norm: &site.norm,
-                    eps: info.eps,
-                };
-                match weights.fold(fold) {
-                    Ok(()) => {
-                        graph.replace_all_uses(node, layer_node)?;
-                        graph.erase(node)?;
-                    }
-                    Err(error) => site.refusal = Some(error.into()),
-                }
-                site.layer = Some(layer);
+        match decide(graph, &modules, &folded, node, info, options) {
+            Ok(layer) => {
+                folded.insert(node, layer);
+                site.layer = Some(graph.node(layer).target_name().to_owned());
+                site.layer_node = Some(layer);
             }
             Err((layer, refusal)) => {
                 site.layer = layer;
@@ -188,7 +233,7 @@ pub fn fuse(
         }
         report.sites.push(site);
     }
-    Ok(report)
+    report
 }
 
 /// The modules that a graph calls, and the attributes that it uses by itself.
@@ -294,6 +339,7 @@ fn only_argument(node: Node<'_>) -> Option<NodeId> {
 fn decide(
     graph: &Graph,
     modules: &Modules,
+    folded: &FxHashMap<NodeId, NodeId>,
     node: NodeId,
     norm: &ModuleInfo,
     options: Options,
@@ -301,9 +347,10 @@ fn decide(
     let norm_node = graph.node(node);
     let norm_path = norm_node.target_name().to_owned();
     let (classes, expected) = layers_before(norm, options);
-    let Some(layer_node) = only_argument(norm_node) else {
+    let Some(input) = only_argument(norm_node) else {
         return Err((None, Refusal::Arguments { path: norm_path }));
     };
+    let layer_node = folded.get(&input).copied().unwrap_or(input);
     let view = graph.node(layer_node);
     let layer = (view.op() == Op::CallModule)
         .then(|| modules.by_path.get(view.target_name()))
@@ -321,8 +368,10 @@ fn decide(
             path: layer_path.clone(),
         });
     }
-    if view.num_users() > 1 {
-        let users = view.users().map(|u| graph.node(u).name().to_owned());
+    // The layer's own, or that of a batch norm which becomes the layer's.
+    let result = graph.node(input);
+    if result.num_users() > 1 {
+        let users = result.users().map(|u| graph.node(u).name().to_owned());
         return refused(Refusal::LayerIsUsed {
             layer: layer_path.clone(),
             users: users.collect(),

@@ -101,6 +101,18 @@ pub fn eliminate(
     host: &dyn Host,
     options: Options,
 ) -> Result<Report, PassError> {
+    let report = find(graph, host, options)?;
+    for &node in &report.removed {
+        graph.erase(node)?;
+    }
+    Ok(report)
+}
+
+/// What nobody can observe. Nothing changes.
+///
+/// # Errors
+/// As [`eliminate`].
+pub fn find(graph: &Graph, host: &dyn Host, options: Options) -> Result<Report, PassError> {
     let mut catalogue = Catalogue::new(host);
     let mut always = vec![None; graph.id_bound()];
     let mut writes: FxHashMap<NodeId, Effects> = FxHashMap::default();
@@ -150,11 +162,16 @@ pub fn eliminate(
             }
         }
     }
-    for &node in &report.removed {
-        graph.erase(node)?;
-    }
     report.kept.reverse();
     Ok(report)
+}
+
+/// Why a node may not be removed just because nobody uses its value; `None` for one that only
+/// computes it. Here nothing is known of what the rest of the program observes.
+#[must_use]
+pub fn impurity(effects: &Effects, options: Options) -> Option<Reason> {
+    reason_to_stay(effects, options)
+        .or_else(|| (!effects.mutates.is_empty()).then_some(Reason::WrittenIsRead))
 }
 
 /// Why a node stays whoever uses it.
