@@ -37,6 +37,14 @@ pub(crate) fn behaviour(name: &str) -> Behaviour {
     known.unwrap_or_else(Behaviour::opaque)
 }
 
+/// Whether the table of schemas has this operator: `torch.ops.aten.add.Tensor`, or
+/// `torch.ops.aten.add` for all its overloads.
+#[must_use]
+pub fn is_known_operator(name: &str) -> bool {
+    let operator = name.strip_prefix("torch.ops.");
+    operator.is_some_and(|operator| !of_operator(operator).opaque)
+}
+
 /// `aten.add.Tensor`, or `aten.add` for all overloads.
 fn of_operator(operator: &str) -> Behaviour {
     let mut parts = operator.splitn(3, '.');
@@ -187,6 +195,7 @@ fn builtin(own: &str) -> Option<Behaviour> {
         }
         "getattr" | "dict" | "enumerate" | "frozenset" | "list" | "max" | "min" | "reversed"
         | "set" | "sorted" | "sum" | "tuple" | "zip" => Behaviour::view_of_any(),
+        "print" => Behaviour::effect(),
         _ => return None,
     })
 }

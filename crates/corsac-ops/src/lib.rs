@@ -42,4 +42,5 @@ pub use aliases::{AliasClasses, ClassId};
 pub use behaviour::{Behaviour, Param, Role, When};
 pub use catalogue::Catalogue;
 pub use effects::Effects;
+pub use functions::is_known_operator;
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};

@@ -3,6 +3,7 @@
 use corsac_ir::GraphError;
 use corsac_ir::matching::MatchError;
 use corsac_ir::rewrite::RewriteError;
+use corsac_passes::PassError;
 use pyo3::PyErr;
 use pyo3::exceptions::{
     PyAssertionError, PyAttributeError, PyKeyError, PyRecursionError, PyRuntimeError, PyTypeError,
@@ -44,5 +45,13 @@ pub(crate) fn rewrite_error(error: RewriteError) -> PyErr {
         RewriteError::NothingReturned { .. } => PyTypeError::new_err(message),
         RewriteError::LiteralReturned { .. } => PyAttributeError::new_err(message),
         _ => PyRuntimeError::new_err(message),
+    }
+}
+
+/// The exception for a graph that a pass refused.
+pub(crate) fn pass_error(error: PassError) -> PyErr {
+    match error {
+        PassError::Graph(error) => graph_error(error),
+        other => PyRuntimeError::new_err(other.to_string()),
     }
 }

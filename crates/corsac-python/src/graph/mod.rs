@@ -68,6 +68,12 @@ impl PyGraph {
         (&mut self.ir, &mut self.host)
     }
 
+    /// Forgets what Python knows of an erased node. What is answered is to be dropped when nothing
+    /// is borrowed.
+    pub(crate) fn forget_erased(&mut self, id: NodeId) -> impl Sized + use<> {
+        (self.host.release_handle(id), self.pending.remove(&id))
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
@@ -173,7 +179,7 @@ impl PyGraph {
     }
 
     /// Takes a node without users out of the graph.
-    fn erase_node(slf: &Bound<'_, Self>, to_erase: &Bound<'_, PyNode>) -> PyResult<()> {
+    pub(crate) fn erase_node(slf: &Bound<'_, Self>, to_erase: &Bound<'_, PyNode>) -> PyResult<()> {
         let py = slf.py();
         let id = Self::own(slf, to_erase)?;
         let hooks = {
@@ -202,8 +208,7 @@ impl PyGraph {
         let released = {
             let mut borrowed = slf.try_borrow_mut()?;
             borrowed.ir_mut().erase(id).map_err(graph_error)?;
-            let pending = borrowed.pending.remove(&id);
-            (borrowed.host.release_handle(id), pending)
+            borrowed.forget_erased(id)
         };
         drop(released);
         Ok(())

@@ -1,0 +1,193 @@
+//! What Python knows of the modules and functions of a graph, for the passes.
+
+use corsac_ir::{EntityId, FunctionId, Graph, NodeId, Op, Target};
+use corsac_ops::schema::Schema;
+use corsac_ops::{FunctionInfo, Host, ModuleInfo};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PySet};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::graph::PyGraph;
+
+/// What Python knows, found before a pass runs: a pass calls no Python.
+pub(crate) struct Facts {
+    modules: FxHashMap<String, ModuleInfo>,
+    functions: FxHashMap<FunctionId, FunctionInfo>,
+}
+
+/// What `corsac.fx._effects.describe_modules` says of a module.
+#[derive(FromPyObject)]
+struct Description {
+    class: String,
+    identity: u64,
+    training: bool,
+    inplace: bool,
+    hooks: bool,
+    impure: Option<bool>,
+    dropout: f64,
+    tracks_statistics: bool,
+    eps: f64,
+    renormalises: bool,
+}
+
+impl Facts {
+    /// Asks Python about everything that `graph` calls.
+    pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
+        let (paths, functions) = {
+            let borrowed = graph.try_borrow()?;
+            let ir = borrowed.ir();
+            let mut paths = FxHashSet::default();
+            for op in [Op::CallModule, Op::GetAttr] {
+                for node in ir.find_nodes(op, None) {
+                    let mut path = ir.node(node).target_name();
+                    if op == Op::GetAttr {
+                        path = parent(path);
+                    }
+                    while !path.is_empty() && paths.insert(path) {
+                        path = parent(path);
+                    }
+                }
+            }
+            let paths: Vec<String> = paths.into_iter().map(str::to_owned).collect();
+            let functions = (0..ir.functions().len()).map(FunctionId::from_index);
+            (paths, functions.collect::<Vec<_>>())
+        };
+        Ok(Self {
+            modules: modules(graph, paths)?,
+            functions: describe_functions(graph, &functions)?,
+        })
+    }
+
+    /// Asks Python about what one node calls.
+    pub(crate) fn of_node(graph: &Bound<'_, PyGraph>, node: NodeId) -> PyResult<Self> {
+        let (paths, functions) = {
+            let borrowed = graph.try_borrow()?;
+            let node = borrowed.ir().node(node);
+            match (node.op(), node.target()) {
+                (Op::CallModule, _) => (vec![node.target_name().to_owned()], Vec::new()),
+                (_, Target::Function(function)) => (Vec::new(), vec![function]),
+                _ => (Vec::new(), Vec::new()),
+            }
+        };
+        Ok(Self {
+            modules: modules(graph, paths)?,
+            functions: describe_functions(graph, &functions)?,
+        })
+    }
+}
+
+/// `a.b` for `a.b.c`; nothing for `a`.
+fn parent(path: &str) -> &str {
+    path.rsplit_once('.').map_or("", |(parent, _)| parent)
+}
+
+impl Host for Facts {
+    fn module(&self, path: &str) -> Option<ModuleInfo> {
+        self.modules.get(path).cloned()
+    }
+
+    fn function(&self, _graph: &Graph, function: FunctionId) -> FunctionInfo {
+        let known = self.functions.get(&function);
+        known.cloned().unwrap_or(FunctionInfo::ByName)
+    }
+}
+
+/// What Python knows of the modules with these paths.
+fn modules(
+    graph: &Bound<'_, PyGraph>,
+    paths: Vec<String>,
+) -> PyResult<FxHashMap<String, ModuleInfo>> {
+    let py = graph.py();
+    let owner = graph.getattr(intern!(py, "owning_module"))?;
+    if paths.is_empty() || owner.is_none() {
+        return Ok(FxHashMap::default());
+    }
+    let described = effects(py)?
+        .getattr(intern!(py, "describe_modules"))?
+        .call1((owner, &paths))?;
+    let mut modules = FxHashMap::default();
+    for (path, description) in paths.into_iter().zip(described.cast::<PyList>()?.iter()) {
+        if description.is_none() {
+            continue;
+        }
+        let Description {
+            class,
+            identity,
+            training,
+            inplace,
+            hooks,
+            impure,
+            dropout,
+            tracks_statistics,
+            eps,
+            renormalises,
+        } = description.extract()?;
+        let info = ModuleInfo {
+            class,
+            identity,
+            training,
+            inplace,
+            hooks,
+            impure,
+            dropout,
+            tracks_statistics,
+            eps,
+            renormalises,
+        };
+        modules.insert(path, info);
+    }
+    Ok(modules)
+}
+
+/// Those of the functions of which more is known than their names say.
+fn describe_functions(
+    graph: &Bound<'_, PyGraph>,
+    functions: &[FunctionId],
+) -> PyResult<FxHashMap<FunctionId, FunctionInfo>> {
+    let py = graph.py();
+    let named: Vec<(FunctionId, String, Py<PyAny>)> = {
+        let borrowed = graph.try_borrow()?;
+        let (ir, host) = (borrowed.ir(), borrowed.host());
+        let object = |&id| {
+            let object = host.function_object(id)?.clone_ref(py);
+            Some((id, ir.function_name(id).to_owned(), object))
+        };
+        functions.iter().filter_map(object).collect()
+    };
+    let effects = effects(py)?;
+    let side_effects = effects.getattr(intern!(py, "side_effects"))?.call0()?;
+    let side_effects = side_effects.cast::<PySet>()?;
+    let pure = effects.getattr(intern!(py, "pure_functions"))?;
+    let mut found = FxHashMap::default();
+    for (id, name, object) in named {
+        let object = object.bind(py);
+        // What cannot be hashed cannot have been registered.
+        let registered = |set: &Bound<'_, PyAny>| set.contains(object).unwrap_or(false);
+        if registered(side_effects.as_any()) {
+            found.insert(id, FunctionInfo::SideEffect);
+        } else if registered(&pure) {
+            found.insert(id, FunctionInfo::Pure);
+        } else if name.starts_with("torch.ops.") {
+            let answer = effects
+                .getattr(intern!(py, "describe_operator"))?
+                .call1((object,))?;
+            let (effect, random, text): (bool, bool, Option<String>) = answer.extract()?;
+            let schema = text.as_deref().and_then(Schema::parse);
+            if effect {
+                found.insert(id, FunctionInfo::SideEffect);
+            } else if !corsac_ops::is_known_operator(&name)
+                && let Some(schema) = schema
+            {
+                let schema = Schema { random, ..schema };
+                found.insert(id, FunctionInfo::Operator(schema));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The module `corsac.fx._effects`.
+pub(crate) fn effects(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import(intern!(py, "corsac.fx._effects"))
+}

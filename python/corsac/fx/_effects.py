@@ -1,0 +1,133 @@
+"""What is known here of modules and functions that the passes in Rust ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.modules import module as _module
+
+from corsac import _core
+from corsac.fx.node import _side_effectful_functions
+
+_SEEDED = torch.Tag.nondeterministic_seeded
+
+#: Functions declared to have no side effects: their calls may be removed when unused.
+pure_functions: set[Callable[..., Any]] = set()
+
+
+def side_effects() -> set[Callable[..., Any]]:
+    """The functions registered as having side effects, with PyTorch or here: one set."""
+    return _side_effectful_functions
+
+
+def impure_random() -> bool:
+    """Whether operators that draw random numbers stay when unused.
+
+    As in torch.fx: always, unless inductor, while it compiles, has its own generator.
+    """
+    if torch._guards.TracingContext.try_get():
+        return torch._inductor.config.fallback_random
+    return True
+
+
+def describe_operator(operator: Any) -> tuple[bool, bool, str | None]:
+    """Whether an operator of ``torch.ops`` was registered as effectful, whether it draws random
+    numbers, and its schema as text; packets of overloads have none."""
+    from torch._higher_order_ops.effects import _get_effect
+
+    if isinstance(operator, torch._ops.OpOverload):
+        effect = _get_effect(operator) is not None
+        return effect, _SEEDED in operator.tags, str(operator._schema)
+    if isinstance(operator, torch._ops.HigherOrderOperator):
+        return _get_effect(operator) is not None, False, None
+    return False, False, None
+
+
+def describe_modules(
+    root: torch.nn.Module, paths: list[str]
+) -> list[tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool] | None]:
+    """What the passes have to know of the submodules with these paths; None where there is none.
+
+    The fields are those of ``ModuleInfo`` in corsac-ops.
+    """
+    hooked_globally = bool(
+        _module._global_forward_hooks
+        or _module._global_forward_pre_hooks
+        or _module._global_backward_hooks
+        or _module._global_backward_pre_hooks
+    )
+    return [_describe(_submodule(root, path), hooked_globally) for path in paths]
+
+
+def _submodule(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
+    module: Any = root
+    for name in path.split("."):
+        children = getattr(module, "_modules", {})
+        module = children[name] if name in children else getattr(module, name, None)
+        if module is None:
+            return None
+    return module if isinstance(module, torch.nn.Module) else None
+
+
+def _describe(
+    module: torch.nn.Module | None, hooked_globally: bool
+) -> tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool] | None:
+    if module is None:
+        return None
+    cls, own = type(module), module.__dict__
+    hooked = (
+        hooked_globally
+        # A forward of the instance's own is as good as a hook.
+        or "forward" in own
+        or own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+    )
+    impure = own.get("_is_impure", getattr(cls, "_is_impure", None))
+    graph = own.get("_graph")
+    if impure is None and isinstance(graph, _core.Graph) and not hooked:
+        # A graph module does what its graph does.
+        impure = False if not _core.has_effects(graph) else None
+    # Absent buffers: statistics of each batch, whatever the flag says.
+    tracked = own.get("track_running_stats", False) and (
+        own["_buffers"].get("running_mean") is not None
+        and own["_buffers"].get("running_var") is not None
+    )
+    drop = own.get("dropout", own.get("p", 0.0))
+    return (
+        f"{cls.__module__}.{cls.__qualname__}",
+        id(module),
+        module.training,
+        bool(own.get("inplace", False)),
+        bool(hooked),
+        None if impure is None else bool(impure),
+        drop if isinstance(drop, float) else float(bool(drop)),
+        tracked,
+        float(own.get("eps", 0.0)) if isinstance(own.get("eps", 0.0), (int, float)) else 0.0,
+        own.get("max_norm") is not None,
+    )
+
+
+def clean_children(graph: _core.Graph) -> bool:
+    """Eliminate dead code in the graph modules that ``graph`` names as attributes.
+
+    Returns whether one of them changed.
+    """
+    owner = graph.owning_module
+    if owner is None:
+        return False
+    from corsac.fx.graph_module import GraphModule
+
+    children = {n: m for n, m in owner.named_children() if isinstance(m, GraphModule)}
+    if not children:
+        return False
+    named = {node.target for node in graph.find_nodes(op="get_attr")}
+    changed = False
+    for name, child in children.items():
+        if name in named:
+            changed |= child.graph.eliminate_dead_code()
+            child.recompile()
+    return changed
