@@ -166,14 +166,6 @@ pub fn find(graph: &Graph, host: &dyn Host, options: Options) -> Result<Report, 
     Ok(report)
 }
 
-/// Why a node may not be removed just because nobody uses its value; `None` for one that only
-/// computes it. Here nothing is known of what the rest of the program observes.
-#[must_use]
-pub fn impurity(effects: &Effects, options: Options) -> Option<Reason> {
-    reason_to_stay(effects, options)
-        .or_else(|| (!effects.mutates.is_empty()).then_some(Reason::WrittenIsRead))
-}
-
 /// Why a node stays whoever uses it.
 fn reason_to_stay(effects: &Effects, options: Options) -> Option<Reason> {
     if effects.opaque && !effects.side_effect {

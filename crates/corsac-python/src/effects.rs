@@ -1,6 +1,6 @@
 //! What Python knows of the modules and functions of a graph, for the passes.
 
-use corsac_ir::{EntityId, FunctionId, Graph, NodeId, Op, Target};
+use corsac_ir::{EntityId, FunctionId, Graph, Op};
 use corsac_ops::schema::Schema;
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
 use pyo3::intern;
@@ -52,23 +52,6 @@ impl Facts {
             let paths: Vec<String> = paths.into_iter().map(str::to_owned).collect();
             let functions = (0..ir.functions().len()).map(FunctionId::from_index);
             (paths, functions.collect::<Vec<_>>())
-        };
-        Ok(Self {
-            modules: modules(graph, paths)?,
-            functions: describe_functions(graph, &functions)?,
-        })
-    }
-
-    /// Asks Python about what one node calls.
-    pub(crate) fn of_node(graph: &Bound<'_, PyGraph>, node: NodeId) -> PyResult<Self> {
-        let (paths, functions) = {
-            let borrowed = graph.try_borrow()?;
-            let node = borrowed.ir().node(node);
-            match (node.op(), node.target()) {
-                (Op::CallModule, _) => (vec![node.target_name().to_owned()], Vec::new()),
-                (_, Target::Function(function)) => (Vec::new(), vec![function]),
-                _ => (Vec::new(), Vec::new()),
-            }
         };
         Ok(Self {
             modules: modules(graph, paths)?,

@@ -277,21 +277,3 @@ fn erase_where_told(graph: &Bound<'_, PyGraph>, is_impure: &Bound<'_, PyAny>) ->
     }
     Ok(changed)
 }
-
-#[pymethods]
-impl PyNode {
-    /// Whether the node may do something besides computing its value, so that it is not removed
-    /// just because nobody uses it: inputs and outputs; calls that write to something, have a
-    /// registered side effect, or of which nothing is known; calls that draw random numbers,
-    /// unless `impure_random` is false.
-    #[pyo3(signature = (impure_random = true))]
-    fn is_impure(&self, py: Python<'_>, impure_random: bool) -> PyResult<bool> {
-        let graph = self.graph(py);
-        let facts = Facts::of_node(graph, self.id())?;
-        let borrowed = graph.try_borrow()?;
-        let effects = Catalogue::new(&facts).effects(borrowed.ir(), self.id());
-        let options = dead_code::Options { impure_random };
-        let input = borrowed.ir().node(self.id()).op() == corsac_ir::Op::Placeholder;
-        Ok(input || dead_code::impurity(&effects, options).is_some())
-    }
-}
