@@ -26,6 +26,7 @@ mod graph;
 mod handles;
 mod host;
 mod insert_point;
+mod liveness;
 mod matching;
 mod namespace;
 mod node;

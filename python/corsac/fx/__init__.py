@@ -10,7 +10,33 @@ except ModuleNotFoundError as error:
         "corsac.fx needs PyTorch: install it with `pip install torch` (2.6 or later)"
     ) from error
 
-from corsac.fx.graph import Graph
+from corsac.fx import immutable_collections
+from corsac.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
+from corsac.fx.convert import from_torch, to_torch
+from corsac.fx.graph import CodeGen, Graph
+from corsac.fx.graph_module import GraphModule
+from corsac.fx.interpreter import Interpreter, Transformer
 from corsac.fx.node import Node, has_side_effect, map_arg
+from corsac.fx.proxy import Proxy
+from corsac.fx.subgraph_rewriter import replace_pattern
 
-__all__ = ["Graph", "Node", "has_side_effect", "map_arg"]
+__all__ = [  # noqa: RUF022 (in the order of torch.fx, ours at the end)
+    "symbolic_trace",
+    "Tracer",
+    "wrap",
+    "Graph",
+    "GraphModule",
+    "Interpreter",
+    "Transformer",
+    "Node",
+    "Proxy",
+    "replace_pattern",
+    "has_side_effect",
+    "map_arg",
+    "PH",
+    "ProxyableClassMeta",
+    "CodeGen",
+    "immutable_collections",
+    "from_torch",
+    "to_torch",
+]

@@ -12,6 +12,7 @@ import torch
 from torch._logging import trace_structured
 from torch.fx import config
 from torch.fx import traceback as fx_traceback
+from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.hub import tqdm
 
 from ._lazy_graph_module import _make_graph_module
@@ -91,7 +92,7 @@ class Interpreter:
         self.garbage_collect_values = garbage_collect_values
         self.extra_traceback = True
         if self.garbage_collect_values:
-            self.user_to_last_uses: dict[Node, list[Node]] = _last_uses(self.graph)
+            self.user_to_last_uses: dict[Node, list[Node]] = self.graph._last_uses()
 
     def run(
         self,
@@ -170,11 +171,21 @@ class Interpreter:
         if not fx_traceback.has_preserved_node_meta():
             return run_node
 
+        pass_name = f"Interpreter_{type(self).__name__}"
+
         def run_node_with_meta(node: Node) -> Any:
-            if not node.meta:
+            # ``set_current_meta``, without the two context managers around every node.
+            meta = node.meta
+            if not meta:
                 return run_node(node)
-            with self._set_current_node(node):
+            outer = fx_traceback.current_meta
+            current = meta.copy()
+            current["from_node"] = [NodeSource(node, pass_name, NodeSourceAction.CREATE)]
+            fx_traceback.current_meta = current
+            try:
                 return run_node(node)
+            finally:
+                fx_traceback.current_meta = outer
 
         return run_node_with_meta
 
@@ -374,18 +385,6 @@ _RUN_NODE_PARTS = tuple(
 def _check_name(target: Any) -> None:
     if not isinstance(target, str):
         raise AssertionError(f"Expected target to be str, got {type(target)}")
-
-
-def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
-    """For each node, the nodes whose values it is the last to use."""
-    seen: set[Node] = set()
-    last_uses: dict[Node, list[Node]] = {}
-    for user in reversed(graph.nodes):
-        for used in user._input_nodes:
-            if used not in seen:
-                seen.add(used)
-                last_uses.setdefault(user, []).append(used)
-    return last_uses
 
 
 class TransformerTracer(Tracer):
