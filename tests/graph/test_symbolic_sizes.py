@@ -1,7 +1,5 @@
 """Formulas over symbolic sizes become nodes that compute them."""
 
-import operator
-
 import pytest
 import torch
 from torch._subclasses import FakeTensorMode
@@ -50,13 +48,3 @@ def test_a_symbol_that_no_node_produces_is_an_error():
     with pytest.raises(TypeError, match="expected SymInt or int"):
         graph.materialize_symints([1.5])
     assert len(graph.nodes) == 1
-
-
-def test_impurity_is_judged_as_torch_fx_judges_it():
-    graph = fx.Graph()
-    x = graph.placeholder("x")
-    relu = graph.call_function(torch.relu, (x,))
-    rand = graph.call_function(torch.rand, ((2,),))
-    setitem = graph.call_function(operator.setitem, (x, 0, 1.0))
-    assert [n.is_impure() for n in (x, relu, rand, setitem)] == [True, False, True, True]
-    assert not rand.is_impure(impure_random=False)

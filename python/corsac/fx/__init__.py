@@ -1,6 +1,15 @@
 """Drop-in for :mod:`torch.fx`: capture, graphs, transforms and Python code generation.
 
-Change ``import torch.fx as fx`` to ``import corsac.fx as fx``. Needs torch.
+Change ``import torch.fx as fx`` to ``import corsac.fx as fx``::
+
+    import corsac.fx as fx
+
+    traced = fx.symbolic_trace(model)  # nn.Module or function -> GraphModule
+    print(traced.graph)                # the graph, node by node
+    print(traced.code)                 # the same as Python source
+    traced(x)                          # runs like the model
+
+Needs torch.
 """
 
 try:
