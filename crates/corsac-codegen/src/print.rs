@@ -159,6 +159,9 @@ impl<'g> Plan<'g> {
     }
 }
 
+/// What may stand behind a backslash in any string literal, besides another one.
+const ESCAPED: [char; 5] = ['\'', '"', 'n', 'r', 't'];
+
 /// Writes the body of the function.
 pub(crate) struct Printer<'p, 'g> {
     plan: &'p Plan<'g>,
@@ -259,8 +262,13 @@ impl<'p, 'g> Printer<'p, 'g> {
     }
 
     fn metadata(&mut self, metadata: &str) {
-        // A raw string where anything in it could be taken for an escape sequence.
-        let prefix = if metadata.contains('\\') { "r" } else { "" };
+        // A raw string where Python might not read an escape sequence.
+        let mut escaped = metadata.split('\\').skip(1);
+        let prefix = if escaped.all(|rest| rest.is_empty() || rest.starts_with(ESCAPED)) {
+            ""
+        } else {
+            "r"
+        };
         self.body.text.push_str(prefix);
         self.body.text.push_str("\"\"\"");
         self.finish_line();

@@ -6,6 +6,7 @@ or what returns is asked for its part.
 
 from __future__ import annotations
 
+import cmath
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -289,7 +290,7 @@ class CodeGen:
                     self.generate_output,
                     node.args[0],
                     descs=node.meta.get("desc") if request.expanded_def else None,
-                    repr_fn=_ArgumentText(draft),
+                    repr_fn=_ArgumentText(draft, request.colored),
                 )
         if self._body_transformer is not None:
             body = self._body_transformer(body)
@@ -328,8 +329,9 @@ def _is_set(variable: str) -> bool:
 class _ArgumentText:
     """Writes arguments of nodes as expressions, for an override of ``generate_output``."""
 
-    def __init__(self, draft: _core.CodeDraft) -> None:
+    def __init__(self, draft: _core.CodeDraft, colored: bool) -> None:
         self._texts = {id(value): text for value, text in draft.texts}
+        self._colors = ("\033[34m", "\033[0m") if colored else ("", "")
 
     def __call__(self, value: Any) -> str:
         if isinstance(value, Node):
@@ -337,22 +339,28 @@ class _ArgumentText:
         if (text := self._texts.get(id(value))) is not None:
             return text
         if isinstance(value, tuple):
-            cls = self._texts.get(id(type(value)), "")
+            cls = self._texts.get(id(type(value)))
             comma = "," if len(value) == 1 else ""
-            return f"{cls}({self._items(value)}{comma})"
+            items = f"({self._items(value)}{comma})"
+            return items if cls is None else f"{cls}{items}"
         if isinstance(value, list):
             return f"[{self._items(value)}]"
+        if isinstance(value, slice):
+            return f"slice({self._items((value.start, value.stop, value.step))})"
         if isinstance(value, dict):
             entries = (f"{self(key)}: {self(item)}" for key, item in value.items())
             return "{" + ", ".join(entries) + "}"
-        if isinstance(value, slice):
-            return f"slice({self._items((value.start, value.stop, value.step))})"
-        if isinstance(value, complex):
-            return f"complex({value.real!r}, {value.imag!r})"
-        return repr(value)
+        if isinstance(value, complex) and not _reads_back(value):
+            return f"complex({self(value.real)}, {self(value.imag)})"
+        return f"{self._colors[0]}{value!r}{self._colors[1]}"
 
     def _items(self, items: Sequence[Any]) -> str:
-        return ", ".join(self(item) for item in items)
+        return ", ".join(map(self, items))
+
+
+def _reads_back(value: complex) -> bool:
+    """Whether ``repr`` of a complex number is an expression of the same number."""
+    return bool(value.real and value.imag) and cmath.isfinite(value)
 
 
 @contextmanager

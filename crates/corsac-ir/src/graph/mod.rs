@@ -194,7 +194,7 @@ impl Graph {
         own: &str,
         external: Option<ExternalId>,
     ) -> FunctionId {
-        let base = self.strings.intern(&snake_case(strip_magic(own)));
+        let base = self.strings.intern(&snake_case(own));
         self.functions.push(Function {
             name,
             base,
@@ -239,7 +239,7 @@ impl Graph {
     /// What nodes that call the function with this qualified name are named after, unless the
     /// host says otherwise.
     pub(crate) fn default_base(name: &str) -> String {
-        snake_case(strip_magic(own_name(name)))
+        snake_case(own_name(name))
     }
 
     /// What is known of a function.
