@@ -16,20 +16,20 @@ pub(crate) struct Facts {
     functions: FxHashMap<FunctionId, FunctionInfo>,
 }
 
-/// What `corsac.fx._effects.describe_modules` says of a module.
-#[derive(FromPyObject)]
-struct Description {
-    class: String,
-    identity: u64,
-    training: bool,
-    inplace: bool,
-    hooks: bool,
-    impure: Option<bool>,
-    dropout: f64,
-    tracks_statistics: bool,
-    eps: f64,
-    renormalises: bool,
-}
+/// What `corsac.fx._effects.describe_modules` says of a module: the fields of [`ModuleInfo`], in
+/// order.
+type Description = (
+    String,
+    u64,
+    bool,
+    bool,
+    bool,
+    Option<bool>,
+    f64,
+    bool,
+    f64,
+    bool,
+);
 
 impl Facts {
     /// Asks Python about everything that `graph` calls.
@@ -94,7 +94,7 @@ fn modules(
         if description.is_none() {
             continue;
         }
-        let Description {
+        let (
             class,
             identity,
             training,
@@ -105,7 +105,7 @@ fn modules(
             tracks_statistics,
             eps,
             renormalises,
-        } = description.extract()?;
+        ): Description = description.extract()?;
         let info = ModuleInfo {
             class,
             identity,

@@ -1,0 +1,92 @@
+"""Optimisations for inference, under the names of ``torch.fx.experimental.optimization``."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from corsac import _core
+from corsac.fx._symbolic_trace import Tracer, symbolic_trace
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._weights import FoldedLayers, install
+
+__all__ = ["fuse", "remove_dropout"]
+
+
+def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.Module:
+    """Fold batch norms into the convolutions and linear layers before them, for inference.
+
+    Where folding would change what the model computes, the batch norm stays:
+    :func:`corsac.passes.fuse_conv_bn` says why.
+
+    Args:
+        model: a model in evaluation mode. It is not changed.
+        inplace: whether the result may share the weights that stay as they are with ``model``;
+            they are copied otherwise.
+        no_trace: whether to take the graph of ``model``, if it is a :class:`GraphModule`, rather
+            than tracing it.
+
+    Raises:
+        AssertionError: a layer or its batch norm is in training mode.
+    """
+    if no_trace and isinstance(model, GraphModule):
+        graph = copy.deepcopy(model.graph)
+    else:
+        graph = Tracer().trace(model)
+    graph.owning_module = model
+    folded = FoldedLayers(model)
+    sites = _core.fold_batch_norms(graph, folded.fold, linear=True)
+    for node, _, layer, reason in sites:
+        if layer is not None and reason is not None and reason.endswith("is in training mode"):
+            raise AssertionError(
+                f"batch norms are folded for evaluation only, but at {node} {reason}: call "
+                "model.eval() first"
+            )
+    fused = GraphModule(model, graph)
+    for path, module in folded.layers.items():
+        install(fused, path, module)
+    if not inplace:
+        _copy_shared(fused, set(folded.layers))
+    return fused
+
+
+def _copy_shared(gm: GraphModule, own: set[str]) -> None:
+    """Make copies of the modules and attributes that the graph names, except for ``own``."""
+    memo: dict[int, object] = {}
+    for node in gm.graph.find_nodes(op="call_module"):
+        if node.target not in own:
+            own.add(node.target)
+            module = gm.get_submodule(node.target)
+            install(gm, node.target, copy.deepcopy(module, memo))
+    copies = {id(copied) for copied in memo.values()}
+    for node in gm.graph.find_nodes(op="get_attr"):
+        path, _, name = node.target.rpartition(".")
+        owner = gm.get_submodule(path)
+        value = getattr(owner, name)
+        if id(value) in copies or any(node.target.startswith(f"{p}.") for p in own):
+            continue
+        copied = copy.deepcopy(value, memo)
+        copies.add(id(copied))
+        if name in owner._buffers:
+            owner._buffers[name] = copied
+        else:
+            setattr(owner, name, copied)
+
+
+def remove_dropout(model: nn.Module) -> nn.Module:
+    """A module that computes what ``model`` does without its ``nn.Dropout`` modules, whatever
+    mode they are in. Weights are shared with ``model``.
+
+    See :func:`corsac.passes.remove_dropout` for other kinds of dropout.
+    """
+    gm = symbolic_trace(model)
+    modules = dict(gm.named_modules())
+    for node in gm.graph.find_nodes(op="call_module"):
+        if isinstance(modules[node.target], torch.nn.Dropout):
+            if len(node.args) != 1:
+                raise AssertionError(f"Expected 1 arg for Dropout, got {len(node.args)}")
+            node.replace_all_uses_with(node.args[0])
+            gm.graph.erase_node(node)
+    return GraphModule(gm, gm.graph)

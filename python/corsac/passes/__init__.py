@@ -1,0 +1,31 @@
+"""Passes: transforms that keep what a program computes.
+
+Each takes a :class:`corsac.fx.GraphModule` or its graph, changes it in place (a module is
+recompiled) and returns a :class:`Report` of what was done where, and where nothing was done, why::
+
+    gm = corsac.fx.symbolic_trace(model.eval())
+    print(corsac.passes.fuse_conv_bn(gm))
+    corsac.passes.remove_dropout(gm)
+    corsac.passes.common_subexpressions(gm)
+    corsac.passes.eliminate_dead_code(gm)
+
+They know what operators write to and which values share storage, so that they are sound on
+programs with in-place operations, views, random numbers and side effects. A function or module of
+which nothing is known may do anything: :func:`pure` and ``_is_impure = False`` on a module declare
+that it does nothing besides computing its result.
+"""
+
+from corsac.passes._cleaning import common_subexpressions, eliminate_dead_code, pure
+from corsac.passes._dropout import remove_dropout
+from corsac.passes._fusion import fuse_conv_bn
+from corsac.passes._report import Report, Site
+
+__all__ = [
+    "Report",
+    "Site",
+    "common_subexpressions",
+    "eliminate_dead_code",
+    "fuse_conv_bn",
+    "pure",
+    "remove_dropout",
+]

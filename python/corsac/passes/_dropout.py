@@ -1,0 +1,34 @@
+"""Removing dropout."""
+
+from __future__ import annotations
+
+from corsac import _core
+from corsac.fx import Graph
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._report import Report
+from corsac.passes._target import run
+from corsac.passes._weights import drop_unused
+
+
+def remove_dropout(target: GraphModule | Graph, *, in_training: bool = False) -> Report:
+    """Remove dropouts that are the identity.
+
+    These are the modules ``Dropout``, ``Dropout1d`` to ``3d``, ``AlphaDropout`` and
+    ``FeatureAlphaDropout`` in evaluation mode, and their functions called with
+    ``training=False``.
+
+    Args:
+        target: what to change.
+        in_training: whether modules in training mode go too. The program then computes what it
+            computes in evaluation mode.
+
+    The report lists every dropout; those that stay with the reason.
+    """
+
+    def transform(graph: Graph) -> list[tuple[str, str, str | None, str | None]]:
+        return _core.remove_dropout(graph, in_training=in_training)
+
+    report = run("dropout", target, transform)
+    if isinstance(target, GraphModule):
+        drop_unused(target, [site.target for site in report.applied])
+    return report
