@@ -95,7 +95,7 @@ impl Graph {
         other_host: &dyn HostText,
     ) -> GraphDiff {
         let matches = match_nodes(self, other);
-        let mut pairing = Pairing::new(self, other);
+        let mut pairing = Pairing::new(self, other, (host, other_host));
         let mut before_of: SecondaryMap<NodeId, Option<NodeId>> = SecondaryMap::new();
         for &(before, after) in &matches {
             pairing.nodes.set(before, Some(after));

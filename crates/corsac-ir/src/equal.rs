@@ -6,6 +6,7 @@ use crate::arg::Arg;
 use crate::entity::{ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap};
 use crate::graph::{Graph, Source};
 use crate::op::Target;
+use crate::text::{HostText, NoHost};
 
 impl Graph {
     /// Whether the two graphs are the same but for how they number things: the same nodes in the
@@ -20,7 +21,7 @@ impl Graph {
         if self.len() != other.len() {
             return false;
         }
-        let mut pairing = Pairing::new(self, other);
+        let mut pairing = Pairing::new(self, other, (&NoHost, &NoHost));
         for (a, b) in self.nodes().zip(other.nodes()) {
             pairing.nodes.set(a, Some(b));
         }
@@ -34,6 +35,7 @@ impl Graph {
 pub(crate) struct Pairing<'g> {
     left: &'g Graph,
     right: &'g Graph,
+    hosts: (&'g dyn HostText, &'g dyn HostText),
     pub(crate) nodes: SecondaryMap<NodeId, Option<NodeId>>,
     externals: SecondaryMap<ExternalId, Option<ExternalId>>,
     externals_back: FxHashMap<ExternalId, ExternalId>,
@@ -43,10 +45,15 @@ pub(crate) struct Pairing<'g> {
 }
 
 impl<'g> Pairing<'g> {
-    pub(crate) fn new(left: &'g Graph, right: &'g Graph) -> Self {
+    pub(crate) fn new(
+        left: &'g Graph,
+        right: &'g Graph,
+        hosts: (&'g dyn HostText, &'g dyn HostText),
+    ) -> Self {
         Self {
             left,
             right,
+            hosts,
             nodes: SecondaryMap::with_capacity(left.id_bound()),
             externals: SecondaryMap::new(),
             externals_back: FxHashMap::default(),
@@ -100,7 +107,11 @@ impl<'g> Pairing<'g> {
         }
     }
 
+    /// The hosts say whether two values are the same; failing that, what stood where says it.
     fn externals_match(&mut self, a: ExternalId, b: ExternalId) -> bool {
+        if let (Some(a), Some(b)) = (self.hosts.0.identity(a), self.hosts.1.identity(b)) {
+            return a == b;
+        }
         match (self.externals[a], self.externals_back.get(&b)) {
             (None, None) => {
                 let same = self.left.external_name(a) == self.right.external_name(b);

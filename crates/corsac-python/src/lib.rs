@@ -25,6 +25,7 @@ mod error;
 mod graph;
 mod handles;
 mod host;
+mod host_text;
 mod insert_point;
 mod liveness;
 mod matching;
@@ -32,7 +33,9 @@ mod namespace;
 mod node;
 mod nodes;
 mod passes;
+mod resolve;
 mod runtime;
+mod text;
 mod trace;
 mod users;
 mod value;
@@ -65,5 +68,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(codegen::draft_code, m)?)?;
     m.add_function(wrap_pyfunction!(codegen::assemble_code, m)?)?;
     trace::register(m)?;
+    m.add_class::<text::PyGraphDiff>()?;
+    m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())
 }

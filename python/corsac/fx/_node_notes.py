@@ -67,6 +67,15 @@ def _parse_stack_trace(
     return None
 
 
+def tensor_annotation(tensor: torch.Tensor) -> str:
+    """``Tensor "f32[2, 3][3, 1]cpu"``: type, shape, strides and device."""
+    from torch._subclasses.meta_utils import is_sparse_compressed_layout
+
+    stride = "" if is_sparse_compressed_layout(tensor.layout) else _shape(tensor.stride())
+    size = f"{dtype_abbrs[tensor.dtype]}{_shape(tensor.shape)}"
+    return f'Tensor "{size}{stride}{_device_annotation(tensor.device)}"'
+
+
 def _device_annotation(device: torch.device) -> str:
     try:
         from torch.fx.node import _device_annotation as annotation

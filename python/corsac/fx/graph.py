@@ -21,6 +21,7 @@ from torch.fx.graph import (  # noqa: F401
 )
 
 from corsac import _core
+from corsac._core import GraphTextError
 from corsac.fx import _symbolic_sizes
 from corsac.fx._codegen import (  # noqa: F401
     CodeGen,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from corsac.fx._symbolic_trace import Tracer
     from corsac.fx.graph_module import GraphModule
 
-__all__ = ["CodeGen", "Graph", "PythonCode"]
+__all__ = ["CodeGen", "Graph", "GraphTextError", "PythonCode"]
 
 
 class Graph(_core.Graph):
@@ -122,6 +123,43 @@ class Graph(_core.Graph):
         if self.owning_module is not None:
             self.owning_module.get_submodule(module_name)
         return self.create_node("call_module", module_name, args, kwargs, type_expr=type_expr)
+
+    # Text ----------------------------------------------------------------------------------
+
+    @classmethod
+    def parse(cls, text: str) -> Graph:
+        """The graph that ``text`` says, as ``print(graph)`` or :meth:`to_lossless` wrote it.
+
+        Functions and types are looked up by name in torch, operator, builtins, math and modules
+        that are imported already. Reading runs nothing that the text says; running the graph
+        does, so read only what you would run.
+
+        Raises:
+            GraphTextError: (a ``ValueError``) if the text is no graph, with the line, the column
+                and what was expected there; or if it names something that is not found.
+        """
+        graph = cls()
+        graph._parse(text)
+        return graph
+
+    def print_tabular(self) -> None:
+        """Print the graph as a table: opcode, name, target, args and kwargs of each node."""
+        print(self._table())
+
+    def lint(self) -> None:
+        """Check that the graph is well-formed.
+
+        All arguments are nodes of this graph that come before the node that uses them, names are
+        unique, and where a module owns the graph, the attributes and submodules that nodes name
+        are there. The message lists every fault, and shows each in its place in the graph.
+
+        Raises:
+            RuntimeError: if something is wrong.
+            ValueError: if the target of a node does not fit its opcode.
+        """
+        self._lint()
+        if self.owning_module is not None:
+            self._check_targets(self.owning_module)
 
     # Python code ---------------------------------------------------------------------------
 

@@ -236,6 +236,18 @@ impl Graph {
         id
     }
 
+    /// Says which host object stands behind a function that had none.
+    ///
+    /// # Panics
+    /// If `id` is another graph's.
+    pub fn set_function_external(&mut self, id: FunctionId, external: ExternalId) {
+        let function = &mut self.functions[id.index()];
+        function.external = Some(external);
+        if self.functions_by_name.get(&function.name) == Some(&id) {
+            self.functions_by_name.remove(&function.name);
+        }
+    }
+
     /// What nodes that call the function with this qualified name are named after, unless the
     /// host says otherwise.
     pub(crate) fn default_base(name: &str) -> String {

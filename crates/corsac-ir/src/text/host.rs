@@ -13,12 +13,29 @@ pub struct NamedTupleClass {
     pub fields: Vec<String>,
 }
 
+/// A line of the user's program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file's path.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: u32,
+    /// The function or method that the line is in.
+    pub function: String,
+}
+
 /// How the values that only the host understands are written.
 ///
 /// Every answer may be `None`: then the value's qualified name is printed, or its number where it
 /// has none.
 pub trait HostText {
-    /// `str` of a value, as it appears among arguments.
+    /// How a value appears among the arguments of a call; usually its `str`.
+    fn shown(&self, value: ExternalId) -> Option<Cow<'_, str>> {
+        self.str(value)
+    }
+
+    /// `str` of a value, as it appears where a default value or the result is one, and of a
+    /// function in the tabular form.
     fn str(&self, _value: ExternalId) -> Option<Cow<'_, str>> {
         None
     }
@@ -30,6 +47,22 @@ pub trait HostText {
 
     /// A type annotation, as it appears after a node's name.
     fn annotation(&self, _ty: ExternalId) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// The name by which a reader of the lossless form finds the value again.
+    fn qualified_name(&self, _value: ExternalId) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// The line that a position in a code object is on.
+    fn source_line(&self, _code: ExternalId, _offset: i32) -> Option<SourceLine> {
+        None
+    }
+
+    /// A number that two values have in common, in graphs of one host, if and only if they are the
+    /// same object.
+    fn identity(&self, _value: ExternalId) -> Option<u64> {
         None
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::host::HostText;
 use crate::arg::Arg;
 use crate::entity::{ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, Symbol};
 use crate::graph::{Graph, Source};
@@ -16,6 +17,7 @@ pub(super) const VERSION: u32 = 1;
 /// Writing to a `String` cannot fail, so results of `write!` are dropped here.
 pub(super) struct LosslessPrinter<'g> {
     graph: &'g Graph,
+    host: &'g dyn HostText,
     out: String,
     externals: Vec<ExternalId>,
     external_numbers: SecondaryMap<ExternalId, Option<u32>>,
@@ -25,9 +27,10 @@ pub(super) struct LosslessPrinter<'g> {
 }
 
 impl<'g> LosslessPrinter<'g> {
-    pub(super) fn new(graph: &'g Graph) -> Self {
+    pub(super) fn new(graph: &'g Graph, host: &'g dyn HostText) -> Self {
         Self {
             graph,
+            host,
             out: String::new(),
             externals: Vec::new(),
             external_numbers: SecondaryMap::new(),
@@ -45,7 +48,8 @@ impl<'g> LosslessPrinter<'g> {
         let mut text = format!("graph v{VERSION}:");
         for (number, &value) in self.externals.iter().enumerate() {
             let _ = write!(text, "\n    extern @{number}");
-            if let Some(name) = self.graph.external_name(value) {
+            let name = self.host.qualified_name(value);
+            if let Some(name) = name.as_deref().or_else(|| self.graph.external_name(value)) {
                 text.push_str(" = ");
                 let _ = literal::write_str(&mut text, name);
             }
@@ -89,27 +93,36 @@ impl<'g> LosslessPrinter<'g> {
         }
         let origin = node.origin();
         if let Some(source) = origin.source {
-            self.out.push_str(" at ");
-            match self.graph.source(source) {
-                Source::Line {
-                    file,
-                    line,
-                    function,
-                } => {
-                    let _ = literal::write_str(&mut self.out, self.graph.text(file));
-                    let _ = write!(self.out, ":{line} in ");
-                    let _ = literal::write_str(&mut self.out, self.graph.text(function));
-                }
-                Source::Host { code, offset } => {
-                    self.external(code);
-                    let _ = write!(self.out, ":{offset}");
-                }
-            }
+            self.source(self.graph.source(source));
         }
         if let Some(scope) = origin.scope {
             let number = self.scope(scope);
             let _ = write!(self.out, " scope ${number}");
         }
+    }
+
+    fn source(&mut self, source: Source) {
+        self.out.push_str(" at ");
+        match source {
+            Source::Line {
+                file,
+                line,
+                function,
+            } => self.source_line(self.graph.text(file), line, self.graph.text(function)),
+            Source::Host { code, offset } => match self.host.source_line(code, offset) {
+                Some(at) => self.source_line(&at.file, at.line, &at.function),
+                None => {
+                    self.external(code);
+                    let _ = write!(self.out, ":{offset}");
+                }
+            },
+        }
+    }
+
+    fn source_line(&mut self, file: &str, line: u32, function: &str) {
+        let _ = literal::write_str(&mut self.out, file);
+        let _ = write!(self.out, ":{line} in ");
+        let _ = literal::write_str(&mut self.out, function);
     }
 
     /// `[num_users=2]`, or `[users=(%b, %a)]` where they are not in the order of the graph.
@@ -143,7 +156,9 @@ impl<'g> LosslessPrinter<'g> {
         let function = self.graph.function_info(id);
         let name = self.graph.text(function.name);
         self.word(name, is_path_char);
-        if let Some(external) = function.external {
+        if let Some(external) = function.external
+            && self.host.qualified_name(external).as_deref() != Some(name)
+        {
             self.external(external);
         }
         let base = self.graph.text(function.base);

@@ -20,7 +20,7 @@ mod read_shown;
 mod table;
 mod value;
 
-pub use host::{HostText, NamedTupleClass, NoHost};
+pub use host::{HostText, NamedTupleClass, NoHost, SourceLine};
 pub use parse_error::ParseError;
 
 use cursor::Cursor;
@@ -46,7 +46,15 @@ impl Graph {
     /// nobody has any more, are left behind.
     #[must_use]
     pub fn to_lossless(&self) -> String {
-        lossless::LosslessPrinter::new(self).print()
+        self.to_lossless_with(&NoHost)
+    }
+
+    /// The lossless form, with the names that the host gives its values, and the lines it finds
+    /// for its code objects, where it does. A function whose object the host finds again under the
+    /// function's own name is written without its object.
+    #[must_use]
+    pub fn to_lossless_with(&self, host: &dyn HostText) -> String {
+        lossless::LosslessPrinter::new(self, host).print()
     }
 
     /// Reads a graph from either form of text.
@@ -117,6 +125,19 @@ impl Graph {
     #[must_use]
     pub fn format_node(&self, id: NodeId, host: &dyn HostText) -> String {
         let mut printer = print::Printer::new(self, host, LINE_BYTES);
+        printer.node(id);
+        printer.finish()
+    }
+
+    /// As [`Graph::format_node`], with `annotation` where the type annotation of a call would
+    /// stand, and no space after it.
+    ///
+    /// # Panics
+    /// If the id was never handed out by this graph.
+    #[must_use]
+    pub fn format_node_as(&self, id: NodeId, annotation: &str, host: &dyn HostText) -> String {
+        let mut printer =
+            print::Printer::new(self, host, LINE_BYTES).with_call_annotation(annotation);
         printer.node(id);
         printer.finish()
     }

@@ -25,6 +25,8 @@ pub(super) struct Printer<'a> {
     out: String,
     /// Whether a node's line says how many users it has.
     num_users: bool,
+    /// Stands where the annotation of a call would stand.
+    call_annotation: Option<&'a str>,
 }
 
 impl<'a> Printer<'a> {
@@ -34,7 +36,14 @@ impl<'a> Printer<'a> {
             host,
             out: String::with_capacity(capacity),
             num_users: true,
+            call_annotation: None,
         }
+    }
+
+    /// Writes this where the annotation of a call would stand.
+    pub(super) fn with_call_annotation(mut self, annotation: &'a str) -> Self {
+        self.call_annotation = Some(annotation);
+        self
     }
 
     /// Leaves the numbers of users out.
@@ -75,7 +84,10 @@ impl<'a> Printer<'a> {
         if self.num_users || data.ty.is_some() {
             self.out.push_str(" : ");
         }
-        if let Some(ty) = data.ty {
+        let is_call = !matches!(data.op, Op::Placeholder | Op::GetAttr);
+        if let Some(annotation) = self.call_annotation.filter(|_| is_call) {
+            self.out.push_str(annotation);
+        } else if let Some(ty) = data.ty {
             self.annotation(ty);
             if self.num_users {
                 self.out.push(' ');
@@ -139,6 +151,10 @@ impl<'a> Printer<'a> {
                 }
                 self.out.push('}');
             }
+            Arg::Opaque(value) => match self.host.shown(*value) {
+                Some(text) => self.out.push_str(&text),
+                None => self.external(*value),
+            },
             other => self.str(other),
         }
     }

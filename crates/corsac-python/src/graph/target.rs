@@ -66,6 +66,14 @@ impl PyGraph {
         }
     }
 
+    /// The nodes that wait for the second half of a change of opcode and target.
+    pub(crate) fn pending_nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.pending
+            .keys()
+            .copied()
+            .filter(|&id| self.ir.contains(id))
+    }
+
     /// Whether the node waits for the second half of a change of opcode and target.
     pub(crate) fn pending_op(&self, id: NodeId) -> Option<Op> {
         self.pending.get(&id).and_then(|p| p.op)
