@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from torch.fx.traceback import NodeSource, NodeSourceAction
 from torch.hub import tqdm
 
 from ._lazy_graph_module import _make_graph_module
+from ._module_attributes import _registered_module
 from ._symbolic_trace import Tracer
 from .graph import Graph
 from .graph_module import GraphModule
@@ -85,7 +87,6 @@ class Interpreter:
         graph: Graph | None = None,
     ) -> None:
         self.module = module
-        self.submodules = dict(self.module.named_modules())
         self.graph: Any = graph if graph is not None else self.module.graph
         self.env: dict[Node, Any] = {}
         self.name = "Interpreter"
@@ -93,6 +94,11 @@ class Interpreter:
         self.extra_traceback = True
         if self.garbage_collect_values:
             self.user_to_last_uses: dict[Node, list[Node]] = self.graph._last_uses()
+
+    @functools.cached_property
+    def submodules(self) -> dict[str, torch.nn.Module]:
+        """All modules in :attr:`module` by qualified name."""
+        return dict(self.module.named_modules())
 
     def run(
         self,
@@ -329,11 +335,14 @@ class Interpreter:
         value: Any = self.module
         names = target.split(".")
         for depth, name in enumerate(names):
-            if not hasattr(value, name):
-                raise RuntimeError(
-                    f"Node referenced nonexistent target {'.'.join(names[: depth + 1])}"
-                )
-            value = getattr(value, name)
+            child = _registered_module(value, name)
+            if child is None:
+                if not hasattr(value, name):
+                    raise RuntimeError(
+                        f"Node referenced nonexistent target {'.'.join(names[: depth + 1])}"
+                    )
+                child = getattr(value, name)
+            value = child
         return value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -422,7 +431,6 @@ class Transformer(Interpreter):
         self.new_graph.set_codegen(module.graph._codegen)
         self.tracer: Tracer = TransformerTracer(self.new_graph)
         self.tracer.root = module
-        self.tracer.submodule_paths = {child: name for name, child in self.submodules.items()}
 
     def placeholder(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]

@@ -298,28 +298,30 @@ def _refuse_key(node: Node) -> NoReturn:
 def _inherit_meta(node: Node) -> None:
     """Give a new node the metadata of the node that is being interpreted."""
     current = fx_traceback.get_current_meta()
+    # Set as a whole: the module stack that the node would make for itself is not asked for.
+    meta: dict[str, Any] = {}
     stack_trace = current.get("stack_trace")
     if stack_trace:
-        node.stack_trace = stack_trace
+        meta["stack_trace"] = stack_trace
         if fx_traceback.GRADIENT_ACC_SPECIAL_STACK in stack_trace:
-            node.meta["is_gradient_acc"] = True
-            node.meta["autograd_backward"] = True
+            meta["is_gradient_acc"] = True
+            meta["autograd_backward"] = True
     for field in _COPY_META_FIELDS:
         if field in current:
             value = current[field]
-            node.meta[field] = value.copy() if hasattr(value, "copy") else value
+            meta[field] = value.copy() if hasattr(value, "copy") else value
     sequence_number = _torch_proxy._get_seq_nr(node.name)
     if sequence_number is not None:
-        node.meta["seq_nr"] = sequence_number
+        meta["seq_nr"] = sequence_number
     replayed = fx_traceback.get_current_replay_node()
     if replayed is not None:
-        node.meta["is_functional_regenerated"] = True
-        if "custom" in replayed.meta:
-            node.meta["custom"] = replayed.meta.get("custom")
-        if "stack_trace" in replayed.meta:
-            node.stack_trace = replayed.meta.get("stack_trace")
+        meta["is_functional_regenerated"] = True
+        for field in ("custom", "stack_trace"):
+            if field in replayed.meta:
+                meta[field] = replayed.meta[field]
     if current.get("autograd_backward", False):
-        node.meta["autograd_backward"] = True
+        meta["autograd_backward"] = True
+    node.meta = meta
 
 
 class GraphAppendingTracer(TracerBase):
