@@ -69,7 +69,12 @@ lint: require-lint $(EXTENSION) ## formatting, clippy, ruff, type stub
 	@$(VENV)/bin/ruff check --quiet $(PYTHON_FOLDERS)
 	@$(VENV)/bin/ruff format --quiet --check $(PYTHON_FOLDERS)
 	$(call say,'type stub against the built module')
+	@$(PY) scripts/generate_stub.py --check
 	@$(PY) -m mypy.stubtest --concise --allowlist scripts/stub-allowlist.txt corsac._core
+
+.PHONY: stub
+stub: $(EXTENSION) ## write python/corsac/_core.pyi anew from the built module
+	@$(PY) scripts/generate_stub.py
 
 .PHONY: bench
 bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/fx.json
