@@ -7,14 +7,28 @@ use corsac_ir::namespace::is_keyword;
 /// variable on every version of Python.
 #[must_use]
 pub(crate) fn is_plain_identifier(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let [first, rest @ ..] = bytes else {
-        return false;
-    };
-    (first.is_ascii_alphabetic() || *first == b'_')
-        && rest.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'_')
-        && !is_keyword(text)
+    is_identifier(text) && !is_keyword(text)
 }
+
+/// Whether `text` is an ASCII identifier, or a keyword.
+#[inline]
+#[must_use]
+pub(crate) fn is_identifier(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(|first| !first.is_ascii_digit())
+        && bytes.iter().all(|&byte| IN_IDENTIFIER[byte as usize])
+}
+
+/// ASCII letters, digits and the underscore.
+static IN_IDENTIFIER: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'_';
+        byte += 1;
+    }
+    table
+};
 
 /// Whether `text` can name a parameter: an identifier, not necessarily ASCII, and no keyword.
 #[must_use]

@@ -10,7 +10,7 @@ use corsac_ir::namespace::{Namespace, identifier, is_reserved, reserved_names};
 use corsac_ir::{EntityId, Graph, Interner, NodeId, SecondaryMap, Symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::attribute::is_plain_identifier;
+use crate::attribute::is_identifier;
 use crate::host::{Global, GlobalValue};
 
 /// Not every name can be kept.
@@ -60,11 +60,12 @@ impl<'g> Namer<'g> {
                 taken.resize(index / 64 + 1, 0u64);
             }
             let (word, bit) = (&mut taken[index / 64], 1 << (index % 64));
-            if *word & bit != 0 || !is_plain_identifier(node.name()) {
+            if *word & bit != 0 || !is_identifier(node.name()) {
                 return Err(Clash);
             }
             *word |= bit;
         }
+        // Keywords are among the reserved names.
         let reserved = reserved_names().iter().chain(own);
         for symbol in reserved.filter_map(|name| graph.lookup(name)) {
             if contains(&taken, symbol) {
