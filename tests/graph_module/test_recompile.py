@@ -179,3 +179,15 @@ def test_a_missing_attribute_in_generated_code_is_not_a_missing_forward():
     )
     with pytest.raises(RuntimeError, match="the generated code cannot be loaded: module 'torch'"):
         gm(torch.ones(1))
+
+
+def test_signatures_that_python_refuses_are_refused_at_once():
+    def f(x, y=1, *, z):
+        return x + y + z
+
+    with pytest.raises(SyntaxError):
+        fx.symbolic_trace(f)
+    graph = fx.Graph()
+    graph.output(graph.placeholder("x", default_value=Relu()))
+    with pytest.raises((SyntaxError, NameError)):
+        fx.GraphModule({}, graph)

@@ -48,10 +48,24 @@ def generate(graph: Graph) -> tuple[PythonCode, dict[str, Any]]:
     """The code of ``graph``, and what its code objects are to say about their origin."""
     profiled = bool(getattr(_experimental_config, "enrich_profiler_metadata", False))
     code = graph.python_code(root_module="self", record_func=profiled)
+    if any(node.args for node in graph.find_nodes(op="placeholder")):
+        _check_signature(code)
     if profiled:
         code, filename = _with_profiling_metadata(graph, code)
         return code, {"co_filename": filename}
     return code, getattr(graph, "_co_fields", None) or {}
+
+
+def _check_signature(code: PythonCode) -> None:
+    """Raise now what the ``def`` line would raise when the code is compiled.
+
+    Default values that come before parameters without one, or that no expression can stand for,
+    are refused where the module is made. The body can wait.
+    """
+    for line in code.src.split("\n"):
+        if line.startswith("def "):
+            exec(compile(f"{line} pass", "<signature>", "exec"), code.globals.copy())
+            return
 
 
 def _metadata_hash(code: str, node_metadata: dict[int, dict[str, Any]]) -> str:
