@@ -108,3 +108,31 @@ def test_every_module_has_a_class_of_its_own():
 def test_training_flag_follows_the_root():
     assert not fx.symbolic_trace(Net().eval()).training
     assert fx.symbolic_trace(Net()).training
+
+
+def test_registration_hooks_are_called():
+    from torch.nn.modules import module as nn_module
+
+    seen = []
+    hooks = [
+        nn_module.register_module_module_registration_hook(lambda m, n, c: seen.append(n)),
+        nn_module.register_module_parameter_registration_hook(lambda m, n, c: seen.append(n)),
+        nn_module.register_module_buffer_registration_hook(lambda m, n, c: seen.append(n)),
+    ]
+    net = Net()
+    graph = fx.Tracer().trace(net)
+    seen.clear()
+    try:
+        fx.GraphModule(net, graph)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert {"linear", "weight", "offset", "scratch", "tail"} <= set(seen)
+
+
+def test_attributes_that_hide_registered_ones_are_taken():
+    net = Block()
+    net.__dict__["weight"] = 5.0
+    gm = fx.GraphModule(net, fx.symbolic_trace(Block()).graph)
+    assert gm.weight == 5.0
+    assert "weight" not in gm._parameters

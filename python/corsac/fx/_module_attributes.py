@@ -17,10 +17,6 @@ def _install(value: Any, module: torch.nn.Module, field: str, persistent: bool =
         setattr(module, field, value)
 
 
-def _is_persistent(module: Any, field: str) -> bool:
-    return field not in getattr(module, "_non_persistent_buffers_set", ())
-
-
 class _AttributeCopier:
     """Copies attributes of one module hierarchy into another, by qualified name.
 
@@ -47,7 +43,7 @@ class _AttributeCopier:
             if inner is None:
                 inner = getattr(source, item)
             existing = _registered_module(destination, item)
-            if existing is None and not _takes_module_directly(destination, item):
+            if existing is None and not _is_free(destination, item):
                 existing = getattr(destination, item, None)
             if existing is None:
                 existing = torch.nn.Module()
@@ -68,10 +64,9 @@ class _AttributeCopier:
         child = _registered_module(source, field)
         if child is not None:
             _set_module(destination, field, child)
-            return
-        _install(
-            getattr(source, field), destination, field, persistent=_is_persistent(source, field)
-        )
+        elif not _share_registered(source, destination, field):
+            persistent = field not in getattr(source, "_non_persistent_buffers_set", ())
+            _install(getattr(source, field), destination, field, persistent)
 
 
 # Looking an attribute up on a module and setting one go through Python functions that first try
@@ -88,8 +83,11 @@ def _registered_module(owner: Any, name: str) -> torch.nn.Module | None:
     return modules[name] if name in modules and name not in state else None
 
 
-def _takes_module_directly(module: torch.nn.Module, name: str) -> bool:
-    """Whether ``module`` has no attribute ``name`` and would do nothing but store a submodule."""
+def _is_free(module: torch.nn.Module, name: str) -> bool:
+    """Whether ``module`` has no attribute ``name`` and setting one would do nothing special.
+
+    It may have a submodule of that name.
+    """
     cls = type(module)
     return (
         (cls is torch.nn.Module or cls.__setattr__ is torch.nn.Module.__setattr__)
@@ -97,16 +95,35 @@ def _takes_module_directly(module: torch.nn.Module, name: str) -> bool:
         and name not in module._parameters
         and name not in module._buffers
         and (name not in _CLASS_ATTRIBUTES if cls is torch.nn.Module else not hasattr(cls, name))
-        and not _nn_module._global_module_registration_hooks
     )
 
 
 def _set_module(owner: torch.nn.Module, name: str, module: torch.nn.Module) -> None:
     """``setattr(owner, name, module)``"""
-    if _takes_module_directly(owner, name):
+    if _is_free(owner, name) and not _nn_module._global_module_registration_hooks:
         owner._modules[name] = module
     else:
         setattr(owner, name, module)
+
+
+def _share_registered(source: Any, destination: torch.nn.Module, name: str) -> bool:
+    """Register a parameter or buffer of ``source`` in ``destination``, if that is all it takes."""
+    state = getattr(source, "__dict__", _EMPTY)
+    if name in state or name in destination._modules or not _is_free(destination, name):
+        return False
+    parameter = state.get("_parameters", _EMPTY).get(name)
+    if parameter is not None:
+        if _nn_module._global_parameter_registration_hooks:
+            return False
+        destination._parameters[name] = parameter
+        return True
+    buffer = state.get("_buffers", _EMPTY).get(name)
+    if buffer is None or _nn_module._global_buffer_registration_hooks:
+        return False
+    destination._buffers[name] = buffer
+    if name in source._non_persistent_buffers_set:
+        destination._non_persistent_buffers_set.add(name)
+    return True
 
 
 _EMPTY: dict[str, Any] = {}
