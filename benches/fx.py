@@ -30,6 +30,7 @@ import torch.fx.experimental.optimization
 import torchvision
 
 import corsac.fx
+import corsac.fx.experimental.optimization
 from side_by_side import Bench, Difference, Outcome, Work, heading, progress, row, run, write_json
 
 REPORT = Path(__file__).resolve().parent.parent / "target" / "bench" / "fx.json"
