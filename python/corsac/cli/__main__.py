@@ -1,0 +1,7 @@
+"""``python -m corsac.cli``: the program without its console script."""
+
+import sys
+
+from corsac.cli import main
+
+sys.exit(main())

@@ -1,0 +1,51 @@
+"""From ``1,3,224,224`` and ``1,16:int64`` to tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from corsac.cli.failure import Failure
+
+#: Integers are drawn from 0 up to this, which suits embeddings of ten rows and more.
+INTEGERS_BELOW = 10
+
+
+@dataclass(frozen=True)
+class Input:
+    """The shape and dtype of one positional input."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def parse(cls, text: str) -> Input:
+        """Reads ``SHAPE[:DTYPE]``; an empty shape is that of a scalar."""
+        sizes, _, name = text.partition(":")
+        try:
+            shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
+        except ValueError as error:
+            raise Failure(
+                f"--input {text}: the shape is comma-separated sizes, such as 1,3,224,224"
+            ) from error
+        if any(size < 0 for size in shape):
+            raise Failure(f"--input {text}: a size is negative")
+        dtype = getattr(torch, name or "float32", None)
+        if not isinstance(dtype, torch.dtype):
+            raise Failure(
+                f"--input {text}: torch has no dtype {name!r}; float32, int64 and bool are some"
+            )
+        return cls(shape, dtype)
+
+    def random(self) -> torch.Tensor:
+        """A tensor from torch's generator."""
+        if self.dtype == torch.bool:
+            return torch.randint(0, 2, self.shape).bool()
+        if self.dtype.is_floating_point or self.dtype.is_complex:
+            return torch.randn(self.shape).to(self.dtype)
+        return torch.randint(0, INTEGERS_BELOW, self.shape).to(self.dtype)
+
+    def __str__(self) -> str:
+        sizes = "x".join(str(size) for size in self.shape) or "scalar"
+        return f"{sizes} {str(self.dtype).removeprefix('torch.')}"

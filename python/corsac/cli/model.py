@@ -1,0 +1,114 @@
+"""From ``module:callable`` to a model."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from corsac.cli.failure import Failure, first_line
+
+
+def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
+    """The model that ``reference`` names, in evaluation mode.
+
+    ``reference`` is ``module:callable`` or ``path/to/file.py:callable``. A callable is called with
+    ``keywords``; an ``nn.Module`` is taken as it is.
+    """
+    place, colon, attribute = reference.rpartition(":")
+    if not colon or not place or not attribute:
+        raise Failure(
+            f"{reference!r} does not name a model: write module:callable or file.py:callable, "
+            "such as torchvision.models:resnet50"
+        )
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    found = _attribute(module, place, attribute)
+    if isinstance(found, torch.nn.Module):
+        if keywords:
+            raise Failure(f"{reference} is a model already, so --kwargs has nothing to go to")
+        return found.eval()
+    if not callable(found):
+        raise Failure(f"{reference} is a {type(found).__name__}, neither a model nor a callable")
+    try:
+        model = found(**keywords)
+    except Exception as error:
+        given = ", ".join(f"{key}={value!r}" for key, value in keywords.items())
+        raise Failure(f"calling {attribute}({given}) failed: {first_line(error)}") from error
+    if not isinstance(model, torch.nn.Module):
+        raise Failure(f"{reference} returned a {type(model).__name__}, not a torch.nn.Module")
+    return model.eval()
+
+
+def keywords(given: list[str]) -> dict[str, Any]:
+    """The values of ``--kwargs``: JSON objects and ``key=value`` pairs, later ones winning."""
+    result: dict[str, Any] = {}
+    for text in given:
+        if text.lstrip().startswith("{"):
+            try:
+                result.update(json.loads(text))
+            except json.JSONDecodeError as error:
+                raise Failure(f"--kwargs {text}: not valid JSON: {error}") from error
+            continue
+        key, equals, value = text.partition("=")
+        if not equals or not key.isidentifier():
+            raise Failure(f"--kwargs {text}: write a JSON object or key=value")
+        try:
+            result[key] = json.loads(value)
+        except json.JSONDecodeError:
+            result[key] = {"True": True, "False": False, "None": None}.get(value, value)
+    return result
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise Failure(f"{path}: no such file")
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise Failure(f"{path} cannot be loaded as a Python module")
+    module = importlib.util.module_from_spec(spec)
+    # As running the file would: it can import its neighbours, and its classes can be pickled.
+    sys.path.insert(0, str(path.resolve().parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise Failure(f"running {path} failed: {first_line(error)}") from error
+    return module
+
+
+def _from_name(name: str) -> ModuleType:
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise Failure(
+                f"there is no module {name!r} here or on the Python path"
+                + (" (a file needs its .py)" if Path(f"{name}.py").exists() else "")
+            ) from error
+        raise Failure(f"importing {name} failed: {first_line(error)}") from error
+    except Exception as error:
+        raise Failure(f"importing {name} failed: {first_line(error)}") from error
+
+
+def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
+    found: Any = module
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as error:
+            near = difflib.get_close_matches(part, dir(found), n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise Failure(f"{place} has no {attribute!r}{hint}") from error
+    return found

@@ -1,0 +1,68 @@
+"""Two ways of doing one thing, timed in turn."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Seconds per call of ``first`` and ``second``, one entry a round."""
+
+    first: list[float]
+    second: list[float]
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        return statistics.median(self.first), statistics.median(self.second)
+
+    @property
+    def minima(self) -> tuple[float, float]:
+        return min(self.first), min(self.second)
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long as ``second`` ``first`` takes, by the medians."""
+        first, second = self.medians
+        return first / second
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What ``call`` answers, and the seconds it took."""
+    start = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - start
+
+
+def compare(
+    first: Callable[[], Any],
+    second: Callable[[], Any],
+    rounds: int,
+    patience_seconds: float = float("inf"),
+) -> Comparison:
+    """Call each once to warm up, then both ``rounds`` times in turn.
+
+    In turn, so that a slow spell of the machine hits both. After ``patience_seconds`` three rounds
+    are enough.
+    """
+    first()
+    second()
+    comparison = Comparison([], [])
+    start = time.perf_counter()
+    for done in range(rounds):
+        if done >= 3 and time.perf_counter() - start > patience_seconds:
+            break
+        comparison.first.append(timed(first)[1])
+        comparison.second.append(timed(second)[1])
+    return comparison
+
+
+def milliseconds(seconds: float) -> str:
+    """``12.3 ms``, with three digits."""
+    value = seconds * 1e3
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
+    return f"{value:.{digits}f} ms"

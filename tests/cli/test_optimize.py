@@ -1,0 +1,249 @@
+"""``corsac optimize``, run as people run it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corsac.cli import main
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, channels=4, bias=True):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, channels, 3, bias=bias)
+        self.norm = torch.nn.BatchNorm2d(channels)
+        self.dropout = torch.nn.Dropout()
+
+    def forward(self, x):
+        return self.dropout(self.norm(self.conv(x)).relu())
+
+class Embedded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(10, 4)
+
+    def forward(self, ids, keep):
+        return {"sum": self.rows(ids).sum(-1) * keep, "ids": ids}
+
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+class Broken(torch.nn.Module):
+    def __init__(self):
+        raise RuntimeError("no weights here")
+
+def factory(width):
+    return torch.nn.Linear(width, 2)
+
+ready = torch.nn.ReLU()
+number = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ``model.py`` in it, which is the current one."""
+    (tmp_path / "model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("model", "broken", "importer"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def corsac(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "corsac.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_a_run_from_the_shell_writes_a_module_that_computes_the_same(folder: Path):
+    result = corsac(
+        "optimize", "model.py:Net", "--input", "1,3,8,8", "--out", "out/net", "--repeat", "2",
+        cwd=folder,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[1] == "model model.py:Net, input 1x3x8x8 float32, seed 0"
+    assert lines[2].startswith("1 batch norm (untrained, ")
+    table = {line[:21].strip(): line[21:].split() for line in lines if re.search(r" ms$", line)}
+    assert table["capture"][0] == "6"
+    assert table["dropout removal"][:3] == ["6", "->", "5"]
+    assert table["Conv+BatchNorm fusion"][:3] == ["5", "->", "4"]
+    assert table["common subexpressions"][0] == "4"
+    assert table["dead code"][0] == "4"
+    assert table["in all"][:3] == ["6", "->", "4"]
+    assert re.search(r"^maximum absolute error +\d\.\d+e-\d+ ", result.stdout, re.M)
+    assert re.search(r"^time per call +[\d.]+ ms -> [\d.]+ ms, ", result.stdout, re.M)
+    assert re.search(r"^capture and fusion +torch.fx [\d.]+ ms, corsac ", result.stdout, re.M)
+
+    graph = (folder / "out/net/graph.txt").read_text()
+    assert graph.splitlines()[0] == "graph():"
+    assert "call_module[target=conv]" in graph
+    assert "norm" not in graph and "dropout" not in graph
+    program = """
+import torch
+from corsac.cli.batch_norm import randomize
+import model
+from out.net import Net
+
+torch.manual_seed(0)
+original = model.Net().eval()
+image = torch.randn(1, 3, 8, 8)
+randomize(original, [torch.randn(1, 3, 8, 8)])
+written = Net().eval()
+assert not any(isinstance(part, torch.nn.BatchNorm2d) for part in written.modules())
+torch.testing.assert_close(written(image), original(image))
+print("same")
+"""
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True
+    )
+    assert loaded.stdout == "same\n", loaded.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["model.py:Nett"], "model.py has no 'Nett'; did you mean Net?"),
+        (["nowhere:Net"], "there is no module 'nowhere' here or on the Python path"),
+        (["nowhere.py:Net"], "nowhere.py: no such file"),
+        (["model"], "'model' does not name a model: write module:callable or file.py:callable"),
+        (["model.py:number"], "model.py:number is a int, neither a model nor a callable"),
+        (["model.py:Broken"], "calling Broken() failed: RuntimeError: no weights here"),
+        (["model.py:factory"], "calling factory() failed: TypeError: "),
+        (["model.py:torch.zeros", "--kwargs", "size=[3]"], "returned a Tensor, not a torch.nn"),
+        (["model.py:ready", "--kwargs", "a=1"], "is a model already, so --kwargs has nothing"),
+        (["model.py:Net", "--kwargs", "{"], "--kwargs {: not valid JSON"),
+        (["model.py:Net", "--kwargs", "nonsense"], "write a JSON object or key=value"),
+        (["model.py:Net", "--input", "1,x"], "--input 1,x: the shape is comma-separated sizes"),
+        (["model.py:Net", "--input", "1,-3"], "--input 1,-3: a size is negative"),
+        (["model.py:Net", "--input", "1:int"], None),
+        (["model.py:Net", "--input", "1:integer"], "torch has no dtype 'integer'"),
+        (["model.py:Net"], "the model does not accept the input (none): TypeError"),
+        (
+            ["model.py:Net", "--input", "1,2,8,8"],
+            "the model does not accept the input (1x2x8x8 float32): RuntimeError: Given groups=1",
+        ),
+        (["model.py:Branching", "--input", "3"], "the model cannot be captured: TraceError"),
+        (["model.py:Net", "--input", "1,3,8,8", "--out", "."], "the folder holds something else"),
+        (["model.py:Net", "--input", "1,3,8,8", "--out", "model.py"], "there is a file of that"),
+    ],
+)
+def test_what_goes_wrong_is_one_message_and_exit_code_2(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str | None
+):
+    assert main(["optimize", *arguments]) == 2
+    error = capsys.readouterr().err
+    lines = [line for line in error.splitlines() if not line.endswith(" ...")]
+    assert lines[0].startswith("corsac: error: ")
+    if message is not None:
+        assert message in error
+    assert "Traceback" not in error
+
+
+def test_a_module_that_fails_to_import_is_told_from_one_that_is_missing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder / "broken.py").write_text("1 / 0\n")
+    (folder / "importer.py").write_text("import not_there_at_all\n")
+    assert main(["optimize", "broken:Net"]) == 2
+    assert "importing broken failed: ZeroDivisionError" in capsys.readouterr().err
+    assert main(["optimize", "importer:Net"]) == 2
+    assert "importing importer failed: ModuleNotFoundError" in capsys.readouterr().err
+    assert main(["optimize", "broken.py:Net"]) == 2
+    assert "running broken.py failed: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_traceback_shows_the_cause(folder: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["optimize", "model.py:Broken", "--traceback"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in error
+    assert 'raise RuntimeError("no weights here")' in error
+    assert error.splitlines()[-1].startswith("corsac: error: calling Broken() failed")
+
+
+def test_several_inputs_and_structured_outputs(folder: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["--input", "2,5:int64", "--input", "2,5:bool", "--repeat", "1"]
+    assert main(["optimize", "model.py:Embedded", *arguments]) == 0
+    output = capsys.readouterr().out
+    assert "input 2x5 int64, 2x5 bool, seed 0" in output
+    assert "maximum absolute error   0.00e+00" in output
+
+
+def test_kwargs_reach_the_callable(folder: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["--input", "1,3,8,8", "--repeat", "1"]
+    given = ["--kwargs", '{"channels": 7}', "--kwargs", "bias=false"]
+    assert main(["optimize", "model.py:Net", *arguments, *given, "--out", "out"]) == 0
+    assert "Conv2d(3, 7, kernel_size=(3, 3)" in (folder / "out/module.py").read_text()
+    # A folder that the program wrote is written again.
+    assert main(["optimize", "model.py:Net", *arguments, "--out", "out"]) == 0
+    assert "Conv2d(3, 4, kernel_size=(3, 3)" in (folder / "out/module.py").read_text()
+    capsys.readouterr()
+
+
+def test_trained_statistics_are_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]):
+    (folder / "trained.py").write_text(
+        "from model import Net\n"
+        "def net():\n"
+        "    net = Net()\n"
+        "    net.norm.running_mean.fill_(0.5)\n"
+        "    return net\n"
+    )
+    assert main(["optimize", "trained:net", "--input", "1,3,8,8", "--repeat", "1"]) == 0
+    assert "random weights" not in capsys.readouterr().out
+    arguments = ["--input", "1,3,8,8", "--repeat", "1", "--no-randomize-stats"]
+    assert main(["optimize", "model.py:Net", *arguments]) == 0
+    assert "random weights" not in capsys.readouterr().out
+
+
+def test_a_result_that_differs_is_exit_code_1(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from corsac.cli import pipeline
+
+    def spoil(module):
+        module.get_submodule("conv").bias.data.add_(1.0)
+
+    monkeypatch.setattr(pipeline, "PASSES", (*pipeline.PASSES, ("spoiling", spoil)))
+    assert main(["optimize", "model.py:Net", "--input", "1,3,8,8", "--repeat", "1"]) == 1
+    assert "the result differs from the original" in capsys.readouterr().err
+
+
+def test_help_and_version_need_no_torch():
+    program = (
+        "import sys; sys.modules['torch'] = None\nfrom corsac.cli import main\nmain(sys.argv[1:])\n"
+    )
+    for argument, expected in (
+        (["--version"], "corsac 0.1.0"),
+        (["--help"], "optimize  capture a model, run the passes"),
+        (["optimize", "--help"], "such as 1,3,224,224 or"),
+    ):
+        result = subprocess.run(
+            [sys.executable, "-c", program, *argument], capture_output=True, text=True
+        )
+        assert result.returncode == 0, result.stderr
+        assert expected in result.stdout
+    result = subprocess.run(
+        [sys.executable, "-c", program, "optimize", "a:b"], capture_output=True, text=True
+    )
+    assert "torch is missing" in result.stderr
+    result = subprocess.run(
+        [sys.executable, "-m", "corsac.cli", "optimise"], capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert "invalid choice: 'optimise'" in result.stderr

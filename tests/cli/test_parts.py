@@ -1,0 +1,98 @@
+"""The parts of the program that decide something."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+
+from corsac.cli.agreement import Agreement, compare_outputs
+from corsac.cli.batch_norm import randomize, untrained
+from corsac.cli.inputs import Input
+from corsac.cli.model import keywords
+from corsac.cli.progress import working
+from corsac.cli.timing import Comparison, compare, milliseconds
+
+
+def test_inputs_are_read_and_shown():
+    assert Input.parse("1,3,8,8") == Input((1, 3, 8, 8), torch.float32)
+    assert Input.parse("2:int64") == Input((2,), torch.int64)
+    assert Input.parse(":bool") == Input((), torch.bool)
+    assert str(Input.parse("2,3:bfloat16")) == "2x3 bfloat16"
+    for text in ("2,3", "4:int32", "4:bool", "4:complex64", "4:float16", ":int64"):
+        given = Input.parse(text)
+        tensor = given.random()
+        assert (tuple(tensor.shape), tensor.dtype) == (given.shape, given.dtype)
+
+
+def test_keywords_are_json_where_they_can_be():
+    given = ['{"a": 1, "b": [2]}', "a=3", "c=text", "d=1.5", "e=None", "f=True", "g=x=y", 'h="7"']
+    assert keywords(given) == {
+        "a": 3, "b": [2], "c": "text", "d": 1.5, "e": None, "f": True, "g": "x=y", "h": "7",
+    }  # fmt: skip
+
+
+def test_agreement_measures_the_largest_difference():
+    one, two = torch.tensor([1.0, -8.0]), torch.tensor([1.5, -8.0])
+    assert compare_outputs((one, 3), (two, 3)) == Agreement(0.5, 8.0)
+    assert Agreement(0.5, 8.0).within(0.1) and not Agreement(0.5, 8.0).within(0.05)
+    special = torch.tensor([float("nan"), float("inf")])
+    assert compare_outputs(special, special.clone()) == Agreement(0.0, 0.0)
+    assert "NaNs or infinities" in compare_outputs(special, torch.zeros(2))
+    assert "NaNs or infinities" in compare_outputs(torch.zeros(2), special)
+    assert "output 0 is (2,)" in compare_outputs(one, torch.zeros(3))
+    assert "the original returns" in compare_outputs([one], (one,))
+    assert "output 1 is 3" in compare_outputs((one, 3), (one, 4))
+    assert compare_outputs(torch.zeros(0), torch.zeros(0)) == Agreement(0.0, 0.0)
+
+
+def test_untrained_batch_norms_are_told_from_trained_ones():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval()
+    assert untrained(model) == [model[1]]
+    assert untrained(torch.nn.ReLU()) == []
+    image = torch.randn(2, 3, 8, 8)
+    assert randomize(model, [image]) == 1
+    assert untrained(model) == []
+    assert model[1].momentum == 0.1 and not model[1].training
+    # Nine parts measured, so the result is roughly normal before weight and bias.
+    out = (model(image) - model[1].bias.view(1, -1, 1, 1)) / model[1].weight.view(1, -1, 1, 1)
+    assert out.mean().abs() < 0.3 and 0.7 < out.std() < 1.5
+
+
+def test_batch_norms_over_single_values_get_random_statistics():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()
+    assert randomize(model, [torch.randn(1, 3)]) == 1
+    assert untrained(model) == [] and not model[1].training
+
+
+def test_times_are_compared_by_their_medians():
+    comparison = Comparison([3.0, 1.0, 2.0], [1.0, 0.5, 9.0])
+    assert comparison.medians == (2.0, 1.0)
+    assert comparison.minima == (1.0, 0.5)
+    assert comparison.ratio == 2.0
+    assert [milliseconds(s) for s in (0.1234, 0.01234, 0.001234, 0.0001234)] == [
+        "123 ms", "12.3 ms", "1.23 ms", "0.123 ms",
+    ]  # fmt: skip
+
+
+def test_comparisons_take_turns_and_stop_when_they_take_long():
+    calls = []
+    comparison = compare(lambda: calls.append(1), lambda: calls.append(2), 2)
+    assert calls == [1, 2, 1, 2, 1, 2]
+    assert (len(comparison.first), len(comparison.second)) == (2, 2)
+    comparison = compare(lambda: None, lambda: None, 10, patience_seconds=-1.0)
+    assert len(comparison.first) == 3
+
+
+def test_progress_is_shown_only_after_a_second(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    with working("quick"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("corsac.cli.progress.PATIENCE", 0.01)
+    with working("slow"):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == "corsac: slow ...\n"
