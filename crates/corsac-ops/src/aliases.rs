@@ -105,6 +105,13 @@ impl AliasClasses {
         ClassId(self.parent[node.index()])
     }
 
+    /// Whether the value of `node` is known to be one tensor or number: nothing that could hold
+    /// other values.
+    #[must_use]
+    pub fn is_single(&self, node: NodeId) -> bool {
+        self.single[node.index()]
+    }
+
     /// Whether two values may share storage.
     #[must_use]
     pub fn may_alias(&self, a: NodeId, b: NodeId) -> bool {

@@ -130,7 +130,7 @@ pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
     }
     let mut catalogue = Catalogue::new(host);
     let mut writes = Writes::find(graph, &mut catalogue);
-    let mut returned = returned(graph, &mut catalogue);
+    let mut returned = returned(graph, &mut catalogue, &writes.classes);
 
     let mut report = Report::default();
     let mut replaced = Replacements::default();
@@ -253,7 +253,7 @@ impl Writes {
 }
 
 /// By node: whether the caller gets its value, or one that may share storage with it.
-fn returned(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Vec<bool> {
+fn returned(graph: &Graph, catalogue: &mut Catalogue<'_>, classes: &AliasClasses) -> Vec<bool> {
     let mut returned = vec![false; graph.id_bound()];
     for node in graph.nodes().rev() {
         let op = graph.node(node).op();
@@ -263,7 +263,7 @@ fn returned(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Vec<bool> {
         if op == Op::Output || stores {
             graph.inputs(node).for_each(|n| returned[n.index()] = true);
         } else if returned[node.index()] {
-            if effects.concatenates {
+            if effects.concatenates && !classes.is_single(node) {
                 graph.inputs(node).for_each(|n| returned[n.index()] = true);
             }
             for alias in effects.aliases {
@@ -532,6 +532,21 @@ mod tests {
             .unwrap();
         let report = eliminated(&mut graph);
         assert_eq!(report.kept[0].reason, Reason::BothReturned);
+    }
+
+    #[test]
+    fn a_sum_that_is_returned_is_new_unless_it_is_of_lists() {
+        for (maker, reason) in [("cos", None), ("unbind", Some(Reason::BothReturned))] {
+            let mut graph = Graph::new();
+            let x = graph.placeholder("x").unwrap();
+            let add = graph.function("operator.add");
+            let a = graph.call_method(maker, [x.into()]).unwrap();
+            let b = graph.call_method(maker, [x.into()]).unwrap();
+            let sum = graph.call_function(add, [a.into(), b.into()]).unwrap();
+            graph.output(sum).unwrap();
+            let report = eliminated(&mut graph);
+            assert_eq!(report.kept.first().map(|k| k.reason), reason, "{maker}");
+        }
     }
 
     #[test]

@@ -209,6 +209,41 @@ pub(crate) fn remove_dropout(graph: &Bound<'_, PyGraph>, in_training: bool) -> P
     Ok(sites.collect())
 }
 
+/// What a node does besides computing its value: the nodes that it writes to, those that its value
+/// may share storage with, whether it draws random numbers, has a side effect, reads and writes
+/// state that is no argument, is unknown.
+type NodeEffects = (
+    Vec<Py<PyNode>>,
+    Vec<Py<PyNode>>,
+    bool,
+    bool,
+    bool,
+    bool,
+    bool,
+);
+
+/// What `node` does besides computing its value.
+#[pyfunction]
+pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
+    let graph = node.get().graph(node.py());
+    let facts = Facts::of_graph(graph)?;
+    let borrowed = graph.try_borrow()?;
+    let effects = Catalogue::new(&facts).effects(borrowed.ir(), node.get().id());
+    let handles = |ids: &[NodeId]| -> PyResult<Vec<_>> {
+        let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
+        ids.iter().map(handle).collect()
+    };
+    Ok((
+        handles(&effects.mutates)?,
+        handles(&effects.aliases)?,
+        effects.random,
+        effects.side_effect,
+        effects.reads_state,
+        effects.writes_state,
+        effects.opaque,
+    ))
+}
+
 /// Whether a call of the program that `graph` is does anything besides computing its result.
 #[pyfunction]
 pub(crate) fn has_effects(graph: &Bound<'_, PyGraph>) -> PyResult<bool> {

@@ -17,13 +17,16 @@ that it does nothing besides computing its result.
 
 from corsac.passes._cleaning import common_subexpressions, eliminate_dead_code, pure
 from corsac.passes._dropout import remove_dropout
+from corsac.passes._effects import Effects, effects
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._report import Report, Site
 
 __all__ = [
+    "Effects",
     "Report",
     "Site",
     "common_subexpressions",
+    "effects",
     "eliminate_dead_code",
     "fuse_conv_bn",
     "pure",

@@ -1,0 +1,139 @@
+"""``fuse`` and ``remove_dropout`` do what torch.fx's do, where those are right."""
+
+import copy
+
+import pytest
+import torch
+import torch.fx.experimental.optimization as theirs
+import torchvision
+from torch import nn
+
+import corsac.fx
+import corsac.fx.experimental.optimization as ours
+
+
+def with_statistics(model):
+    generator = torch.Generator().manual_seed(0)
+    for norm in model.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm):
+            norm.running_mean.uniform_(-0.2, 0.2, generator=generator)
+            norm.running_var.uniform_(0.5, 2.0, generator=generator)
+            nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
+            nn.init.uniform_(norm.bias, -0.2, 0.2, generator=generator)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
+def test_fuse_gives_what_torch_fx_gives(name):
+    torch.manual_seed(0)
+    model = with_statistics(getattr(torchvision.models, name)())
+    a, b = ours.fuse(model), theirs.fuse(model)
+    assert a.code == b.code
+    weights = dict(b.named_parameters()) | dict(b.named_buffers())
+    found = dict(a.named_parameters()) | dict(a.named_buffers())
+    assert found.keys() == weights.keys()
+    for name, weight in weights.items():
+        assert torch.equal(found[name], weight), name
+        assert found[name].requires_grad == weight.requires_grad, name
+    x = torch.randn(1, 3, 64, 64)
+    assert torch.equal(a(x), b(x))
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_model_is_not_changed_and_weights_are_copied_unless_in_place(inplace):
+    model = with_statistics(
+        nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1))
+    )
+    before = copy.deepcopy(model.state_dict())
+    fused = ours.fuse(model, inplace=inplace)
+    assert (fused.get_submodule("2") is model[2]) is inplace
+    assert (fused.get_submodule("2").weight is model[2].weight) is inplace
+    with torch.no_grad():
+        for weight in fused.get_submodule("0").parameters():
+            weight.zero_()
+    after = model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_shared_weights_stay_shared_in_the_copy():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.b.weight = self.a.weight
+            self.register_buffer("offset", torch.ones(2), persistent=False)
+
+        def forward(self, x):
+            return self.b(self.a(x)) + self.a.weight.sum() + self.offset
+
+    model = Tied().eval()
+    fused = ours.fuse(model)
+    assert fused.a.weight is fused.b.weight
+    assert fused.a.weight is not model.a.weight
+    assert fused.offset is not model.offset
+    assert sorted(fused.state_dict()) == sorted(model.state_dict())
+    x = torch.randn(1, 2)
+    assert torch.equal(fused(x), model(x))
+
+
+def test_a_graph_module_is_taken_as_it_is():
+    model = with_statistics(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)))
+    gm = corsac.fx.symbolic_trace(model)
+    add = gm.graph.find_nodes(op="call_module", target="1")[0]
+    with gm.graph.inserting_after(add):
+        doubled = gm.graph.call_function(torch.mul, (add, 2))
+    gm.graph.output_node().args = (doubled,)
+    gm.recompile()
+    x = torch.randn(1, 2, 3, 3)
+    expected = gm(x)
+    fused = ours.fuse(gm, no_trace=True)
+    assert [node.name for node in fused.graph.nodes] == ["input_1", "_0", "mul", "output"]
+    torch.testing.assert_close(fused(x), expected)
+    assert torch.equal(gm(x), expected)
+
+
+def test_training_mode_is_an_error():
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)).train()
+    for fuse in (ours.fuse, theirs.fuse):
+        with pytest.raises(AssertionError):
+            fuse(model)
+    with pytest.raises(AssertionError, match=r"at _1 1 is in training mode: call model\.eval"):
+        ours.fuse(model)
+
+
+class SharedConvolution(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
+
+    def forward(self, x):
+        return self.conv(self.bn(self.conv(x)))
+
+
+def test_where_torch_fx_computes_something_else():
+    model = with_statistics(SharedConvolution())
+    x = torch.randn(1, 2, 3, 3)
+    assert not torch.allclose(theirs.fuse(model)(x), model(x)), "torch.fx has learnt this"
+    assert torch.equal(ours.fuse(model)(x), model(x))
+
+
+def test_linear_layers_are_folded():
+    model = with_statistics(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    x = torch.randn(5, 4)
+    a, b = ours.fuse(model), theirs.fuse(model)
+    assert a.code == b.code
+    torch.testing.assert_close(a(x), b(x))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_remove_dropout_gives_what_torch_fx_gives(training):
+    class Mine(nn.Dropout):
+        pass
+
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), Mine(), nn.Dropout2d(), nn.ReLU())
+    model.train(training)
+    a, b = ours.remove_dropout(model), theirs.remove_dropout(model)
+    assert [(n.op, str(n.target)) for n in a.graph.nodes] == [
+        (n.op, str(n.target)) for n in b.graph.nodes
+    ]
+    assert sorted(a.state_dict()) == sorted(b.state_dict())
