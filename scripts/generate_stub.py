@@ -30,6 +30,7 @@ PARAMETERS = {
     "delete_user_cb": "Callable[[Node], bool] | None",
     "dim": "int",
     "filename": "str",
+    "fold": "Callable[[str, str], str | None]",
     "fn": "Callable[..., Any]",
     "forward": "Callable[..., Any] | None",
     "g": "Graph",
@@ -78,6 +79,12 @@ PARAMETERS = {
 
 # What a method, function or attribute gives, by its qualified or its own name.
 RESULTS = {
+    "common_subexpressions": "list[tuple[str, str, str | None, str | None]]",
+    "eliminate_dead_code": "list[tuple[str, str, str | None, str | None]]",
+    "fold_batch_norms": "list[tuple[str, str, str | None, str | None]]",
+    "remove_dropout": "list[tuple[str, str, str | None, str | None]]",
+    "has_effects": "bool",
+    "node_effects": "tuple[list[Node], list[Node], bool, bool, bool, bool, bool]",
     "Graph.create_node": "Node",
     "Graph.placeholder": "Node",
     "Graph.call_function": "Node",

@@ -6,8 +6,9 @@ Written by scripts/generate_stub.py from the built module.
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any, ClassVar, final
 
-import torch
 from typing_extensions import disjoint_base
+
+import torch
 
 __version__: str
 
@@ -90,6 +91,10 @@ class Graph:
     what concerns code generation.
     """
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Graph: ...
+    def __str__(self, /) -> str: ...
+    def _check_targets(self, module: torch.nn.Module) -> Any:
+        """Checks that the attributes and submodules that nodes name are in `module`."""
+        ...
     def _fill_from(self, g: Graph) -> None:
         """Fills this empty graph with the nodes of `g`, output node included."""
         ...
@@ -102,12 +107,23 @@ class Graph:
         ...
     @_len.setter
     def _len(self, value: int) -> None: ...
+    def _lint(self) -> Any:
+        """Checks that the graph is a program; that its attributes and submodules exist is for
+        `_check_targets`.
+        """
+        ...
+    def _parse(self, text: str) -> Any:
+        """Fills this empty graph with what `text` says."""
+        ...
     @property
     def _root(self) -> Node:
         """The sentinel that closes the list of nodes."""
         ...
     @_root.setter
     def _root(self, value: Node) -> None: ...
+    def _table(self) -> Any:
+        """The table that `print_tabular` prints."""
+        ...
     def call_function(self, the_function: Callable[..., Any], args: Any = None, kwargs: Any = None, type_expr: Any = None, name: str | None = None) -> Node:
         """A call of the function `the_function`."""
         ...
@@ -120,6 +136,13 @@ class Graph:
         `op` is one of the six opcodes, `target` a function for call_function and otherwise a
         string, `args` a tuple, `kwargs` a dictionary. `name` is a wish for the name of the value,
         `type_expr` a type annotation.
+        """
+        ...
+    def diff(self, other: Any) -> Any:
+        """What has to change in this graph for it to become `other`.
+
+        Nodes are matched by what they compute before they are matched by name, so that a renamed
+        node does not make the nodes that use it differ. Print the answer to see it.
         """
         ...
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
@@ -182,6 +205,65 @@ class Graph:
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
         """An input of the program, called `name`. `*name` and `**name` take what is left over."""
         ...
+    def to_lossless(self) -> Any:
+        """The graph as text that `Graph.parse` reads back without loss.
+
+        Functions, classes and types are named; they are found again under those names when the
+        text is read. A value that no name leads to, such as a tensor, is written without one, and
+        reading such a text is an error. Metadata and attributes are left out.
+        """
+        ...
+    def topological_sort(self) -> Any:
+        """Orders the nodes so that each comes after all it uses; answers how many had to move.
+
+        Nodes that come too early move to just behind what they wait for, and all others keep their
+        order. Effects that no argument expresses, such as changes in place, are not looked at.
+
+        Raises `RuntimeError` if nodes use each other in a cycle; the graph is then as it was.
+        """
+        ...
+
+@final
+class GraphDiff:
+    """What changed between two graphs. Prints like a unified diff of the two, without the numbers of
+    users; is false if nothing changed.
+    """
+    def __bool__(self, /) -> bool: ...
+    def __repr__(self, /) -> str: ...
+    def __str__(self, /) -> str: ...
+    @property
+    def added(self) -> Any:
+        """Nodes of the second graph that are not in the first."""
+        ...
+    @added.setter
+    def added(self, value: Any) -> None: ...
+    @property
+    def changed(self) -> Any:
+        """Nodes in both that differ: the node before, the node after, and which of "name", "target",
+        "args", "kwargs" and "type" differ.
+        """
+        ...
+    @changed.setter
+    def changed(self, value: Any) -> None: ...
+    @property
+    def moved(self) -> Any:
+        """Nodes of the second graph that stand elsewhere than in the first."""
+        ...
+    @moved.setter
+    def moved(self, value: Any) -> None: ...
+    @property
+    def removed(self) -> Any:
+        """Nodes of the first graph that are not in the second."""
+        ...
+    @removed.setter
+    def removed(self, value: Any) -> None: ...
+
+@disjoint_base
+class GraphTextError:
+    """A text that should be a graph is none, or names something that is not there.
+
+    Has the attributes `line` and `column`, counted from 1, `expected` and `found`; all are None where a name was not found.
+    """
 
 @final
 class InsertPoint:
@@ -305,6 +387,15 @@ class Node:
         ...
     @args.setter
     def args(self, value: tuple[Any, ...]) -> None: ...
+    def format_node(self, placeholder_names: Any = None, maybe_return_typename: Any = None, *, include_tensor_metadata: Any = False) -> str | None:
+        """The line that stands for the node in the printed graph.
+
+        With a list that is not empty as `placeholder_names`, the description of a placeholder is
+        appended to it instead, and None returned. `maybe_return_typename[0]` becomes the type of
+        an output. `include_tensor_metadata` shows type, shape, strides and device of the tensor in
+        `meta`.
+        """
+        ...
     @property
     def graph(self) -> Graph:
         """The graph that the node is in."""
@@ -637,7 +728,7 @@ def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
     """Puts code together from its parts: source, line map, line that the function starts on."""
     ...
 
-def common_subexpressions(graph: Graph) -> Any:
+def common_subexpressions(graph: Graph) -> list[tuple[str, str, str | None, str | None]]:
     """Computes once what `graph` computes twice. Answers the nodes that were removed, each with the
     one that took its place, and those that stay, with the reason.
     """
@@ -647,13 +738,13 @@ def draft_code(request: Any, own_output: bool) -> Any:
     """The parts of the code of a graph. With `own_output`, what returns is left out."""
     ...
 
-def eliminate_dead_code(graph: Graph, *, impure_random: bool = True) -> Any:
+def eliminate_dead_code(graph: Graph, *, impure_random: bool = True) -> list[tuple[str, str, str | None, str | None]]:
     """Removes what nobody can observe from `graph`. Answers the nodes that were removed and those
     that nobody uses and that stay, with the reason.
     """
     ...
 
-def fold_batch_norms(graph: Graph, fold: Any, *, linear: bool = False) -> Any:
+def fold_batch_norms(graph: Graph, fold: Callable[[str, str], str | None], *, linear: bool = False) -> list[tuple[str, str, str | None, str | None]]:
     """Folds batch norms into the layers before them. `fold(layer, norm)` changes the weights of the
     module `layer`, and answers None, or why it cannot. Answers every batch norm, with the layer.
     """
@@ -663,7 +754,7 @@ def generate_code(request: Any) -> Any:
     """The code of a graph: source, globals, line map, line that the function starts on."""
     ...
 
-def has_effects(graph: Graph) -> Any:
+def has_effects(graph: Graph) -> bool:
     """Whether a call of the program that `graph` is does anything besides computing its result."""
     ...
 
@@ -700,6 +791,10 @@ def match_subgraph(pattern: Graph, graph: Graph, *, match_output: bool, match_pl
     """
     ...
 
+def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
+    """What `node` does besides computing its value."""
+    ...
+
 def register_interception(call: Any, getattr: Any, original_call: Any, original_getattr: Any, functions: Any, methods: Any) -> Any:
     """Says what is to be replaced: functions with the code that enters here, functions with the
     original code, and the registries of wrapped functions and methods.
@@ -714,7 +809,7 @@ def register_tracer_classes(base: Any, tracer: Any) -> Any:
     """Says which classes define the methods that may be overridden."""
     ...
 
-def remove_dropout(graph: Graph, *, in_training: bool = False) -> Any:
+def remove_dropout(graph: Graph, *, in_training: bool = False) -> list[tuple[str, str, str | None, str | None]]:
     """Removes dropouts that are the identity, with `in_training` also modules in training mode.
     Answers every dropout.
     """
