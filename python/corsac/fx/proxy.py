@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -168,7 +169,7 @@ class TracerBase(_core.TracerCore):
         return traceback.StackSummary.from_list(
             frame
             for frame in frames
-            if frame.filename not in boring and not _core.is_internal_file(frame.filename)
+            if frame.filename not in boring and not frame.filename.startswith(_PACKAGE_FOLDER)
         )
 
     def proxy(self, node: Node) -> Proxy:
@@ -270,6 +271,8 @@ class TracerBase(_core.TracerCore):
         """
         return Attribute(obj, "keys")()
 
+
+_PACKAGE_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 _LITERAL_TYPES: tuple[Any, ...] = (
     *base_types,

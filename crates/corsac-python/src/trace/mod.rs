@@ -42,6 +42,5 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(intercept::active_traces, m)?)?;
     m.add_function(wrap_pyfunction!(source::user_frame, m)?)?;
     m.add_function(wrap_pyfunction!(source::user_location, m)?)?;
-    m.add_function(wrap_pyfunction!(source::is_internal_file, m)?)?;
     Ok(())
 }

@@ -726,6 +726,13 @@ impl PyProxy {
         Ok(())
     }
 
+    fn __delitem__(&self, index: &Bound<'_, PyAny>) -> PyResult<()> {
+        let _ = index;
+        Err(PyTypeError::new_err(
+            "'Proxy' object doesn't support item deletion",
+        ))
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.tracer)?;
         visit.call(&self.attributes)?;

@@ -11,6 +11,7 @@ use super::lower::Lowering;
 use super::overrides::Overrides;
 use super::proxy::PyProxy;
 use super::tracer::PyTracer;
+use super::wrapped::PyWrappedFunction;
 use crate::graph::{PyGraph, name_target};
 use crate::node::PyNode;
 use crate::runtime::{TorchValues, op_name};
@@ -236,7 +237,10 @@ fn append<'py>(
 ) -> PyResult<NodeId> {
     let py = tracer.py();
     let target = match call.op {
-        Op::CallFunction => Ok(PyGraph::function(graph, call.target)?),
+        Op::CallFunction => Ok(match call.target.cast_exact::<PyWrappedFunction>() {
+            Ok(wrapped) => PyGraph::function(graph, wrapped.get().original.bind(py))?,
+            Err(_) => PyGraph::function(graph, call.target)?,
+        }),
         _ => Err(name_target(call.op, call.target, call.name.is_some())?),
     };
     let lowering = Lowering {

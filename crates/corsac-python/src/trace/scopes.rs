@@ -1,17 +1,19 @@
 //! The module calls that are open while tracing.
 
 use corsac_ir::{Scope, ScopeId};
+use indexmap::IndexMap;
 use pyo3::exceptions::PyAssertionError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxBuildHasher;
 
+use super::tracer::PyTracer;
 use crate::graph::PyGraph;
 
 /// A module call that has not returned.
-struct Open {
+pub(super) struct Open {
     path: Py<PyString>,
     class: Py<PyType>,
     call: u32,
@@ -22,7 +24,8 @@ struct Open {
 #[derive(Default)]
 pub(super) struct Scopes {
     open: Vec<Open>,
-    calls: FxHashMap<String, u32>,
+    /// In the order of the first calls.
+    calls: IndexMap<String, u32, FxBuildHasher>,
     mirror: Option<Mirror>,
 }
 
@@ -102,6 +105,23 @@ impl Mirror {
     }
 }
 
+/// The end of a module call that was open already when somebody asked for the Python objects.
+pub(super) fn leave_unnoted(tracer: &Bound<'_, PyTracer>, ended: &Open) -> PyResult<()> {
+    let py = tracer.py();
+    let (mirror, (path, class)) = {
+        let me = tracer.try_borrow()?;
+        match me.scopes.mirror() {
+            Some(mirror) => (mirror.clone_ref(py), me.scopes.innermost(py)),
+            None => return Ok(()),
+        }
+    };
+    let entered = Entered {
+        before: (path.into_any(), class),
+        key: Mirror::key(ended.path.bind(py), i64::from(ended.call))?,
+    };
+    mirror.leave(&entered, false)
+}
+
 /// What a module call is to put back.
 pub(super) struct Entered<'py> {
     before: (Bound<'py, PyAny>, Bound<'py, PyAny>),
@@ -161,8 +181,8 @@ impl Scopes {
         Ok(())
     }
 
-    /// Closes the innermost call; the answer is to be dropped when nothing is borrowed.
-    pub(super) fn leave(&mut self) -> impl Sized + use<> {
+    /// Closes the innermost call.
+    pub(super) fn leave(&mut self) -> Option<Open> {
         self.open.pop()
     }
 

@@ -157,12 +157,6 @@ pub(super) fn user_location(py: Python<'_>) -> PyResult<Option<(String, i32, Str
     Ok(Some((file, frame.line_number(), function)))
 }
 
-/// Whether a file belongs to PyTorch or to this package.
-#[pyfunction]
-pub(super) fn is_internal_file(py: Python<'_>, filename: &str) -> PyResult<bool> {
-    Ok(Stack::get(py)?.is_internal(filename))
-}
-
 /// What `node.source` says: file, line, function and module path, or None where the node was not
 /// made by the user's program.
 pub(crate) fn node_source<'py>(

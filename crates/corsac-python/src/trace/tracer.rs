@@ -14,7 +14,7 @@ use super::intercept::Interception;
 use super::modules::{self, Kind, Names, TorchClasses};
 use super::overrides::Overrides;
 use super::record::{self, Arguments, Call};
-use super::scopes::{Mirror, Scopes};
+use super::scopes::{Mirror, Scopes, leave_unnoted};
 use super::source::{CodeCache, Place};
 use crate::graph::PyGraph;
 use crate::node::{PyNode, parse_op};
@@ -327,24 +327,22 @@ impl PyTracer {
             .as_ref()
             .map(|m| m.enter(&path, &class))
             .transpose()?;
-        if let Some(graph) = Self::plain_graph(slf)? {
-            slf.try_borrow_mut()?.scopes.enter(&graph, &path, &class)?;
-            let result =
-                Self::call_in_scope(slf, overrides, module, forward, path.as_any(), args, kwargs);
-            let ended = slf.try_borrow_mut()?.scopes.leave();
-            drop(ended);
-            if let (Some(mirror), Some(entered)) = (&mirror, &entered) {
-                mirror.leave(entered, result.is_ok())?;
-            }
-            result
-        } else {
-            let result =
-                Self::call_in_scope(slf, overrides, module, forward, path.as_any(), args, kwargs);
-            if let (Some(mirror), Some(entered)) = (&mirror, &entered) {
-                mirror.leave(entered, result.is_ok())?;
-            }
-            result
+        let graph = Self::plain_graph(slf)?;
+        if let Some(graph) = &graph {
+            slf.try_borrow_mut()?.scopes.enter(graph, &path, &class)?;
         }
+        let result =
+            Self::call_in_scope(slf, overrides, module, forward, path.as_any(), args, kwargs);
+        let ended = match graph {
+            Some(_) => slf.try_borrow_mut()?.scopes.leave(),
+            None => None,
+        };
+        match (mirror, entered, ended) {
+            (Some(mirror), Some(entered), _) => mirror.leave(&entered, result.is_ok())?,
+            (_, _, Some(ended)) => leave_unnoted(slf, &ended)?,
+            (_, _, None) => {}
+        }
+        result
     }
 
     fn call_in_scope<'py>(
