@@ -214,6 +214,12 @@ fn split_suffix(name: &str) -> (usize, Option<u64>) {
 /// small: `pascalCase` becomes `pascal_case`, `ALL_CAPS` `all_caps`.
 #[must_use]
 pub fn snake_case(text: &str) -> String {
+    if text
+        .bytes()
+        .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
+    {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len() + 4);
     let mut after_small = false;
     for c in text.chars() {
@@ -230,7 +236,10 @@ pub fn snake_case(text: &str) -> String {
 /// every generated function finds among its globals.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
-    RESERVED.binary_search(&name).is_ok()
+    // Reserved words are short and have no digits, unlike most names.
+    name.len() <= LONGEST_RESERVED
+        && !name.ends_with(|c: char| c.is_ascii_digit())
+        && RESERVED.binary_search(&name).is_ok()
 }
 
 /// The names that no value may have, sorted.
@@ -282,6 +291,8 @@ pub fn is_keyword(name: &str) -> bool {
             | "yield"
     )
 }
+
+const LONGEST_RESERVED: usize = 25;
 
 /// Sorted, for binary search: the keywords, the builtins of CPython 3.11 to 3.13, and the names that
 /// generated code imports (`torch/fx/graph.py`, `_register_custom_builtin`).
@@ -367,6 +378,7 @@ mod tests {
     #[test]
     fn reserved_names_are_sorted() {
         assert!(RESERVED.is_sorted());
+        assert!(RESERVED.iter().all(|word| is_reserved(word)));
         assert!(is_reserved("getattr") && is_keyword("lambda") && !is_keyword("getattr"));
     }
 

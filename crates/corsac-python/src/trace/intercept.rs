@@ -281,7 +281,22 @@ impl<'py> Interception<'py> {
         Ok(())
     }
 
-    /// Calls a module as it would be called if nobody traced.
+    /// Calls a module as it would be called if nobody traced: its forward at once, where that is
+    /// all that `Module.__call__` does.
+    pub(super) fn call_module(
+        module: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = module.py();
+        if !CallMachinery::get(py)?.is_idle(module)? {
+            return Self::call_original(module, args, kwargs);
+        }
+        let forward = module.getattr(intern!(py, "forward"))?;
+        forward.call(args, (!kwargs.is_empty()).then_some(kwargs))
+    }
+
+    /// Calls a module by the original code of `Module.__call__`.
     pub(super) fn call_original(
         module: &Bound<'py, PyAny>,
         args: &Bound<'py, PyTuple>,
@@ -295,7 +310,73 @@ impl<'py> Interception<'py> {
         Replaced::get(py)?
             .original_call
             .bind(py)
-            .call(args, Some(kwargs))
+            .call(args, (!kwargs.is_empty()).then_some(kwargs))
+    }
+}
+
+/// What `Module.__call__` looks at before it calls `forward`.
+struct CallMachinery {
+    call_impl: Py<PyAny>,
+    global_hooks: Vec<Py<PyDict>>,
+    is_jit_tracing: Py<PyAny>,
+}
+
+impl CallMachinery {
+    fn get(py: Python<'_>) -> PyResult<&Self> {
+        static MACHINERY: PyOnceLock<CallMachinery> = PyOnceLock::new();
+        MACHINERY.get_or_try_init(py, || {
+            let module = py.import("torch.nn.modules.module")?;
+            let mut global_hooks = Vec::new();
+            for name in [
+                "_global_backward_pre_hooks",
+                "_global_backward_hooks",
+                "_global_forward_hooks",
+                "_global_forward_pre_hooks",
+            ] {
+                global_hooks.push(module.getattr(name)?.cast_into::<PyDict>()?.unbind());
+            }
+            let class = TorchClasses::get(py)?.module.bind(py);
+            Ok(Self {
+                call_impl: class.getattr("_call_impl")?.unbind(),
+                global_hooks,
+                is_jit_tracing: py.import("torch._C")?.getattr("_is_tracing")?.unbind(),
+            })
+        })
+    }
+
+    /// Whether a call of `module` would do nothing but call its `forward`: no hooks anywhere, not
+    /// compiled, not under torch.jit.trace, and the call not overridden.
+    fn is_idle(&self, module: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = module.py();
+        if !self
+            .global_hooks
+            .iter()
+            .all(|hooks| hooks.bind(py).is_empty())
+        {
+            return Ok(false);
+        }
+        let attributes = attributes(module)?;
+        for name in [
+            intern!(py, "_backward_hooks"),
+            intern!(py, "_backward_pre_hooks"),
+            intern!(py, "_forward_hooks"),
+            intern!(py, "_forward_pre_hooks"),
+        ] {
+            match attributes.get_item(name)? {
+                Some(hooks) if hooks.cast::<PyDict>().is_ok_and(|hooks| hooks.is_empty()) => {}
+                Some(_) | None => return Ok(false),
+            }
+        }
+        for name in [
+            intern!(py, "_compiled_call_impl"),
+            intern!(py, "_call_impl"),
+        ] {
+            if attributes.contains(name)? {
+                return Ok(false);
+            }
+        }
+        let call = module.get_type().getattr(intern!(py, "_call_impl"))?;
+        Ok(call.is(&self.call_impl) && !self.is_jit_tracing.bind(py).call0()?.is_truthy()?)
     }
 }
 

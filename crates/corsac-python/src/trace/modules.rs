@@ -2,14 +2,14 @@
 //!
 //! torch.fx goes through all of them each time it looks for one. Here each table is filled once,
 //! in the order in which `named_modules` and its like go, so that a thing reachable in several
-//! ways gets the same name.
+//! ways gets the same name. At the start of a trace one walk finds the modules and the constants.
 
 use pyo3::exceptions::PyRecursionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 /// How deep modules may nest: what Python itself can go through.
 const MAX_DEPTH: usize = 1000;
@@ -99,36 +99,25 @@ impl Kind {
     pub(super) fn names(self, root: &Bound<'_, PyAny>) -> PyResult<Names> {
         let py = root.py();
         let classes = TorchClasses::get(py)?;
-        let (method, original) = &classes.named[self as usize];
-        let mut names = Names::default();
-        let usual = root
-            .get_type()
-            .getattr(method)
-            .is_ok_and(|found| found.is(original))
-            && plain_tree(root)?;
-        if !usual {
-            for item in root.call_method0(method)?.try_iter()? {
-                let (name, object): (Bound<'_, PyString>, Bound<'_, PyAny>) = item?.extract()?;
-                names.add(&object, &name);
-            }
-            return Ok(names);
-        }
-        let mut modules = Names::default();
-        add_modules(&mut modules, root, "", 0)?;
-        if self == Self::Modules {
-            return Ok(modules);
-        }
-        let table = match self {
-            Self::Parameters => intern!(py, "_parameters"),
-            Self::Modules | Self::Buffers => intern!(py, "_buffers"),
+        let (method, _) = &classes.named[self as usize];
+        let Some(Survey { modules, .. }) = self.survey(root)? else {
+            return Self::listed(root, method);
         };
+        let table = match self {
+            Self::Modules => return Ok(modules),
+            Self::Parameters => intern!(py, "_parameters"),
+            Self::Buffers => intern!(py, "_buffers"),
+        };
+        let mut names = Names::default();
         for (module, path) in &modules.entries {
             let attributes = attributes(module.bind(py))?;
-            let Some(members) = attributes.get_item(table)? else {
-                continue;
+            let members = match attributes.get_item(table)?.map(|m| m.cast_into::<PyDict>()) {
+                Some(Ok(members)) => members,
+                Some(Err(_)) => return Self::listed(root, method),
+                None => continue,
             };
             let path = path.bind(py).to_str()?;
-            for (name, member) in members.cast::<PyDict>()?.iter() {
+            for (name, member) in members.iter() {
                 if !member.is_none() {
                     let name = join(path, name.cast::<PyString>()?.to_str()?);
                     names.add(&member, &PyString::new(py, &name));
@@ -137,41 +126,26 @@ impl Kind {
         }
         Ok(names)
     }
-}
 
-/// Whether the members of every module are in dictionaries: those of a scripted module are not.
-fn plain_tree(root: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = root.py();
-    let mut waiting = vec![root.clone()];
-    let mut seen = FxHashSet::default();
-    while let Some(module) = waiting.pop() {
-        if !seen.insert(module.as_ptr() as usize) {
-            continue;
-        }
-        let Ok(attributes) = attributes(&module) else {
-            return Ok(false);
-        };
-        for table in [
-            intern!(py, "_modules"),
-            intern!(py, "_parameters"),
-            intern!(py, "_buffers"),
-        ] {
-            match attributes.get_item(table)? {
-                Some(table) if table.is_instance_of::<PyDict>() => {}
-                Some(_) | None => return Ok(false),
-            }
-        }
-        if let Some(children) = attributes.get_item(intern!(py, "_modules"))? {
-            waiting.extend(
-                children
-                    .cast::<PyDict>()?
-                    .values()
-                    .iter()
-                    .filter(|child| !child.is_none()),
-            );
+    /// A walk through `root`, if that finds what the method does: it may be overridden.
+    pub(super) fn survey<'py>(self, root: &Bound<'py, PyAny>) -> PyResult<Option<Survey<'py>>> {
+        let (method, original) = &TorchClasses::get(root.py())?.named[self as usize];
+        let found = root.get_type().getattr_opt(method)?;
+        match found {
+            Some(found) if found.is(original) => Survey::of(root),
+            Some(_) | None => Ok(None),
         }
     }
-    Ok(true)
+
+    /// What a method such as `named_modules` answers.
+    fn listed(root: &Bound<'_, PyAny>, method: &Py<PyString>) -> PyResult<Names> {
+        let mut names = Names::default();
+        for item in root.call_method0(method)?.try_iter()? {
+            let (name, object): (Bound<'_, PyString>, Bound<'_, PyAny>) = item?.extract()?;
+            names.add(&object, &name);
+        }
+        Ok(names)
+    }
 }
 
 /// The dictionary of an object's own attributes.
@@ -196,51 +170,102 @@ fn check_depth(depth: usize) -> PyResult<()> {
     Ok(())
 }
 
-fn add_modules(
-    names: &mut Names,
-    module: &Bound<'_, PyAny>,
-    path: &str,
-    depth: usize,
-) -> PyResult<()> {
-    check_depth(depth)?;
-    let py = module.py();
-    if !names.add(module, &PyString::new(py, path)) {
-        return Ok(());
-    }
-    let Some(children) = attributes(module)?.get_item(intern!(py, "_modules"))? else {
-        return Ok(());
-    };
-    for (name, child) in children.cast::<PyDict>()?.iter() {
-        if !child.is_none() {
-            let path = join(path, name.cast::<PyString>()?.to_str()?);
-            add_modules(names, &child, &path, depth + 1)?;
-        }
-    }
-    Ok(())
-}
-
-/// The tensors and other constants that modules have as plain attributes, with their qualified
-/// names; of several names the last one counts, as in torch.fx.
-pub(super) fn constants<'py>(root: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let py = root.py();
-    let found = PyDict::new(py);
-    let mut search = ConstantSearch {
-        classes: TorchClasses::get(py)?,
-        verdicts: FxHashMap::default(),
-        found: found.clone(),
-    };
-    search.look(root, "", 0)?;
-    Ok(found)
-}
-
-struct ConstantSearch<'py> {
+/// What a walk through the root finds: the modules, and the tensors and other constants that they
+/// have as plain attributes, with their qualified names.
+pub(super) struct Survey<'py> {
+    pub(super) modules: Names,
+    pub(super) constants: Bound<'py, PyDict>,
+    /// Whether some module can be reached in several ways.
+    shared: bool,
     classes: &'py TorchClasses,
     /// By class: whether its instances are constants.
     verdicts: FxHashMap<usize, bool>,
-    found: Bound<'py, PyDict>,
 }
 
-impl<'py> ConstantSearch<'py> {
+impl<'py> Survey<'py> {
+    fn new(py: Python<'py>) -> PyResult<Self> {
+        Ok(Self {
+            modules: Names::default(),
+            constants: PyDict::new(py),
+            shared: false,
+            classes: TorchClasses::get(py)?,
+            verdicts: FxHashMap::default(),
+        })
+    }
+
+    /// Walks through `root`. None where submodules are not kept in dictionaries, as in a scripted
+    /// module, so that only its methods know them.
+    pub(super) fn of(root: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
+        let mut survey = Self::new(root.py())?;
+        let whole = survey.walk(root, &mut String::new(), 0)?;
+        if !whole {
+            return Ok(None);
+        }
+        if survey.shared && !survey.constants.is_empty() {
+            // Of several names of a constant the last one counts.
+            survey.constants.clear();
+            survey.find_constants(root, "", 0)?;
+        }
+        Ok(Some(survey))
+    }
+
+    /// The constants alone, by way of the methods of modules.
+    pub(super) fn constants_of(root: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+        let mut survey = Self::new(root.py())?;
+        survey.find_constants(root, "", 0)?;
+        Ok(survey.constants)
+    }
+
+    /// Adds a module and what is in it. False if its submodules are not in a dictionary.
+    fn walk(
+        &mut self,
+        module: &Bound<'py, PyAny>,
+        path: &mut String,
+        depth: usize,
+    ) -> PyResult<bool> {
+        check_depth(depth)?;
+        let py = module.py();
+        if !self.modules.add(module, &PyString::new(py, path)) {
+            self.shared = true;
+            return Ok(true);
+        }
+        let attributes = attributes(module)?;
+        self.note_constants(&attributes, path)?;
+        let children = match attributes.get_item(intern!(py, "_modules"))? {
+            Some(children) => match children.cast_into::<PyDict>() {
+                Ok(children) => children,
+                Err(_) => return Ok(false),
+            },
+            None => return Ok(true),
+        };
+        let own = path.len();
+        for (name, child) in children.iter() {
+            if child.is_none() {
+                continue;
+            }
+            if own > 0 {
+                path.push('.');
+            }
+            path.push_str(name.cast::<PyString>()?.to_str()?);
+            let whole = self.walk(&child, path, depth + 1)?;
+            path.truncate(own);
+            if !whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn note_constants(&mut self, attributes: &Bound<'py, PyDict>, path: &str) -> PyResult<()> {
+        for (name, value) in attributes.iter() {
+            if self.is_constant(&value)? {
+                let name = join(path, name.cast::<PyString>()?.to_str()?);
+                self.constants.set_item(value, name)?;
+            }
+        }
+        Ok(())
+    }
+
     fn is_constant(&mut self, value: &Bound<'py, PyAny>) -> PyResult<bool> {
         let class = value.get_type_ptr() as usize;
         if let Some(&verdict) = self.verdicts.get(&class) {
@@ -251,32 +276,19 @@ impl<'py> ConstantSearch<'py> {
         Ok(verdict)
     }
 
-    fn look(&mut self, module: &Bound<'py, PyAny>, path: &str, depth: usize) -> PyResult<()> {
+    /// Visits a module as often as it can be reached, as torch.fx does.
+    fn find_constants(
+        &mut self,
+        module: &Bound<'py, PyAny>,
+        path: &str,
+        depth: usize,
+    ) -> PyResult<()> {
         check_depth(depth)?;
-        let py = module.py();
-        let attributes = attributes(module)?;
-        for (name, value) in attributes.iter() {
-            if self.is_constant(&value)? {
-                let name = join(path, name.cast::<PyString>()?.to_str()?);
-                self.found.set_item(value, name)?;
-            }
-        }
-        let children = match attributes.get_item(intern!(py, "_modules"))? {
-            Some(children) => match children.cast_into::<PyDict>() {
-                Ok(children) => children,
-                Err(_) => module
-                    .call_method0(intern!(py, "named_children"))
-                    .and_then(|items| py.get_type::<PyDict>().call1((items,)))?
-                    .cast_into::<PyDict>()?,
-            },
-            None => return Ok(()),
-        };
-        let mut seen = FxHashSet::default();
-        for (name, child) in children.iter() {
-            if !child.is_none() && seen.insert(child.as_ptr() as usize) {
-                let path = join(path, name.cast::<PyString>()?.to_str()?);
-                self.look(&child, &path, depth + 1)?;
-            }
+        self.note_constants(&attributes(module)?, path)?;
+        let children = module.call_method0(intern!(module.py(), "named_children"))?;
+        for child in children.try_iter()? {
+            let (name, child): (Bound<'py, PyString>, Bound<'py, PyAny>) = child?.extract()?;
+            self.find_constants(&child, &join(path, name.to_str()?), depth + 1)?;
         }
         Ok(())
     }

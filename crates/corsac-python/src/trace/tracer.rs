@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::active::{self, AtWork};
 use super::intercept::Interception;
-use super::modules::{self, Kind, Names, TorchClasses};
+use super::modules::{Kind, Names, Survey, TorchClasses};
 use super::overrides::Overrides;
 use super::record::{self, Arguments, Call};
 use super::scopes::{Mirror, Scopes, leave_unnoted};
@@ -370,7 +370,7 @@ impl PyTracer {
             Some(forward) => forward.call(args, Some(kwargs)),
             None => {
                 Self::search_module(slf, module)?;
-                Interception::call_original(module, args, kwargs)
+                Interception::call_module(module, args, kwargs)
             }
         }
     }
@@ -665,11 +665,16 @@ impl PyTracer {
             std::mem::replace(&mut me.root_code, code)
         };
         drop(replaced);
-        if is_module {
-            let names = Kind::Modules.names(root)?;
-            slf.try_borrow_mut()?.modules = Some(names);
+        if !is_module {
+            return Ok(PyDict::new(root.py()));
         }
-        modules::constants(root)
+        if let Some(survey) = Kind::Modules.survey(root)? {
+            slf.try_borrow_mut()?.modules = Some(survey.modules);
+            return Ok(survey.constants);
+        }
+        let modules = Kind::Modules.names(root)?;
+        slf.try_borrow_mut()?.modules = Some(modules);
+        Survey::constants_of(root)
     }
 
     /// Calls `fn` and records what it does and what it returns.
