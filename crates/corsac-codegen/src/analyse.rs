@@ -19,6 +19,10 @@ pub(crate) struct Plan<'g> {
     values: FxHashMap<ExternalId, Box<str>>,
     annotations: FxHashMap<ExternalId, Box<str>>,
     classes: FxHashMap<ExternalId, Box<str>>,
+    /// Placeholders, in order.
+    pub(crate) inputs: Vec<Input>,
+    /// Output nodes, in order.
+    pub(crate) outputs: Vec<NodeId>,
     /// By index of a value: the node that uses it last.
     last_use: Vec<Option<NodeId>>,
     /// Placeholders whose parameter is not called what the target says.
@@ -29,6 +33,14 @@ pub(crate) struct Plan<'g> {
     pub(crate) wrapped: Vec<Box<str>>,
     /// How `wrap` is written.
     pub(crate) wrap: Box<str>,
+}
+
+/// A placeholder.
+#[derive(Clone, Copy)]
+pub(crate) struct Input {
+    pub(crate) node: NodeId,
+    /// Whether other nodes come before it.
+    is_late: bool,
 }
 
 /// How a function is written.
@@ -156,11 +168,9 @@ pub(crate) fn analyse<'g>(
     host: &dyn Host,
 ) -> Result<Plan<'g>, CodegenError> {
     let own = own_names(graph, options);
-    let kept = Namer::keeping(graph, &own)
-        .map_err(Stop::from)
-        .and_then(|namer| Analysis::new(graph, options, host, namer).run());
+    let kept = Analysis::new(graph, options, host, Namer::keeping(graph)).run(&own);
     let plan = kept.or_else(|stop| match stop {
-        Stop::Clash => Analysis::new(graph, options, host, Namer::in_order(graph, &own)).run(),
+        Stop::Clash => Analysis::new(graph, options, host, Namer::in_order(graph, &own)).run(&own),
         Stop::Error(_) => Err(stop),
     });
     plan.map_err(|stop| match stop {
@@ -202,6 +212,8 @@ struct Analysis<'a, 'g> {
     namer: Namer<'g>,
     /// Identifiers in what the host wrote.
     mentioned: FxHashSet<Box<str>>,
+    /// Whether a node that is no placeholder has been met.
+    past_inputs: bool,
     plan: Plan<'g>,
 }
 
@@ -214,6 +226,7 @@ impl<'a, 'g> Analysis<'a, 'g> {
             options,
             namer,
             mentioned: FxHashSet::default(),
+            past_inputs: false,
             plan: Plan {
                 graph,
                 names: Names {
@@ -224,6 +237,8 @@ impl<'a, 'g> Analysis<'a, 'g> {
                 values: FxHashMap::default(),
                 annotations: FxHashMap::default(),
                 classes: FxHashMap::default(),
+                inputs: Vec::new(),
+                outputs: Vec::new(),
                 last_use: vec![None; graph.id_bound()],
                 parameters: FxHashMap::default(),
                 boxed: FxHashMap::default(),
@@ -233,17 +248,15 @@ impl<'a, 'g> Analysis<'a, 'g> {
         }
     }
 
-    fn run(mut self) -> Result<Plan<'g>, Stop> {
+    fn run(mut self, own: &[&str]) -> Result<Plan<'g>, Stop> {
         for global in self.host.builtins() {
             self.namer.global(global)?;
         }
         let graph = self.plan.graph;
         for id in graph.nodes() {
             let node = graph.node(id);
+            self.namer.declare(node)?;
             self.node(node)?;
-            for input in node.inputs() {
-                self.plan.last_use[input.index()] = Some(id);
-            }
         }
         if !self.plan.wrapped.is_empty() {
             self.plan.wrap = self.resolve(self.host.wrap())?;
@@ -252,6 +265,7 @@ impl<'a, 'g> Analysis<'a, 'g> {
             self.namer.global(global)?;
         }
         self.parameters()?;
+        self.namer.check(own)?;
         self.plan.names = self.namer.finish();
         Ok(self.plan)
     }
@@ -263,10 +277,20 @@ impl<'a, 'g> Analysis<'a, 'g> {
         }
         match node.op() {
             Op::Placeholder => {
+                let is_late = self.past_inputs;
+                self.plan.inputs.push(Input {
+                    node: node.id(),
+                    is_late,
+                });
                 self.args(node, node.args().get(..1).unwrap_or(&[]))?;
                 self.namer.value(node.id())?;
+                self.use_all(node);
+                return Ok(());
             }
-            Op::GetAttr => self.namer.value(node.id())?,
+            Op::GetAttr => {
+                self.namer.value(node.id())?;
+                self.use_all(node);
+            }
             Op::CallMethod => {
                 require(node, "the object whose method is called")?;
                 self.namer.value(node.id())?;
@@ -282,9 +306,19 @@ impl<'a, 'g> Analysis<'a, 'g> {
             Op::Output => {
                 require(node, "the result")?;
                 self.args(node, &node.args()[..1])?;
+                self.use_all(node);
+                self.plan.outputs.push(node.id());
             }
         }
+        self.past_inputs = true;
         Ok(())
+    }
+
+    /// Takes note of inputs in arguments that are not written.
+    fn use_all(&mut self, node: Node<'g>) {
+        for input in node.inputs() {
+            self.plan.last_use[input.index()] = Some(node.id());
+        }
     }
 
     fn call_function(&mut self, node: Node<'g>) -> Result<(), Stop> {
@@ -323,6 +357,7 @@ impl<'a, 'g> Analysis<'a, 'g> {
         if let CallForm::Attribute(_) = self.plan.call_form(node, function) {
             self.namer.value(node.id())?;
             self.args(node, &node.args()[..1])?;
+            self.use_all(node);
             return Ok(());
         }
         self.boxed(node)?;
@@ -371,7 +406,10 @@ impl<'a, 'g> Analysis<'a, 'g> {
 
     fn arg(&mut self, node: Node<'g>, arg: &'g Arg) -> Result<(), Stop> {
         match arg {
-            Arg::Node(id) => self.namer.value(*id)?,
+            Arg::Node(id) => {
+                self.namer.value(*id)?;
+                self.plan.last_use[id.index()] = Some(node.id());
+            }
             Arg::Opaque(external) => {
                 if !self.plan.values.contains_key(external) {
                     let unknown = || unknown(node, || format!("value {external}"));
@@ -451,20 +489,16 @@ impl<'a, 'g> Analysis<'a, 'g> {
     fn parameters(&mut self) -> Result<(), Stop> {
         let graph = self.plan.graph;
         let mut seen = FxHashSet::default();
-        let mut only_inputs_so_far = true;
-        for id in graph.nodes() {
+        for index in 0..self.plan.inputs.len() {
+            let Input { node: id, is_late } = self.plan.inputs[index];
             let node = graph.node(id);
-            if node.op() != Op::Placeholder {
-                only_inputs_so_far = false;
-                continue;
-            }
             let (_, raw) = raw_parameter(node.target_name());
             let is_root = raw == leading_identifier(&self.options.root_module);
             let may_stay = is_parameter_name(raw)
                 && (!is_root || seen.is_empty())
                 && !self.hides(raw)
                 // `y_1 = y` has to come before a value called y.
-                && (only_inputs_so_far || node.name() == raw || !self.namer.names_value(raw))
+                && (!is_late || node.name() == raw || !self.namer.names_value(raw))
                 && seen.insert(raw);
             if !may_stay {
                 let name = self.namer.name(raw, false)?;

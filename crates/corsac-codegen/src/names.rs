@@ -3,11 +3,11 @@
 //! All of them come from one name space, so that a global never hides a value. torch.fx names
 //! things in the order in which it writes them. Nearly always every value keeps the name it has in
 //! the graph and every global the name it asks for, and then order is of no consequence: that is
-//! checked first, without a name space. At the first clash ([`Clash`]) the analysis starts over with
+//! tried first, without a name space. At the first clash ([`Clash`]) the analysis starts over with
 //! one and names everything in torch.fx's order.
 
 use corsac_ir::namespace::{Namespace, identifier, is_reserved, reserved_names};
-use corsac_ir::{EntityId, Graph, Interner, NodeId, SecondaryMap, Symbol};
+use corsac_ir::{EntityId, Graph, Interner, Node, NodeId, SecondaryMap, Symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::attribute::is_identifier;
@@ -49,30 +49,9 @@ pub(crate) struct Names {
 }
 
 impl<'g> Namer<'g> {
-    /// Names for a graph in which every value can keep its name. `own` are names that the code
-    /// uses itself.
-    pub(crate) fn keeping(graph: &'g Graph, own: &[&str]) -> Result<Self, Clash> {
-        let mut taken = Vec::new();
-        for id in graph.nodes() {
-            let node = graph.node(id);
-            let index = node.name_symbol().index();
-            if index / 64 >= taken.len() {
-                taken.resize(index / 64 + 1, 0u64);
-            }
-            let (word, bit) = (&mut taken[index / 64], 1 << (index % 64));
-            if *word & bit != 0 || !is_identifier(node.name()) {
-                return Err(Clash);
-            }
-            *word |= bit;
-        }
-        // Keywords are among the reserved names.
-        let reserved = reserved_names().iter().chain(own);
-        for symbol in reserved.filter_map(|name| graph.lookup(name)) {
-            if contains(&taken, symbol) {
-                return Err(Clash);
-            }
-        }
-        Ok(Self::with(graph, Order::Any(taken)))
+    /// Names for a graph in which every value keeps its own, as long as nothing clashes.
+    pub(crate) fn keeping(graph: &'g Graph) -> Self {
+        Self::with(graph, Order::Any(Vec::new()))
     }
 
     /// Names in the order in which they are asked for.
@@ -101,6 +80,40 @@ impl<'g> Namer<'g> {
             by_value: FxHashMap::default(),
             fresh: FxHashSet::default(),
         }
+    }
+
+    /// Takes note of a node of the graph, before or after its value is mentioned.
+    #[inline]
+    pub(crate) fn declare(&mut self, node: Node<'_>) -> Result<(), Clash> {
+        let Order::Any(taken) = &mut self.order else {
+            return Ok(());
+        };
+        let index = node.name_symbol().index();
+        if index / 64 >= taken.len() {
+            taken.resize(index / 64 + 1, 0u64);
+        }
+        let (word, bit) = (&mut taken[index / 64], 1 << (index % 64));
+        // Keywords are among the reserved names.
+        if *word & bit != 0 || !is_identifier(node.name()) {
+            return Err(Clash);
+        }
+        *word |= bit;
+        Ok(())
+    }
+
+    /// Checks the names that were kept against those that no value may have, `own` among them.
+    /// To be called after the last node was declared.
+    pub(crate) fn check(&self, own: &[&str]) -> Result<(), Clash> {
+        let Order::Any(taken) = &self.order else {
+            return Ok(());
+        };
+        let given = self.fresh.iter().map(|name| &**name);
+        let mut forbidden = reserved_names().iter().chain(own).copied().chain(given);
+        let is_taken = |name| self.graph.lookup(name).is_some_and(|s| contains(taken, s));
+        if forbidden.any(is_taken) {
+            return Err(Clash);
+        }
+        Ok(())
     }
 
     /// Names a value, where that was not done before.
@@ -143,16 +156,14 @@ impl<'g> Namer<'g> {
             return Ok(written.strings.resolve(name).to_owned());
         }
         let name = identifier(hint);
-        if (is_reserved(&name) && !is_builtin) || self.names_value(&name) {
-            return Err(Clash);
-        }
-        if !self.fresh.insert(name.as_str().into()) {
+        if (is_reserved(&name) && !is_builtin) || !self.fresh.insert(name.as_str().into()) {
             return Err(Clash);
         }
         Ok(name)
     }
 
-    /// Whether a value of the graph is called `name` in the graph.
+    /// Whether a value of the graph is called `name` in the graph. Known after the last node was
+    /// declared.
     pub(crate) fn names_value(&self, name: &str) -> bool {
         self.graph
             .lookup(name)

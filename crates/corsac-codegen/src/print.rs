@@ -99,21 +99,17 @@ impl<'g> Plan<'g> {
             parameters: Vec::new(),
             return_annotation: String::new(),
         };
-        for id in self.graph.nodes() {
-            let node = self.graph.node(id);
-            match node.op() {
-                Op::Placeholder => {
-                    signature
-                        .parameters
-                        .push(self.signature_part(node, options, host));
-                }
-                Op::Output => {
-                    if let Some(ty) = node.ty() {
-                        signature.return_annotation = format!(" -> {}", self.annotation(ty));
-                    }
-                }
-                Op::GetAttr | Op::CallFunction | Op::CallMethod | Op::CallModule => {}
-            }
+        for input in &self.inputs {
+            let node = self.graph.node(input.node);
+            let parameter = self.signature_part(node, options, host);
+            signature.parameters.push(parameter);
+        }
+        let mut annotated = self
+            .outputs
+            .iter()
+            .filter_map(|&id| self.graph.node(id).ty());
+        if let Some(ty) = annotated.next_back() {
+            signature.return_annotation = format!(" -> {}", self.annotation(ty));
         }
         signature
     }

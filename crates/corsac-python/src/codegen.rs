@@ -371,10 +371,7 @@ impl<'py> Request<'py> {
         };
         match positions {
             Some(positions) => boxed(positions),
-            // Numbers of globals are good for this code only.
-            None if is_permanent && callee.expr.0.iter().all(|p| matches!(p, Piece::Text(_))) => {
-                remember_callee(function, &callee);
-            }
+            None if is_permanent => remember_callee(function, &callee),
             None => {}
         }
         Ok(callee)

@@ -247,16 +247,20 @@ class CodeGen:
         record_func: bool = False,
         additional_meta: list[str] | None = None,
     ) -> PythonCode:
-        style = NoteStyle(
-            verbose=verbose,
-            stride=include_stride or _is_set("FX_GRAPH_SHOW_STRIDE"),
-            device=include_device or _is_set("FX_GRAPH_SHOW_DEVICE"),
-            metadata=_is_set("FX_GRAPH_SHOW_META"),
-            expanded=expanded_def,
-            colored=colored,
-            additional_meta=additional_meta,
-            sym_repr=CodeGen._sym_repr,
-        )
+        notes = None
+        metadata = _is_set("FX_GRAPH_SHOW_META")
+        if verbose or expanded_def or metadata:
+            style = NoteStyle(
+                verbose=verbose,
+                stride=include_stride or _is_set("FX_GRAPH_SHOW_STRIDE"),
+                device=include_device or _is_set("FX_GRAPH_SHOW_DEVICE"),
+                metadata=metadata,
+                expanded=expanded_def,
+                colored=colored,
+                additional_meta=additional_meta,
+                sym_repr=CodeGen._sym_repr,
+            )
+            notes = style.notes(nodes)
         request = _Request(
             graph=nodes.graph,
             root_module=root_module,
@@ -269,7 +273,7 @@ class CodeGen:
             describe=_describe,
             builtins=[(name, entry.obj) for name, entry in _custom_builtins.items()],
             additional=[(name, value) for name, value in self.additional_globals()],
-            notes=None if style.is_silent() else style.notes(nodes),
+            notes=notes,
         )
         if (
             self._body_transformer is None

@@ -44,6 +44,16 @@ _TYPING_ORIGINS: dict[Any, Any] = {
 #: Modules whose functions live as long as the process.
 _PERMANENT_MODULES = ("builtins", "_operator", "math")
 
+#: Kinds of functions that do so where they come from such a module, or from torch.
+_PERMANENT_KINDS = (
+    types.BuiltinFunctionType,
+    types.FunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)
+
 _BLUE = "\033[34m"
 _RESET = "\033[0m"
 
@@ -97,10 +107,11 @@ def describe_function(
         operator = name if name in magic_methods or name in inplace_methods else None
     boxed = getattr(function, "_boxed_arg_indices", None)
     positions = list(boxed) if boxed else None
-    permanent = isinstance(function, types.BuiltinFunctionType | types.FunctionType) and (
-        module in _PERMANENT_MODULES or is_from_torch(function)
+    described = reference(_qualified_name(function), function)
+    permanent = isinstance(function, _PERMANENT_KINDS) and (
+        module in _PERMANENT_MODULES or isinstance(described, str)
     )
-    return [reference(_qualified_name(function), function)], operator, positions, permanent
+    return [described], operator, positions, permanent
 
 
 def describe_class(cls: type) -> Description:

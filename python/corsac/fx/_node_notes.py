@@ -101,10 +101,6 @@ class NoteStyle:
     additional_meta: list[str] | None
     sym_repr: Callable[[Any], str]
 
-    def is_silent(self) -> bool:
-        """Whether there is nothing to say."""
-        return not (self.verbose or self.metadata or self.expanded)
-
     def notes(self, nodes: Iterable[Node]) -> list[Note]:
         """What to say about each node that there is something to say about."""
         found = []
