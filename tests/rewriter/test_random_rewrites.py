@@ -180,7 +180,7 @@ def test_the_same_replacements(seed):
     def replace(module, package):
         gm = program.build(package)
         found = module.replace_pattern_with_filters(
-            gm, pattern.build(package), replacement.build(package), **options
+            gm, pattern.build(package), replacement.build(package).graph, **options
         )
         return gm, [
             (

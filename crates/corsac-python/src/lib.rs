@@ -34,6 +34,7 @@ mod node;
 mod nodes;
 mod passes;
 mod resolve;
+mod rewriting;
 mod runtime;
 mod text;
 mod trace;
@@ -53,6 +54,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<users::PyUsers>()?;
     m.add_class::<insert_point::PyInsertPoint>()?;
     m.add_class::<matching::PyMatches>()?;
+    m.add_class::<rewriting::PyRewriter>()?;
     m.add_function(wrap_pyfunction!(matching::match_subgraph, m)?)?;
     m.add_function(wrap_pyfunction!(passes::eliminate_dead_code, m)?)?;
     m.add_function(wrap_pyfunction!(passes::common_subexpressions, m)?)?;

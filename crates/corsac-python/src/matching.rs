@@ -3,16 +3,18 @@
 use corsac_ir::matching::{
     Match, MatchError, MatchHost, MatchOptions, Parameter, Query, Schema, SubgraphMatcher,
 };
-use corsac_ir::rewrite::{Replaced, Replacement, Rewriter};
-use corsac_ir::{ExternalId, FunctionId, Graph, NodeId, Op};
-use pyo3::exceptions::{PyIndexError, PyRuntimeError};
+use corsac_ir::rewrite::Replaced;
+use corsac_ir::{ExternalId, FunctionId, Graph, Op};
+use pyo3::exceptions::PyIndexError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::error::{match_error, rewrite_error};
+use crate::collector::PausedCollector;
+use crate::error::match_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
+use crate::rewriting::{check_distinct, replace_all};
 
 /// An operator, and its parameters: name, whether by keyword only, default value.
 type OperatorSchema<'py> = (Bound<'py, PyAny>, Vec<(String, bool, Bound<'py, PyAny>)>);
@@ -21,14 +23,13 @@ type OperatorSchema<'py> = (Bound<'py, PyAny>, Vec<(String, bool, Bound<'py, PyA
 type MatchedNodes<'py> = (Bound<'py, PyDict>, Bound<'py, PyList>, Bound<'py, PyList>);
 
 /// A rewritten match: what it maps nodes of the pattern to, and the nodes that were added.
-type ReplacedNodes<'py> = (Bound<'py, PyDict>, Bound<'py, PyList>);
+type ReplacedNodes<'py> = (Bound<'py, PyDict>, Option<Bound<'py, PyList>>);
 
 /// The places in a graph where a pattern was found.
 #[pyclass(name = "Matches", module = "corsac._core", frozen)]
 pub(crate) struct PyMatches {
     pattern: Py<PyGraph>,
     graph: Py<PyGraph>,
-    options: MatchOptions,
     found: Vec<Match>,
 }
 
@@ -86,7 +87,6 @@ pub(crate) fn match_subgraph<'py>(
     Ok(PyMatches {
         pattern: pattern.clone().unbind(),
         graph: graph.clone().unbind(),
-        options,
         found: found.map_err(|Failure(error)| error)?,
     })
 }
@@ -204,54 +204,6 @@ impl PyMatches {
         }
         Ok(map)
     }
-
-    /// Rewrites the accepted matches, as far as that goes.
-    fn rewrite(
-        &self,
-        py: Python<'_>,
-        accepted: &[usize],
-        replacement: &Bound<'_, PyGraph>,
-        body: &mut Vec<NodeId>,
-    ) -> PyResult<(Vec<Replaced>, PyResult<()>)> {
-        let (pattern, graph) = (self.pattern.bind(py).try_borrow()?, self.graph.bind(py));
-        let matcher = SubgraphMatcher::with_effects(pattern.ir(), self.options, |_| true)
-            .map_err(match_error)?;
-        let new = replacement.try_borrow()?;
-        let mut translation = graph.try_borrow()?.translation(&new);
-        let analysed = Replacement::new(new.ir());
-        body.extend_from_slice(analysed.body());
-        let mut rewriter = Rewriter::new(&matcher);
-        let mut replaced = Vec::with_capacity(accepted.len());
-        let mut outcome = Ok(());
-        let mut released = Vec::new();
-        {
-            let mut changed = graph.try_borrow_mut()?;
-            for &index in accepted {
-                let matched = self.at(index)?.clone();
-                match rewriter.replace(changed.ir_mut(), matched, &analysed, &mut translation) {
-                    Ok(done) => replaced.push(done),
-                    Err(error) => {
-                        outcome = Err(rewrite_error(error));
-                        break;
-                    }
-                }
-            }
-            let host = changed.host_mut();
-            for done in &replaced {
-                for (id, bound) in done.matched.bindings() {
-                    let op = pattern.ir().node(*id).op();
-                    if let Some(erased) = bound.as_node()
-                        && !matches!(op, Op::Placeholder | Op::Output)
-                    {
-                        released.push(host.release_handle(erased));
-                    }
-                }
-            }
-        }
-        drop(released);
-        PyGraph::adopt(graph, &new, &mut translation)?;
-        Ok((replaced, outcome))
-    }
 }
 
 #[pymethods]
@@ -279,55 +231,47 @@ impl PyMatches {
     }
 
     /// Puts `replacement` in the place of the matches whose numbers are given, in that order.
-    /// No hooks are called.
+    /// Answers for each what it mapped nodes of the pattern to, and with `list_added` the nodes
+    /// that were added. No hooks are called.
     fn replace<'py>(
         &self,
         py: Python<'py>,
         accepted: Vec<usize>,
         replacement: &Bound<'py, PyGraph>,
+        list_added: bool,
     ) -> PyResult<Vec<ReplacedNodes<'py>>> {
-        let graph = self.graph.bind(py);
-        if graph.is(replacement) || graph.is(&self.pattern) {
-            return Err(PyRuntimeError::new_err(
-                "the pattern or the replacement is the graph that is to be changed: copy it first",
-            ));
-        }
+        let (pattern, graph) = (self.pattern.bind(py), self.graph.bind(py));
+        check_distinct(graph, pattern, "pattern")?;
+        check_distinct(graph, replacement, "replacement")?;
+        let _paused = PausedCollector::new(py)?;
+        let matches = accepted.iter().map(|&index| self.at(index).cloned());
+        let matches = matches.collect::<PyResult<Vec<_>>>()?;
         // Nodes keep their handles when they are taken out of the graph, if they have one by then.
-        let maps = accepted
-            .iter()
-            .map(|&index| self.nodes_map(py, self.at(index)?))
-            .collect::<PyResult<Vec<_>>>()?;
-        let mut body = Vec::new();
-        let (replaced, outcome) = self.rewrite(py, &accepted, replacement, &mut body)?;
-        let has_meta = {
-            let new = replacement.try_borrow()?;
-            body.iter().any(|&id| new.host().meta(id).is_some())
+        let maps = matches.iter().map(|matched| self.nodes_map(py, matched));
+        let maps = maps.collect::<PyResult<Vec<_>>>()?;
+        let (replaced, outcome) = replace_all(graph, pattern, matches, replacement)?;
+        outcome?;
+
+        let (wanted, searched) = (pattern.try_borrow()?, graph.try_borrow()?);
+        let writer = searched.writer(graph);
+        let placeholders = wanted.ir().find_nodes(Op::Placeholder, None);
+        let placeholders = placeholders.into_iter();
+        let placeholders = placeholders.map(|id| PyNode::handle(pattern, wanted.host(), id));
+        let placeholders = placeholders.collect::<PyResult<Vec<_>>>()?;
+        let describe = |(done, map): (&Replaced, Bound<'py, PyDict>)| {
+            for (placeholder, bound) in placeholders.iter().zip(done.matched.placeholders()) {
+                map.set_item(placeholder, writer.arg(bound)?)?;
+            }
+            if !list_added {
+                return Ok((map, None));
+            }
+            let added = done
+                .added()
+                .map(|id| PyNode::handle(graph, searched.host(), id));
+            let added = PyList::new(py, added.collect::<PyResult<Vec<_>>>()?)?;
+            Ok((map, Some(added)))
         };
-        let pattern = self.pattern.bind(py);
-        let mut answer = Vec::with_capacity(replaced.len());
-        for (done, map) in replaced.iter().zip(maps) {
-            if has_meta {
-                let copies: Vec<_> = body.iter().copied().zip(done.added()).collect();
-                PyGraph::copy_metas(graph, replacement, |old| {
-                    let copy = copies.iter().find(|(from, _)| *from == old);
-                    copy.map(|&(_, to)| to)
-                })?;
-            }
-            let (wanted, searched) = (pattern.try_borrow()?, graph.try_borrow()?);
-            let writer = searched.writer(graph);
-            for (id, bound) in done.matched.bindings() {
-                if wanted.ir().node(*id).op() == Op::Placeholder {
-                    let placeholder = PyNode::handle(pattern, wanted.host(), *id)?;
-                    map.set_item(placeholder, writer.arg(bound)?)?;
-                }
-            }
-            let added = PyList::empty(py);
-            for id in done.added() {
-                added.append(PyNode::handle(graph, searched.host(), id)?)?;
-            }
-            answer.push((map, added));
-        }
-        outcome.map(|()| answer)
+        replaced.iter().zip(maps).map(describe).collect()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -133,7 +133,7 @@ impl PyNode {
     }
 
     /// Calls the replace hooks of the owning module, if it has any.
-    fn call_replace_hooks(
+    pub(crate) fn call_replace_hooks(
         &self,
         py: Python<'_>,
         new_name: &Bound<'_, PyAny>,

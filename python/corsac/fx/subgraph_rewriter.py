@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from corsac import _core
+
 from ._symbolic_trace import symbolic_trace
 from .graph import Graph
 from .graph_module import GraphModule
-from .node import Node, map_arg
+from .node import Node
 
 if TYPE_CHECKING:
     from .passes.utils.matcher_utils import InternalMatch
@@ -78,10 +80,8 @@ def replace_pattern(
 
         replace_pattern(gm, pattern, replacement)
     """
-    return [
-        Match(anchor=replaced.anchor, nodes_map=replaced.nodes_map)
-        for replaced in _replace_pattern(gm, pattern, replacement)
-    ]
+    anchor, replaced = _replace(gm, pattern, replacement, list_added=False)
+    return [Match(anchor, nodes_map) for nodes_map, _ in replaced]
 
 
 def replace_pattern_with_filters(
@@ -111,72 +111,64 @@ def replace_pattern_with_filters(
     Returns:
         One :class:`ReplacedPatterns` for each replacement.
     """
-    return _replace_pattern(
+    anchor, replaced = _replace(
         gm,
         pattern,
         replacement,
-        match_filters,
+        match_filters or [],
         ignore_literals,
         replacement_callback,
         node_name_match,
     )
+    return [ReplacedPatterns(anchor, nodes_map, added) for nodes_map, added in replaced]
 
 
-def _replace_pattern(
+def _replace(
     gm: GraphModule,
     pattern: Callable[..., Any] | Graph | GraphModule,
-    replacement: Callable[..., Any] | Graph | GraphModule | None = None,
-    match_filters: list[Callable[[InternalMatch, Graph, Graph], bool]] | None = None,
+    replacement: Callable[..., Any] | Graph | GraphModule | None,
+    match_filters: Sequence[Callable[[InternalMatch, Graph, Graph], bool]] = (),
     ignore_literals: bool = False,
     replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None,
     node_name_match: str = "",
-) -> list[ReplacedPatterns]:
+    list_added: bool = True,
+) -> tuple[Node | None, list[tuple[dict[Node, Any], list[Node]]]]:
+    """Replace, and tell the anchor of the pattern, and of each replacement what the pattern was
+    matched to and which nodes were added."""
     from .passes.utils.matcher_utils import SubgraphMatcher
 
     graph = gm.graph
     pattern_graph = _traced(pattern)
-    matcher = SubgraphMatcher(
-        pattern_graph,
-        match_output=False,
-        match_placeholder=False,
-        remove_overlapping_matches=True,
-        ignore_literals=ignore_literals,
-    )
+    matcher = SubgraphMatcher(pattern_graph, ignore_literals=ignore_literals)
     found = matcher._find(graph, node_name_match)
-    numbers = range(len(found))
-    matches: dict[int, InternalMatch] = {}
-    if match_filters or replacement_callback is not None or _has_hooks(gm):
-        matches = {number: matcher._internal_match(found, number) for number in numbers}
-        numbers = [
-            number
-            for number in numbers
-            if all(
-                accepts(matches[number], graph, pattern_graph) for accepts in match_filters or ()
-            )
+    step_by_step = bool(match_filters) or replacement_callback is not None or _has_hooks(gm)
+    matches = []
+    if step_by_step:
+        matches = [matcher._internal_match(found, number) for number in range(len(found))]
+        matches = [
+            match
+            for match in matches
+            if all(accepts(match, graph, pattern_graph) for accepts in match_filters)
         ]
     if replacement is None and replacement_callback is None:
         raise AssertionError(
             "Must provide either a replacement GraphModule or a replacement callback"
         )
     new_graph = None if replacement is None else _traced(replacement)
-    if replacement_callback is None and not _has_hooks(gm):
-        anchor = matcher.pattern_anchors[0] if numbers else None
-        replaced = [
-            ReplacedPatterns(anchor, nodes_map, added)
-            for nodes_map, added in found.replace(list(numbers), new_graph)
-        ]
-    else:
-        replacer = _Replacer(graph, pattern_graph)
+    if step_by_step:
+        rewriter = _core.Rewriter(graph, pattern_graph)
         replaced = []
-        for number in numbers:
-            match = matches[number]
+        for match in matches:
             if replacement_callback is not None:
                 new_graph = replacement_callback(match, graph, pattern_graph)
-            replaced.append(replacer.replace(match, new_graph))
+            added = rewriter.replace(match.nodes_map, match.placeholder_nodes, new_graph)
+            replaced.append((match.nodes_map, added))
+    else:
+        replaced = found.replace(list(range(len(found))), new_graph, list_added)
     gm.recompile()
     if isinstance(replacement, torch.nn.Module):
         _replace_attributes(gm, replacement)
-    return replaced
+    return next(iter(matcher.pattern_anchors), None), replaced
 
 
 def _traced(program: Any) -> Graph:
@@ -191,72 +183,6 @@ def _traced(program: Any) -> Graph:
 def _has_hooks(gm: GraphModule) -> bool:
     """Whether someone is to be told of each change."""
     return bool(gm._create_node_hooks or gm._erase_node_hooks or gm._replace_hooks)
-
-
-class _Replacer:
-    """Replaces matches of one pattern in one graph, one after the other, by the graph's methods.
-
-    For matches of which Python is to know each step; the others are replaced by native code.
-    """
-
-    def __init__(self, graph: Graph, pattern: Graph) -> None:
-        self._graph = graph
-        self._parameters = pattern.find_nodes(op="placeholder")
-        # Users before what they use, so that each can be erased.
-        self._to_erase = [
-            node for node in reversed(pattern.nodes) if node.op not in ("placeholder", "output")
-        ]
-        # A value that one replacement put in the place of another may be an input of the next.
-        self._current: dict[Node, Node] = {}
-
-    def replace(self, match: InternalMatch, replacement: Graph) -> ReplacedPatterns:
-        """Put ``replacement`` in the place of ``match``."""
-        graph = self._graph
-        current = self._current
-        parameters = replacement.find_nodes(op="placeholder")
-        inputs = match.placeholder_nodes
-        if len(inputs) != len(parameters):
-            raise AssertionError(f"Placeholder count mismatch: {len(inputs)} vs {len(parameters)}")
-        values: dict[Node, Any] = {}
-        for index, parameter in enumerate(parameters):
-            value = map_arg(inputs[index], lambda node: current.get(node, node))
-            values[parameter] = inputs[index] = match.nodes_map[self._parameters[index]] = value
-
-        with graph.inserting_before(_insertion_point(match.returning_nodes)):
-            results = self._copy(replacement, values)
-        if isinstance(results, Node):
-            results = (results,)
-        added = [node for node in values.values() if isinstance(node, Node) and node not in inputs]
-        if len(match.returning_nodes) != len(results):
-            raise AssertionError(
-                f"Returning nodes count mismatch: {len(match.returning_nodes)} vs {len(results)}"
-            )
-        for old, new in zip(match.returning_nodes, results, strict=True):
-            old.replace_all_uses_with(new)
-            current[old] = new
-        for node in self._to_erase:
-            graph.erase_node(match.nodes_map[node])
-        return ReplacedPatterns(match.anchors[0], match.nodes_map, added)
-
-    def _copy(self, replacement: Graph, values: dict[Node, Any]) -> Any:
-        """Copy the nodes of ``replacement``, whose parameters may stand for any value."""
-        for node in replacement.nodes:
-            if node.op == "output":
-                return map_arg(node.args[0], values.__getitem__)
-            if node not in values:
-                values[node] = self._graph.node_copy(node, values.__getitem__)
-        return None
-
-
-def _insertion_point(returning: list[Node]) -> Node:
-    """Before the first node that uses what a match returns; without users, just after it."""
-    users = [user for node in returning for user in node.users]
-    if users:
-        return min(users)
-    point = max(returning).next
-    if point.op == "root":
-        raise AssertionError("The insert point can't be None")
-    return point
 
 
 def _attribute(module: torch.nn.Module, target: str) -> Any | None:

@@ -1,6 +1,7 @@
 //! A pattern, analysed once: what it returns, where the search starts, and how it gets from one
 //! anchor to the next.
 
+use crate::arg::Arg;
 use crate::entity::{NodeId, SecondaryMap};
 use crate::graph::Graph;
 use crate::op::Op;
@@ -135,6 +136,38 @@ impl<'p> SubgraphMatcher<'p> {
     #[must_use]
     pub fn placeholders(&self) -> &[NodeId] {
         &self.placeholders
+    }
+
+    /// The match that `bindings` describe, which are taken to be right: what each pattern node
+    /// stands for.
+    ///
+    /// # Errors
+    /// [`MatchError::Unbound`] if a placeholder or a returned node is missing.
+    pub fn match_of(&self, bindings: Vec<(NodeId, Arg)>) -> Result<Match, MatchError> {
+        let mut positions: SecondaryMap<NodeId, Option<u32>> = SecondaryMap::new();
+        for ((id, _), at) in bindings.iter().zip(0..) {
+            positions.set(*id, Some(at));
+        }
+        let position = |id: &NodeId| positions[*id].ok_or_else(|| self.unbound(*id));
+        Ok(Match {
+            placeholders: self
+                .placeholders
+                .iter()
+                .map(position)
+                .collect::<Result<_, _>>()?,
+            returning: self
+                .returning
+                .iter()
+                .map(position)
+                .collect::<Result<_, _>>()?,
+            bindings,
+        })
+    }
+
+    /// The complaint that a pattern node stands for nothing in a match.
+    pub(crate) fn unbound(&self, id: NodeId) -> MatchError {
+        let node = self.pattern.node(id).name().to_owned();
+        MatchError::Unbound { node }
     }
 
     /// All matches in `graph`, in the order of their anchors.

@@ -442,11 +442,7 @@ impl<'a, H: MatchHost> Search<'a, H> {
     }
 
     fn positions(&self, nodes: &[NodeId]) -> Result<Positions, MatchError> {
-        let position = |&node: &NodeId| {
-            self.position[node].ok_or_else(|| MatchError::Unbound {
-                node: self.matcher.pattern.node(node).name().to_owned(),
-            })
-        };
+        let position = |&id: &NodeId| self.position[id].ok_or_else(|| self.matcher.unbound(id));
         nodes.iter().map(position).collect()
     }
 }

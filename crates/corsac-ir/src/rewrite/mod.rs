@@ -10,7 +10,7 @@
 //! run: where a pattern returns several values, the first user of one can come before an input of
 //! the replacement, and such users are moved behind it; and where a pattern returns one of its own
 //! placeholders, the new nodes go on using that and not themselves. Beyond torch.fx, new nodes say
-//! that they come from where the replaced ones came from.
+//! that they come from the source line that the replaced ones came from.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -44,7 +44,7 @@ mod retrace;
 mod tests;
 
 pub use error::RewriteError;
-pub use patch::Patch;
+pub use patch::{Patch, redirect_users};
 pub use retrace::{Call, Rules, retrace};
 
 use rustc_hash::FxHashMap;
@@ -52,7 +52,7 @@ use rustc_hash::FxHashMap;
 use crate::arg::Arg;
 use crate::entity::{EntityId, NodeId, SecondaryMap};
 use crate::graph::{Graph, Translation};
-use crate::matching::{Match, MatchError, MatchOptions, SubgraphMatcher};
+use crate::matching::{Match, MatchOptions, SubgraphMatcher};
 use crate::op::Op;
 
 /// A match that was rewritten.
@@ -142,12 +142,15 @@ impl<'r> Replacement<'r> {
     }
 }
 
+/// What took the place of nodes that matches returned: later matches may use them.
+#[derive(Clone, Debug, Default)]
+pub struct Changed(FxHashMap<NodeId, Arg>);
+
 /// Rewrites the matches of one search, one after the other.
 #[derive(Debug)]
 pub struct Rewriter<'m> {
     matcher: &'m SubgraphMatcher<'m>,
-    /// What took the place of nodes that earlier matches returned.
-    changed: FxHashMap<NodeId, Arg>,
+    changed: Changed,
     /// The nodes of the pattern that a rewrite drops, users first.
     covered: Vec<NodeId>,
     /// What the nodes of the replacement are in the graph.
@@ -165,11 +168,34 @@ impl<'m> Rewriter<'m> {
             |&id: &NodeId| !matches!(pattern.node(id).op(), Op::Placeholder | Op::Output);
         Self {
             matcher,
-            changed: FxHashMap::default(),
+            changed: Changed::default(),
             covered: pattern.nodes().rev().filter(is_covered).collect(),
             values: SecondaryMap::new(),
             bound: SecondaryMap::new(),
         }
+    }
+
+    /// The match that `bindings` describe.
+    ///
+    /// # Errors
+    /// As [`SubgraphMatcher::match_of`].
+    pub fn match_of(&self, bindings: Vec<(NodeId, Arg)>) -> Result<Match, RewriteError> {
+        Ok(self.matcher.match_of(bindings)?)
+    }
+
+    /// Goes on where another rewriter for the same search left off.
+    #[must_use]
+    pub fn resume(matcher: &'m SubgraphMatcher<'m>, changed: Changed) -> Self {
+        Self {
+            changed,
+            ..Self::new(matcher)
+        }
+    }
+
+    /// What later rewrites have to know of those before.
+    #[must_use]
+    pub fn into_changed(self) -> Changed {
+        self.changed
     }
 
     /// Replaces one match. `translation` goes from the replacement to `graph`.
@@ -179,16 +205,31 @@ impl<'m> Rewriter<'m> {
     pub fn replace(
         &mut self,
         graph: &mut Graph,
-        mut matched: Match,
+        matched: Match,
         replacement: &Replacement<'_>,
         translation: &mut Translation,
     ) -> Result<Replaced, RewriteError> {
-        self.bind_placeholders(&mut matched, replacement)?;
-        let patch = self.plan(graph, &matched, replacement, translation)?;
-        let redirected: Vec<_> = patch.redirections().to_vec();
+        let (matched, patch) = self.plan(graph, matched, replacement, translation)?;
         let added = patch.apply(graph)?;
-        self.changed.extend(redirected);
         Ok(Replaced { matched, added })
+    }
+
+    /// The change that replaces one match, and the match with what its placeholders stand for now.
+    /// The rewriter counts on it that the change is made.
+    ///
+    /// # Errors
+    /// As [`Rewriter::replace`].
+    pub fn plan(
+        &mut self,
+        graph: &mut Graph,
+        mut matched: Match,
+        replacement: &Replacement<'_>,
+        translation: &mut Translation,
+    ) -> Result<(Match, Patch), RewriteError> {
+        self.bind_placeholders(&mut matched, replacement)?;
+        let patch = self.patch(graph, &matched, replacement, translation)?;
+        self.changed.0.extend(patch.redirections().iter().cloned());
+        Ok((matched, patch))
     }
 
     /// Makes the placeholders of both sides stand for what the match has there now.
@@ -218,13 +259,13 @@ impl<'m> Rewriter<'m> {
     /// An argument with replaced nodes replaced.
     fn current(&self, bound: &Arg) -> Result<Arg, RewriteError> {
         bound.map_leaves(&mut |leaf| {
-            let changed = leaf.as_node().and_then(|node| self.changed.get(&node));
+            let changed = leaf.as_node().and_then(|node| self.changed.0.get(&node));
             Ok(changed.unwrap_or(leaf).clone())
         })
     }
 
     /// The change that puts the replacement in the place of the match.
-    fn plan(
+    fn patch(
         &mut self,
         graph: &mut Graph,
         matched: &Match,
@@ -232,9 +273,6 @@ impl<'m> Rewriter<'m> {
         translation: &mut Translation,
     ) -> Result<Patch, RewriteError> {
         let pattern = self.matcher.pattern();
-        let unbound = |id: NodeId| MatchError::Unbound {
-            node: pattern.node(id).name().to_owned(),
-        };
         self.bound.clear();
         for (id, bound) in matched.bindings() {
             self.bound.set(*id, bound.as_node());
@@ -247,10 +285,7 @@ impl<'m> Rewriter<'m> {
         }
 
         let at = insertion_point(graph, &returned)?;
-        let origin = returned
-            .first()
-            .map(|&id| graph.origin(id))
-            .unwrap_or_default();
+        let source = returned.first().and_then(|&id| graph.origin(id).source);
         let mut patch = Patch::new(graph, at);
         let values = &mut self.values;
         for &id in &replacement.body {
@@ -258,11 +293,9 @@ impl<'m> Rewriter<'m> {
                 value(values, node)
             })?;
             let name = replacement.graph.node(id).name().to_owned();
-            let origin = if origin == Default::default() {
-                translation.origin(replacement.graph, graph, replacement.graph.origin(id))
-            } else {
-                origin
-            };
+            let own = replacement.graph.origin(id);
+            let mut origin = translation.origin(replacement.graph, graph, own);
+            origin.source = source.or(origin.source);
             let new = patch.add(spec, Some(name), origin);
             values.set(id, Some(Arg::Node(new)));
         }
@@ -287,7 +320,7 @@ impl<'m> Rewriter<'m> {
             patch.redirect(old, new.clone());
         }
         for &id in &self.covered {
-            let node = self.bound[id].ok_or_else(|| unbound(id))?;
+            let node = self.bound[id].ok_or_else(|| self.matcher.unbound(id))?;
             // A callback may have erased it in the meantime.
             if graph.contains(node) {
                 patch.drop_node(node);

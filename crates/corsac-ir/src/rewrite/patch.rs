@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use crate::arg::Arg;
 use crate::entity::{EntityId, NodeId};
 use crate::error::GraphError;
@@ -222,40 +224,69 @@ impl Patch {
     ///
     /// # Errors
     /// As [`Patch::check`]; the graph is then unchanged.
-    pub fn apply(self, graph: &mut Graph) -> Result<Range<usize>, RewriteError> {
-        self.check(graph)?;
-        let added = self.added();
-        let outer = graph.set_insert_point(InsertPoint::Before(self.at))?;
-        for Addition { spec, name, origin } in self.additions {
-            let id = graph.create(spec, name.as_deref())?;
-            graph.set_origin(id, origin);
-        }
-        graph.set_insert_point(outer)?;
-        for id in self.moves {
-            graph.move_before(id, self.at)?;
-        }
-        for (old, new) in self.redirections {
-            let is_old_user = |_: &Graph, user: NodeId| user.index() < self.base;
-            match new {
-                Arg::Node(new) => {
-                    graph.replace_uses_if(old, new, is_old_user)?;
-                }
-                literal => {
-                    let users: Vec<_> = graph
-                        .users(old)
-                        .filter(|&u| is_old_user(graph, u))
-                        .collect();
-                    for user in users {
-                        graph.replace_input_by(user, old, &literal)?;
-                    }
-                }
-            }
+    pub fn apply(mut self, graph: &mut Graph) -> Result<Range<usize>, RewriteError> {
+        let added = self.begin(graph)?;
+        for (old, new) in &self.redirections {
+            let users = self.users_to_redirect(graph, *old);
+            redirect_users(graph, *old, new, &users)?;
         }
         for id in self.drops {
             graph.erase(id)?;
         }
         Ok(added)
     }
+
+    /// Checks the patch, adds its nodes and moves those to be moved; redirecting and dropping is
+    /// left to the caller, who wants to do something in between. Answers the ids of the new nodes.
+    ///
+    /// # Errors
+    /// As [`Patch::check`]; the graph is then unchanged.
+    pub fn begin(&mut self, graph: &mut Graph) -> Result<Range<usize>, RewriteError> {
+        self.check(graph)?;
+        let added = self.added();
+        let outer = graph.set_insert_point(InsertPoint::Before(self.at))?;
+        for Addition { spec, name, origin } in self.additions.drain(..) {
+            let id = graph.create(spec, name.as_deref())?;
+            graph.set_origin(id, origin);
+        }
+        graph.set_insert_point(outer)?;
+        for id in self.moves.drain(..) {
+            graph.move_before(id, self.at)?;
+        }
+        Ok(added)
+    }
+
+    /// The users of `old` that are not of the patch's own making.
+    #[must_use]
+    pub fn users_to_redirect(&self, graph: &Graph, old: NodeId) -> SmallVec<[NodeId; 4]> {
+        let users = graph.users(old);
+        users.filter(|user| user.index() < self.base).collect()
+    }
+
+    /// The nodes to be dropped, in that order.
+    #[must_use]
+    pub fn dropped(&self) -> &[NodeId] {
+        &self.drops
+    }
+}
+
+/// Makes `users` use `new` in the place of `old`.
+///
+/// # Errors
+/// As [`Graph::set_arguments`].
+pub fn redirect_users(
+    graph: &mut Graph,
+    old: NodeId,
+    new: &Arg,
+    users: &[NodeId],
+) -> Result<(), GraphError> {
+    for &user in users {
+        match new {
+            Arg::Node(new) => graph.replace_input(user, old, *new)?,
+            other => graph.replace_input_by(user, old, other)?,
+        }
+    }
+    Ok(())
 }
 
 fn still_used(graph: &Graph, node: NodeId, users: &[NodeId]) -> GraphError {

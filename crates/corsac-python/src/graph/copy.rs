@@ -53,7 +53,7 @@ impl PyGraph {
     }
 
     /// Copies metadata that was looked at or set to the copies of nodes.
-    pub(crate) fn copy_metas(
+    fn copy_metas(
         graph: &Bound<'_, Self>,
         from: &Bound<'_, Self>,
         map: impl Fn(NodeId) -> Option<NodeId>,
@@ -65,19 +65,8 @@ impl PyGraph {
             .metas()
             .filter_map(|(id, meta)| Some((map(id)?, meta.clone_ref(py))))
             .collect();
-        if metas.is_empty() {
-            return Ok(());
-        }
-        let copy = py
-            .import(intern!(py, "copy"))?
-            .getattr(intern!(py, "copy"))?;
         for (id, meta) in metas {
-            let meta = match meta.bind(py).cast_exact::<PyDict>() {
-                Ok(dict) => dict.copy()?.into_any(),
-                Err(_) => copy.call1((meta,))?,
-            };
-            let replaced = graph.try_borrow_mut()?.host.set_meta(id, meta.unbind());
-            drop(replaced);
+            Self::set_meta_copy(graph, id, meta.bind(py))?;
         }
         Ok(())
     }

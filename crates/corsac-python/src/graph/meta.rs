@@ -30,6 +30,24 @@ impl PyGraph {
         Ok(meta.into_any().unbind())
     }
 
+    /// Gives a node a shallow copy of the metadata of another.
+    pub(crate) fn set_meta_copy(
+        graph: &Bound<'_, Self>,
+        id: NodeId,
+        meta: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = graph.py();
+        let copy = match meta.cast_exact::<PyDict>() {
+            Ok(dict) => dict.copy()?.into_any(),
+            Err(_) => py
+                .import(intern!(py, "copy"))?
+                .call_method1(intern!(py, "copy"), (meta,))?,
+        };
+        let replaced = graph.try_borrow_mut()?.host.set_meta(id, copy.unbind());
+        drop(replaced);
+        Ok(())
+    }
+
     /// The module calls that a node was recorded under, outermost first, as torch.fx keeps them
     /// in `meta["nn_module_stack"]`: from `path`, or `path@n` for call number n, to path and class.
     fn module_stack<'py>(

@@ -124,6 +124,23 @@ impl PyGraph {
         Ok((!hooks.is_empty()).then_some(hooks))
     }
 
+    /// Lets go of what is kept for those of `ids` that have been erased. Handles live as long as
+    /// somebody else holds them.
+    pub(crate) fn release_erased(
+        graph: &Bound<'_, Self>,
+        ids: impl Iterator<Item = NodeId>,
+    ) -> PyResult<()> {
+        let released: Vec<_> = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            let me = &mut *borrowed;
+            ids.filter(|&id| me.ir.node(id).is_erased())
+                .map(|id| (me.host.release_handle(id), me.pending.remove(&id)))
+                .collect()
+        };
+        drop(released);
+        Ok(())
+    }
+
     /// The node of this graph that `node` is.
     pub(crate) fn own(graph: &Bound<'_, Self>, node: &Bound<'_, PyNode>) -> PyResult<NodeId> {
         let handle = node.get();

@@ -1,0 +1,293 @@
+//! Subgraph replacement: what `corsac.fx.subgraph_rewriter` is made of.
+
+use corsac_ir::matching::{Match, MatchOptions, SubgraphMatcher};
+use corsac_ir::rewrite::{
+    Changed, Patch, Replaced, Replacement, RewriteError, Rewriter, redirect_users,
+};
+use corsac_ir::{Arg, EntityId, NodeId, Op};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::error::{graph_error, match_error, rewrite_error};
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+
+/// Rewrites matches, as far as that goes, and says what stopped it. Calls no hooks; handles of
+/// nodes that are gone live as long as somebody else holds them.
+pub(crate) fn replace_all(
+    graph: &Bound<'_, PyGraph>,
+    pattern: &Bound<'_, PyGraph>,
+    matches: Vec<Match>,
+    replacement: &Bound<'_, PyGraph>,
+) -> PyResult<(Vec<Replaced>, PyResult<()>)> {
+    let mut done = Vec::with_capacity(matches.len());
+    let mut outcome = Ok(());
+    rewrite(
+        graph,
+        pattern,
+        replacement,
+        &mut Changed::default(),
+        |step| {
+            for matched in matches {
+                let rewritten =
+                    step.rewriter
+                        .replace(step.ir, matched, step.replacement, step.translation);
+                match rewritten {
+                    Ok(replaced) => done.push(replaced),
+                    Err(error) => {
+                        outcome = Err(rewrite_error(error));
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        },
+    )?;
+    copy_metas(graph, replacement, done.iter().map(Replaced::added))?;
+    let bindings = done.iter().flat_map(|replaced| replaced.matched.bindings());
+    PyGraph::release_erased(graph, bindings.filter_map(|(_, bound)| bound.as_node()))?;
+    Ok((done, outcome))
+}
+
+/// That a graph which is to be read is not the one that is to be changed.
+pub(crate) fn check_distinct(
+    graph: &Bound<'_, PyGraph>,
+    other: &Bound<'_, PyGraph>,
+    what: &str,
+) -> PyResult<()> {
+    if graph.is(other) {
+        return Err(PyRuntimeError::new_err(format!(
+            "the {what} is the graph to be changed itself: copy it first (copy.deepcopy)"
+        )));
+    }
+    Ok(())
+}
+
+/// What is at hand while a graph is rewritten.
+struct Step<'s, 'm> {
+    ir: &'s mut corsac_ir::Graph,
+    rewriter: &'s mut Rewriter<'m>,
+    replacement: &'s Replacement<'m>,
+    translation: &'s mut corsac_ir::Translation,
+}
+
+/// Runs `change` while `graph` is borrowed to be changed and the others to be read, and attaches
+/// the Python objects that come with the new nodes.
+fn rewrite<T>(
+    graph: &Bound<'_, PyGraph>,
+    pattern: &Bound<'_, PyGraph>,
+    replacement: &Bound<'_, PyGraph>,
+    changed: &mut Changed,
+    change: impl FnOnce(Step<'_, '_>) -> PyResult<T>,
+) -> PyResult<T> {
+    let (pattern, from) = (pattern.try_borrow()?, replacement.try_borrow()?);
+    let mut translation = graph.try_borrow()?.translation(&from);
+    // Whether nodes may be without users has been decided before the search.
+    let matcher = SubgraphMatcher::with_effects(pattern.ir(), MatchOptions::default(), |_| true)
+        .map_err(match_error)?;
+    let mut rewriter = Rewriter::resume(&matcher, std::mem::take(changed));
+    let replacement = Replacement::new(from.ir());
+    let answer = {
+        let mut to = graph.try_borrow_mut()?;
+        change(Step {
+            ir: to.ir_mut(),
+            rewriter: &mut rewriter,
+            replacement: &replacement,
+            translation: &mut translation,
+        })
+    };
+    *changed = rewriter.into_changed();
+    PyGraph::adopt(graph, &from, &mut translation)?;
+    answer
+}
+
+/// Gives each batch of new nodes the metadata of the replacement's nodes, in their order.
+fn copy_metas(
+    graph: &Bound<'_, PyGraph>,
+    replacement: &Bound<'_, PyGraph>,
+    batches: impl Iterator<Item = impl ExactSizeIterator<Item = NodeId>>,
+) -> PyResult<()> {
+    let py = graph.py();
+    let metas: Vec<(usize, Py<PyAny>)> = {
+        let from = replacement.try_borrow()?;
+        let replacement = Replacement::new(from.ir());
+        let body = replacement.body().iter().enumerate();
+        body.filter_map(|(at, &id)| Some((at, from.host().meta(id)?.clone_ref(py))))
+            .collect()
+    };
+    if metas.is_empty() {
+        return Ok(());
+    }
+    for batch in batches {
+        let added: Vec<_> = batch.collect();
+        for (at, meta) in &metas {
+            PyGraph::set_meta_copy(graph, added[*at], meta.bind(py))?;
+        }
+    }
+    Ok(())
+}
+
+/// Replaces matches one by one, with what Python code may have made of them in between, and calls
+/// the hooks of the graph's owning module.
+#[pyclass(name = "Rewriter", module = "corsac._core")]
+pub(crate) struct PyRewriter {
+    graph: Py<PyGraph>,
+    pattern: Py<PyGraph>,
+    changed: Changed,
+}
+
+#[pymethods]
+impl PyRewriter {
+    #[new]
+    fn new(graph: &Bound<'_, PyGraph>, pattern: &Bound<'_, PyGraph>) -> PyResult<Self> {
+        check_distinct(graph, pattern, "pattern")?;
+        Ok(Self {
+            graph: graph.clone().unbind(),
+            pattern: pattern.clone().unbind(),
+            changed: Changed::default(),
+        })
+    }
+
+    /// Replaces one match, given by its `nodes_map` and `placeholder_nodes`, in which the
+    /// placeholders stand for what the new nodes use afterwards. Answers the new nodes.
+    fn replace<'py>(
+        slf: &Bound<'py, Self>,
+        nodes_map: &Bound<'py, PyDict>,
+        placeholder_nodes: &Bound<'py, PyList>,
+        replacement: &Bound<'py, PyGraph>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let py = slf.py();
+        let (graph, pattern, mut changed) = {
+            let mut me = slf.try_borrow_mut()?;
+            let me = &mut *me;
+            let graphs = (me.graph.bind(py).clone(), me.pattern.bind(py).clone());
+            (graphs.0, graphs.1, std::mem::take(&mut me.changed))
+        };
+        check_distinct(&graph, replacement, "replacement")?;
+        let bindings = read_bindings(&graph, &pattern, nodes_map, placeholder_nodes)?;
+        let begun = rewrite(&graph, &pattern, replacement, &mut changed, |step| {
+            let begin = || -> Result<_, RewriteError> {
+                let matched = step.rewriter.match_of(bindings)?;
+                let (matched, mut patch) =
+                    step.rewriter
+                        .plan(step.ir, matched, step.replacement, step.translation)?;
+                let added = patch.begin(step.ir)?.map(NodeId::from_index);
+                Ok((matched, patch, added.collect::<Vec<_>>()))
+            };
+            begin().map_err(rewrite_error)
+        });
+        slf.try_borrow_mut()?.changed = changed;
+        let (matched, patch, added) = begun?;
+
+        copy_metas(&graph, replacement, std::iter::once(added.iter().copied()))?;
+        let added = handles(&graph, &added)?;
+        call_create_hooks(&graph, &added)?;
+        redirect(&graph, &patch)?;
+        for node in handles(&graph, patch.dropped())? {
+            graph.call_method1(intern!(py, "erase_node"), (node,))?;
+        }
+        write_placeholders(&graph, &pattern, &matched, nodes_map, placeholder_nodes)?;
+        PyList::new(py, added)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.graph)?;
+        visit.call(&self.pattern)
+    }
+}
+
+fn handles(graph: &Bound<'_, PyGraph>, ids: &[NodeId]) -> PyResult<Vec<Py<PyNode>>> {
+    let borrowed = graph.try_borrow()?;
+    ids.iter()
+        .map(|&id| PyNode::handle(graph, borrowed.host(), id))
+        .collect()
+}
+
+/// Reads what pattern nodes stand for.
+fn read_bindings(
+    graph: &Bound<'_, PyGraph>,
+    pattern: &Bound<'_, PyGraph>,
+    nodes_map: &Bound<'_, PyDict>,
+    placeholder_nodes: &Bound<'_, PyList>,
+) -> PyResult<Vec<(NodeId, Arg)>> {
+    let from = pattern.try_borrow()?;
+    PyGraph::change(graph, |reader| {
+        let mut bindings = Vec::with_capacity(nodes_map.len());
+        for (key, value) in nodes_map.iter() {
+            let key = key
+                .cast::<PyNode>()
+                .map_err(|_| PyTypeError::new_err("the keys of nodes_map must be nodes"))?;
+            let id = PyGraph::own(pattern, key)?;
+            if from.ir().node(id).op() != Op::Placeholder {
+                bindings.push((id, reader.arg(&value, 0)?));
+            }
+        }
+        let placeholders = from.ir().find_nodes(Op::Placeholder, None);
+        for (id, value) in placeholders.into_iter().zip(placeholder_nodes.iter()) {
+            bindings.push((id, reader.arg(&value, 0)?));
+        }
+        Ok(bindings)
+    })
+}
+
+/// Writes back what placeholders stand for.
+fn write_placeholders(
+    graph: &Bound<'_, PyGraph>,
+    pattern: &Bound<'_, PyGraph>,
+    matched: &Match,
+    nodes_map: &Bound<'_, PyDict>,
+    placeholder_nodes: &Bound<'_, PyList>,
+) -> PyResult<()> {
+    let now = {
+        let (from, to) = (pattern.try_borrow()?, graph.try_borrow()?);
+        let writer = to.writer(graph);
+        let placeholders = from.ir().find_nodes(Op::Placeholder, None);
+        let pairs = placeholders.into_iter().zip(matched.placeholders());
+        let pairs = pairs.map(|(id, bound)| {
+            Ok((
+                PyNode::handle(pattern, from.host(), id)?,
+                writer.arg(bound)?,
+            ))
+        });
+        pairs.collect::<PyResult<Vec<_>>>()?
+    };
+    for (index, (placeholder, value)) in now.into_iter().enumerate() {
+        placeholder_nodes.set_item(index, &value)?;
+        nodes_map.set_item(placeholder, value)?;
+    }
+    Ok(())
+}
+
+fn call_create_hooks(graph: &Bound<'_, PyGraph>, added: &[Py<PyNode>]) -> PyResult<()> {
+    let py = graph.py();
+    let hooks = graph
+        .try_borrow()?
+        .hooks(py, intern!(py, "_create_node_hooks"))?;
+    for node in added {
+        for hook in hooks.iter().flatten() {
+            hook.call1((node,))?;
+        }
+    }
+    Ok(())
+}
+
+/// Redirects the uses of what the match returned, with the replace hooks called before.
+fn redirect(graph: &Bound<'_, PyGraph>, patch: &Patch) -> PyResult<()> {
+    let py = graph.py();
+    for (old, new) in patch.redirections() {
+        let users = patch.users_to_redirect(graph.try_borrow()?.ir(), *old);
+        if let Some(new) = new.as_node() {
+            let handle = handles(graph, &[*old, new])?;
+            let name = handle[1].bind(py).getattr(intern!(py, "name"))?;
+            let old = handle[0].bind(py);
+            old.get()
+                .call_replace_hooks(py, &name, &handles(graph, &users)?, old)?;
+        }
+        let mut borrowed = graph.try_borrow_mut()?;
+        redirect_users(borrowed.ir_mut(), *old, new, &users).map_err(graph_error)?;
+    }
+    Ok(())
+}
