@@ -278,7 +278,7 @@ fn call_create_hooks(graph: &Bound<'_, PyGraph>, added: &[Py<PyNode>]) -> PyResu
 fn redirect(graph: &Bound<'_, PyGraph>, patch: &Patch) -> PyResult<()> {
     let py = graph.py();
     for (old, new) in patch.redirections() {
-        let users = patch.users_to_redirect(graph.try_borrow()?.ir(), *old);
+        let users = patch.users_to_redirect(graph.try_borrow()?.ir(), *old, new);
         if let Some(new) = new.as_node() {
             let handle = handles(graph, &[*old, new])?;
             let name = handle[1].bind(py).getattr(intern!(py, "name"))?;

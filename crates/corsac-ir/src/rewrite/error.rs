@@ -49,6 +49,14 @@ pub enum RewriteError {
         /// The name of the pattern node.
         node: String,
     },
+    /// The pattern returns one of its inputs, and another input depends on that.
+    #[error(
+        "the replacement would depend on itself: its input {input} depends on a value it replaces"
+    )]
+    DependsOnItself {
+        /// The name of the input.
+        input: String,
+    },
     /// Nothing comes after what is replaced.
     #[error("The insert point can't be None (nothing uses the match, and it ends the graph)")]
     NoInsertPoint,

@@ -9,8 +9,9 @@
 //! behaviour, node for node and name for name, except where torch.fx leaves a graph that cannot
 //! run: where a pattern returns several values, the first user of one can come before an input of
 //! the replacement, and such users are moved behind it; and where a pattern returns one of its own
-//! placeholders, the new nodes go on using that and not themselves. Beyond torch.fx, new nodes say
-//! that they come from the source line that the replaced ones came from.
+//! placeholders, no new node uses itself in its place, and a match whose replacement would depend
+//! on itself all the same is refused. Beyond torch.fx, new nodes say that they come from the source
+//! line that the replaced ones came from.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -226,9 +227,19 @@ impl<'m> Rewriter<'m> {
         replacement: &Replacement<'_>,
         translation: &mut Translation,
     ) -> Result<(Match, Patch), RewriteError> {
+        // Returned placeholders are meant as they were found, not as what took their place since.
+        let mut returned = Vec::with_capacity(self.matcher.returning().len());
+        for (&id, bound) in self.matcher.returning().iter().zip(matched.returning()) {
+            returned.push(
+                bound
+                    .as_node()
+                    .ok_or_else(|| RewriteError::LiteralReturned {
+                        node: self.matcher.pattern().node(id).name().to_owned(),
+                    })?,
+            );
+        }
         self.bind_placeholders(&mut matched, replacement)?;
-        let patch = self.patch(graph, &matched, replacement, translation)?;
-        self.changed.0.extend(patch.redirections().iter().cloned());
+        let patch = self.patch(graph, &matched, &returned, replacement, translation)?;
         Ok((matched, patch))
     }
 
@@ -269,22 +280,15 @@ impl<'m> Rewriter<'m> {
         &mut self,
         graph: &mut Graph,
         matched: &Match,
+        returned: &[NodeId],
         replacement: &Replacement<'_>,
         translation: &mut Translation,
     ) -> Result<Patch, RewriteError> {
-        let pattern = self.matcher.pattern();
         self.bound.clear();
         for (id, bound) in matched.bindings() {
             self.bound.set(*id, bound.as_node());
         }
-        let mut returned = Vec::with_capacity(self.matcher.returning().len());
-        for &id in self.matcher.returning() {
-            returned.push(self.bound[id].ok_or_else(|| RewriteError::LiteralReturned {
-                node: pattern.node(id).name().to_owned(),
-            })?);
-        }
-
-        let at = insertion_point(graph, &returned)?;
+        let at = insertion_point(graph, returned)?;
         let source = returned.first().and_then(|&id| graph.origin(id).source);
         let mut patch = Patch::new(graph, at);
         let values = &mut self.values;
@@ -317,7 +321,10 @@ impl<'m> Rewriter<'m> {
             return Err(RewriteError::ReturnCount { expected, got });
         }
         for (&old, new) in returned.iter().zip(results) {
-            patch.redirect(old, new.clone());
+            // A placeholder that an earlier match covered has no users left.
+            if graph.contains(old) {
+                patch.redirect(old, new.clone());
+            }
         }
         for &id in &self.covered {
             let node = self.bound[id].ok_or_else(|| self.matcher.unbound(id))?;
@@ -327,8 +334,10 @@ impl<'m> Rewriter<'m> {
             }
         }
         if returned.len() > 1 {
-            put_behind_inputs(graph, &returned, &mut patch);
+            put_behind_inputs(graph, &mut patch)?;
         }
+        let changed = returned.iter().copied().zip(results.iter().cloned());
+        self.changed.0.extend(changed);
         Ok(patch)
     }
 }
@@ -347,7 +356,8 @@ fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, Rewrite
     if let Some(first) = users.min_by_key(order) {
         return Ok(first);
     }
-    let last = returned.iter().copied().max_by_key(order);
+    let live = returned.iter().copied().filter(|&id| graph.contains(id));
+    let last = live.max_by_key(order);
     let next = last.map_or(NodeId::ROOT, |last| graph.next(last));
     if next.is_root() {
         Err(RewriteError::NoInsertPoint)
@@ -358,31 +368,34 @@ fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, Rewrite
 
 /// Where an input of the new nodes comes after the first user of what they compute: puts them
 /// behind it, and moves down the users that come before.
-fn put_behind_inputs(graph: &Graph, returned: &[NodeId], patch: &mut Patch) {
-    let mut last = patch.at();
-    patch.for_each_input(&mut |id| {
-        if graph.is_before(last, id) {
-            last = id;
-        }
-    });
-    if last == patch.at() {
-        return;
-    }
+fn put_behind_inputs(graph: &Graph, patch: &mut Patch) -> Result<(), RewriteError> {
+    let mut inputs = Vec::new();
+    patch.for_each_input(&mut |id| inputs.push(id));
+    let late = inputs.iter().copied();
+    let late = late.filter(|&id| !graph.is_before(id, patch.at()));
+    let Some(last) = late.max_by_key(|&id| graph.data(id).order()) else {
+        return Ok(());
+    };
     let mut moved: SecondaryMap<NodeId, bool> = SecondaryMap::new();
     let mut users = Vec::new();
-    let mut work = returned.to_vec();
+    let mut work: Vec<_> = patch.redirections().iter().map(|&(old, _)| old).collect();
     while let Some(id) = work.pop() {
         for user in graph.users(id) {
-            if graph.is_before(user, last) && !std::mem::replace(moved.get_mut(user), true) {
+            let is_late = graph.is_before(last, user) || patch.drops(user);
+            if !is_late && !std::mem::replace(moved.get_mut(user), true) {
                 users.push(user);
                 work.push(user);
             }
         }
     }
-    users.retain(|&user| !patch.drops(user));
+    if let Some(&input) = inputs.iter().find(|&&input| moved[input]) {
+        let input = graph.node(input).name().to_owned();
+        return Err(RewriteError::DependsOnItself { input });
+    }
     users.sort_unstable_by_key(|&id| graph.data(id).order());
     patch.insert_before(graph.next(last));
     users.into_iter().for_each(|user| patch.move_down(user));
+    Ok(())
 }
 
 /// What an argument is, for messages.

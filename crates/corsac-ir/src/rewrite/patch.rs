@@ -105,7 +105,8 @@ impl Patch {
         NodeId::from_index(self.base + self.additions.len() - 1)
     }
 
-    /// Makes all users of `old` use `new` instead, except the nodes that the patch adds.
+    /// Makes all users of `old` use `new` instead, except those added nodes that come no later
+    /// than a node in `new`, which may depend on them.
     pub fn redirect(&mut self, old: NodeId, new: Arg) {
         if new != Arg::Node(old) {
             self.redirections.push((old, new));
@@ -227,7 +228,7 @@ impl Patch {
     pub fn apply(mut self, graph: &mut Graph) -> Result<Range<usize>, RewriteError> {
         let added = self.begin(graph)?;
         for (old, new) in &self.redirections {
-            let users = self.users_to_redirect(graph, *old);
+            let users = self.users_to_redirect(graph, *old, new);
             redirect_users(graph, *old, new, &users)?;
         }
         for id in self.drops {
@@ -256,11 +257,18 @@ impl Patch {
         Ok(added)
     }
 
-    /// The users of `old` that are not of the patch's own making.
+    /// The users of `old` that are to use `new` instead.
     #[must_use]
-    pub fn users_to_redirect(&self, graph: &Graph, old: NodeId) -> SmallVec<[NodeId; 4]> {
+    pub fn users_to_redirect(
+        &self,
+        graph: &Graph,
+        old: NodeId,
+        new: &Arg,
+    ) -> SmallVec<[NodeId; 4]> {
+        let mut kept = self.base..self.base;
+        new.for_each_node(&mut |id| kept.end = kept.end.max(id.index() + 1));
         let users = graph.users(old);
-        users.filter(|user| user.index() < self.base).collect()
+        users.filter(|user| !kept.contains(&user.index())).collect()
     }
 
     /// The nodes to be dropped, in that order.
