@@ -287,9 +287,10 @@ class Matches:
         pattern stand for, and what it returns.
         """
         ...
-    def replace(self, accepted: Any, replacement: Any) -> Any:
+    def replace(self, accepted: Any, replacement: Any, list_added: Any) -> Any:
         """Puts `replacement` in the place of the matches whose numbers are given, in that order.
-        No hooks are called.
+        Answers for each what it mapped nodes of the pattern to, and with `list_added` the nodes
+        that were added. No hooks are called.
         """
         ...
 
@@ -611,6 +612,18 @@ class Proxy:
         ...
     @tracer.setter
     def tracer(self, value: Any) -> None: ...
+
+@final
+class Rewriter:
+    """Replaces matches one by one, with what Python code may have made of them in between, and calls
+    the hooks of the graph's owning module.
+    """
+    def __new__(cls, graph: Graph, pattern: Graph) -> Rewriter: ...
+    def replace(self, nodes_map: Any, placeholder_nodes: Any, replacement: Any) -> Any:
+        """Replaces one match, given by its `nodes_map` and `placeholder_nodes`, in which the
+        placeholders stand for what the new nodes use afterwards. Answers the new nodes.
+        """
+        ...
 
 @disjoint_base
 class TracerCore:
