@@ -1,0 +1,88 @@
+"""Finding patterns whose nodes have names to ask for."""
+
+from __future__ import annotations
+
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from ...graph import Graph, _PyTreeCodeGen, _PyTreeInfo
+from ...graph_module import GraphModule
+from ...node import Node
+from .matcher_utils import InternalMatch, SubgraphMatcher
+
+__all__ = ["SubgraphMatcherWithNameNodeMap"]
+
+
+class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
+    """A :class:`SubgraphMatcher` that also says which nodes of the graph were meant by name.
+
+    The pattern returns a dictionary from names to values after everything else::
+
+        def pattern(x, weight):
+            conv = F.conv2d(x, weight)
+            relu = F.relu(conv)
+            return relu, {"conv": conv, "relu": relu}
+
+        matcher = SubgraphMatcherWithNameNodeMap(symbolic_trace(pattern))
+        for match in matcher.match(gm.graph):
+            match.name_node_map["conv"].meta["annotation"] = ...
+
+    Args:
+        pattern_gm: the pattern. The dictionary is taken out of what it returns, and it is
+            recompiled.
+        match_output: see :class:`SubgraphMatcher`, as for the other options.
+    """
+
+    def __init__(
+        self,
+        pattern_gm: GraphModule,
+        match_output: bool = False,
+        match_placeholder: bool = False,
+        remove_overlapping_matches: bool = True,
+        ignore_literals: bool = False,
+    ) -> None:
+        self.name_node_map = _take_names(pattern_gm)
+        super().__init__(
+            pattern_gm.graph,
+            match_output,
+            match_placeholder,
+            remove_overlapping_matches,
+            ignore_literals,
+        )
+
+    def match(self, graph: Graph, node_name_match: str = "") -> list[InternalMatch]:
+        """All matches in ``graph``, with their ``name_node_map`` filled in.
+
+        Args:
+            graph: where to look.
+            node_name_match: let an anchor also stand for any node that has this in its name.
+        """
+        matches = super().match(graph, node_name_match)
+        for match in matches:
+            for name, node in self.name_node_map.items():
+                match.name_node_map[name] = match.nodes_map[node]
+        return matches
+
+
+def _take_names(gm: GraphModule) -> dict[str, Node]:
+    """Take the dictionary of names out of what ``gm`` returns."""
+    output = gm.graph.output_node()
+    codegen = gm.graph._codegen
+    flattens = isinstance(codegen, _PyTreeCodeGen)
+    value = tree_unflatten(output.args[0], gm._out_spec) if flattens else output.args[0]
+    if not isinstance(value, tuple):
+        raise AssertionError(f"the pattern must return a tuple, not a {type(value).__name__}")
+    if len(value) < 2:
+        raise AssertionError("the pattern must return at least one value before its names")
+    *results, names = value
+    if not isinstance(names, dict):
+        raise AssertionError(
+            "the last value that the pattern returns must be a dictionary of names, not a "
+            f"{type(names).__name__}"
+        )
+    flat, out_spec = tree_flatten(results)
+    output.args = (flat,)
+    if flattens:
+        info = codegen.pytree_info
+        codegen.pytree_info = _PyTreeInfo(info.orig_args, info.in_spec, out_spec)
+    gm.recompile()
+    return dict(names)
