@@ -239,8 +239,11 @@ def is_final(kind: type) -> bool:
 
 def class_(kind: type) -> str:
     name = kind.__name__
-    lines = ["@final\n" if is_final(kind) else "@disjoint_base\n"]
-    lines.append(f"class {name}:\n{documentation(kind, '    ')}")
+    # An exception is laid out as its base is; other classes hold something of Rust's.
+    is_exception = issubclass(kind, BaseException)
+    base = f"({kind.__base__.__name__})" if is_exception else ""
+    lines = ["@final\n" if is_final(kind) else "" if is_exception else "@disjoint_base\n"]
+    lines.append(f"class {name}{base}:\n{documentation(kind, '    ')}")
     for member, value in sorted(vars(kind).items()):
         if member in INHERITED:
             continue

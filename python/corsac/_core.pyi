@@ -258,8 +258,7 @@ class GraphDiff:
     @removed.setter
     def removed(self, value: Any) -> None: ...
 
-@disjoint_base
-class GraphTextError:
+class GraphTextError(ValueError):
     """A text that should be a graph is none, or names something that is not there.
 
     Has the attributes `line` and `column`, counted from 1, `expected` and `found`; all are None where a name was not found.
