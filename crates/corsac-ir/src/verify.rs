@@ -143,6 +143,30 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Whether only a bug of this crate can cause it, whatever is done to the graph.
+    #[must_use]
+    pub fn is_internal(&self) -> bool {
+        match self.kind {
+            FaultKind::OrderNumber
+            | FaultKind::WrongTarget { .. }
+            | FaultKind::InputsOutOfStep
+            | FaultKind::UsersOutOfStep
+            | FaultKind::IndexOutOfStep
+            | FaultKind::ListLength { .. } => true,
+            FaultKind::ErasedArgument { .. }
+            | FaultKind::UsedBeforeDefinition { .. }
+            | FaultKind::DuplicateName
+            | FaultKind::SecondOutput { .. }
+            | FaultKind::AfterOutput { .. }
+            | FaultKind::OutputWithoutValue
+            | FaultKind::OutputUsed { .. }
+            | FaultKind::NoParameterName { .. }
+            | FaultKind::DuplicateParameter { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

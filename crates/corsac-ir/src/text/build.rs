@@ -123,10 +123,8 @@ impl Builder {
             match claim {
                 UsersClaim::Count(claimed, _) if claimed as usize == found => {}
                 UsersClaim::Count(claimed, at) => {
-                    let expected = format!(
-                        "num_users={found}, for {found} nodes of this text use {}",
-                        graph.node(id).name()
-                    );
+                    let name = graph.node(id).name();
+                    let expected = format!("{found}, the number of nodes here that use {name}");
                     return Err(cursor.error_found(at, expected, claimed.to_string()));
                 }
                 UsersClaim::Order(users, at) => {

@@ -231,7 +231,7 @@ fn errors_say_where_and_what() {
         },
         Case {
             text: "graph():\n%x : [num_users=2] = get_attr[target=x]\nreturn x",
-            error: "line 2, column 17: expected num_users=1, for 1 nodes of this text use x, found 2",
+            error: "line 2, column 17: expected 1, the number of nodes here that use x, found 2",
         },
         Case {
             text: "graph v1:\n%x = f",

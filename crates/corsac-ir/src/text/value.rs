@@ -331,25 +331,32 @@ impl<'t> Values<'_, 't> {
     /// A string between quotes.
     pub(super) fn string(&mut self) -> Result<String, ParseError> {
         let mut out = String::new();
-        self.quoted(|c, _| out.push(c))?;
+        self.quoted(|c, _| {
+            out.push(c);
+            true
+        })?;
         Ok(out)
     }
 
+    /// A byte string after its `b`: ASCII, and `\x` escapes for all else.
     fn bytes(&mut self) -> Result<Arg, ParseError> {
-        let start = self.cursor.at();
         let mut out = Vec::new();
-        let mut too_large = false;
-        self.quoted(|c, _| match u8::try_from(u32::from(c)) {
-            Ok(byte) => out.push(byte),
-            Err(_) => too_large = true,
+        self.quoted(|c, escape| match u8::try_from(u32::from(c)) {
+            Ok(byte) if byte.is_ascii() || escape == Some('x') => {
+                out.push(byte);
+                escape != Some('u')
+            }
+            Ok(_) | Err(_) => false,
         })?;
-        if too_large {
-            return Err(self.cursor.error_at(start, "bytes"));
-        }
         Ok(Arg::Bytes(Box::new(out)))
     }
 
-    fn quoted(&mut self, mut push: impl FnMut(char, usize)) -> Result<(), ParseError> {
+    /// Calls `push` for each character, with the letter of the escape sequence it was written as,
+    /// if it was (`u` also for `U`). `push` answers whether it can stand there.
+    fn quoted(
+        &mut self,
+        mut push: impl FnMut(char, Option<char>) -> bool,
+    ) -> Result<(), ParseError> {
         let quote = match self.cursor.peek() {
             Some(quote @ ('\'' | '"')) => quote,
             _ => return Err(self.cursor.error("a string between quotes")),
@@ -357,49 +364,53 @@ impl<'t> Values<'_, 't> {
         self.cursor.bump(1);
         loop {
             let at = self.cursor.at();
-            let Some(c) = self.cursor.peek() else {
-                return Err(self
-                    .cursor
-                    .error(format!("`{quote}` at the end of a string")));
-            };
-            self.cursor.bump(c.len_utf8());
-            match c {
-                c if c == quote => return Ok(()),
-                '\n' => {
+            let (c, escape) = match self.cursor.peek() {
+                None | Some('\n') => {
                     let expected = format!("`{quote}` at the end of a string");
                     return Err(self.cursor.error_at(at, expected));
                 }
-                '\\' => push(self.escape(at)?, at),
-                c => push(c, at),
+                Some(c) => {
+                    self.cursor.bump(c.len_utf8());
+                    match c {
+                        c if c == quote => return Ok(()),
+                        '\\' => self.escape(at)?,
+                        c => (c, None),
+                    }
+                }
+            };
+            if !push(c, escape) {
+                return Err(self.cursor.error_at(at, "a byte"));
             }
         }
     }
 
     /// What stands after a backslash.
-    fn escape(&mut self, start: usize) -> Result<char, ParseError> {
+    fn escape(&mut self, start: usize) -> Result<(char, Option<char>), ParseError> {
         let error = |cursor: &Cursor<'_>| cursor.error_at(start, "an escape sequence of Python");
-        let Some(c) = self.cursor.peek() else {
+        let Some(letter) = self.cursor.peek() else {
             return Err(error(self.cursor));
         };
-        self.cursor.bump(c.len_utf8());
-        let digits = match c {
-            '\\' | '\'' | '"' => return Ok(c),
-            'n' => return Ok('\n'),
-            'r' => return Ok('\r'),
-            't' => return Ok('\t'),
-            'x' => 2,
-            'u' => 4,
-            'U' => 8,
+        self.cursor.bump(letter.len_utf8());
+        let (digits, kind) = match letter {
+            '\\' | '\'' | '"' => return Ok((letter, Some(letter))),
+            'n' => return Ok(('\n', Some(letter))),
+            'r' => return Ok(('\r', Some(letter))),
+            't' => return Ok(('\t', Some(letter))),
+            'x' => (2, 'x'),
+            'u' => (4, 'u'),
+            'U' => (8, 'u'),
             _ => return Err(error(self.cursor)),
         };
-        let code = self.cursor.rest().get(..digits);
-        let value = code
+        let value = self
+            .cursor
+            .rest()
+            .get(..digits)
             .filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()))
             .and_then(|code| u32::from_str_radix(code, 16).ok())
             .and_then(char::from_u32)
             .ok_or_else(|| error(self.cursor))?;
         self.cursor.bump(digits);
-        Ok(value)
+        Ok((value, Some(kind)))
     }
 }
 

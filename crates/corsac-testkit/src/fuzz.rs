@@ -1,0 +1,84 @@
+//! The bodies of the fuzz targets: what must hold for any bytes.
+//!
+//! `fuzz/` runs them under libFuzzer; the `corsac-fuzz` program runs them on bytes that it makes up
+//! itself, for machines without it.
+
+use corsac_ir::Graph;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+use crate::assert_sound;
+use crate::edit::Editor;
+use crate::strategy::{edits, graphs};
+
+/// Reads `bytes` as the text of a graph. What is read must print as a text that reads the same.
+///
+/// # Panics
+/// If it does not, or the graph is unsound.
+pub fn parser(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let graph = match Graph::parse(&text) {
+        Ok(graph) => graph,
+        Err(error) => {
+            assert!(error.line >= 1 && error.column >= 1);
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    assert_sound(&graph);
+    assert_round_trip(&graph);
+}
+
+/// Makes a graph and changes of it from `bytes`. After each change the graph must be sound, and its
+/// text must read back as the same graph.
+///
+/// # Panics
+/// If it is not.
+pub fn edit_sequence(bytes: &[u8]) {
+    let rng = TestRng::from_seed(RngAlgorithm::PassThrough, bytes);
+    let config = Config {
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let plan = (graphs(12), proptest::collection::vec(edits(), 0..24));
+    // Too few bytes make no plan.
+    let Ok(plan) = plan.new_tree(&mut runner) else {
+        return;
+    };
+    let (recipe, edits) = plan.current();
+    let mut editor = Editor::new(recipe.build());
+    for edit in &edits {
+        editor.apply(edit);
+        assert_sound(&editor.graph);
+    }
+    assert_round_trip(&editor.graph);
+}
+
+/// Checks that both text forms of the graph read back, as far as they can be read.
+///
+/// # Panics
+/// If a form reads as another graph.
+pub fn assert_round_trip(graph: &Graph) {
+    let text = graph.to_lossless();
+    match Graph::parse(&text) {
+        Ok(again) => {
+            assert!(again.same_as(graph), "reads as another graph:\n{text}");
+            assert_eq!(again.to_lossless(), text);
+        }
+        // Two nodes with one name, or an erased node that is still used, cannot be written.
+        Err(error) => {
+            let faults = graph.lint_report().to_string();
+            let excuse = ["the same name", "has been erased"];
+            assert!(
+                excuse.iter().any(|reason| faults.contains(reason)),
+                "{error}\n{text}"
+            );
+            return;
+        }
+    }
+    let shown = graph.to_string();
+    if let Ok(again) = Graph::parse(&shown) {
+        assert_eq!(again.to_string(), shown, "prints as another text");
+    }
+}
