@@ -4,12 +4,10 @@
 //! itself, for machines without it.
 
 use corsac_ir::Graph;
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::assert_sound;
+use crate::bytes::Bytes;
 use crate::edit::Editor;
-use crate::strategy::{edits, graphs};
 
 /// Reads `bytes` as the text of a graph. What is read must print as a text that reads the same.
 ///
@@ -29,27 +27,16 @@ pub fn parser(bytes: &[u8]) {
     assert_round_trip(&graph);
 }
 
-/// Makes a graph and changes of it from `bytes`. After each change the graph must be sound, and its
-/// text must read back as the same graph.
+/// Makes a graph and changes of it from `bytes`. After each change the graph must be sound, and in
+/// the end its text must read back as the same graph.
 ///
 /// # Panics
 /// If it is not.
 pub fn edit_sequence(bytes: &[u8]) {
-    let rng = TestRng::from_seed(RngAlgorithm::PassThrough, bytes);
-    let config = Config {
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let plan = (graphs(12), proptest::collection::vec(edits(), 0..24));
-    // Too few bytes make no plan.
-    let Ok(plan) = plan.new_tree(&mut runner) else {
-        return;
-    };
-    let (recipe, edits) = plan.current();
-    let mut editor = Editor::new(recipe.build());
-    for edit in &edits {
-        editor.apply(edit);
+    let mut bytes = Bytes::new(bytes);
+    let mut editor = Editor::new(bytes.graph(12).build());
+    while !bytes.is_empty() {
+        editor.apply(&bytes.edit());
         assert_sound(&editor.graph);
     }
     assert_round_trip(&editor.graph);

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 pub mod edit;
 pub mod filetest;
 pub mod fuzz;

@@ -13,8 +13,10 @@ use thin_vec::ThinVec;
 
 use super::build::{Builder, NodeLine, UsersClaim};
 use super::cursor::{Cursor, lines};
+use super::host::NoHost;
 use super::names::Names;
-use super::parse_error::ParseError;
+use super::parse_error::{ParseError, quoted};
+use super::print::Printer;
 use super::read_lossless::operation;
 use super::value::{Dialect, Values, complex, is_name_char, literal_word, number};
 use crate::arg::{Arg, Dict, MAX_DEPTH, Seq};
@@ -31,6 +33,7 @@ pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
         names: Names::default(),
         brackets: Vec::new(),
         brackets_from: 0,
+        to_print_back: Vec::new(),
     };
     // Nodes may be used in lines before their own: first the names, then the rest.
     let mut starts = Vec::new();
@@ -73,6 +76,15 @@ pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
     }
     reader.cursor = Cursor::new(text);
     builder.finish(&mut reader.graph, &reader.cursor)?;
+    for (value, start, end) in &reader.to_print_back {
+        let mut printer = Printer::new(&reader.graph, &NoHost, end - start);
+        printer.repr(value);
+        if printer.finish() != text[*start..*end] {
+            let found = quoted(&text[*start..*end]);
+            let expected = "a value just as Python's repr writes it";
+            return Err(reader.cursor.error_found(*start, expected, found));
+        }
+    }
     Ok(reader.graph)
 }
 
@@ -83,6 +95,9 @@ struct Reader<'t> {
     /// For each byte from `brackets_from` on: how far the bracket that closes the one here is.
     brackets: Vec<u32>,
     brackets_from: usize,
+    /// Values read by `repr`, and where they stand. What they mention is known by name when all
+    /// nodes are there.
+    to_print_back: Vec<(Arg, usize, usize)>,
 }
 
 impl<'t> Reader<'t> {
@@ -282,7 +297,8 @@ impl<'t> Reader<'t> {
         Ok(Arg::Str(self.graph.intern(text)))
     }
 
-    /// The bytes `start..end` as one value written by `repr`.
+    /// The bytes `start..end` as one value written by `repr`, and by nothing else: what prints
+    /// differently, for its spaces or its digits, would not be the text again.
     fn repr(&mut self, start: usize, end: usize) -> Result<Arg, ParseError> {
         let mut cursor = Cursor::within(self.cursor.text(), start, end);
         let mut values = Values {
@@ -292,11 +308,11 @@ impl<'t> Reader<'t> {
             dialect: Dialect::Repr,
         };
         let value = values.value(0)?;
-        if cursor.is_at_end() {
-            Ok(value)
-        } else {
-            Err(cursor.error("the end of the value"))
+        if !cursor.is_at_end() {
+            return Err(cursor.error("the end of the value"));
         }
+        self.to_print_back.push((value.clone(), start, end));
+        Ok(value)
     }
 
     // ---- values among arguments ----

@@ -7,10 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use corsac_testkit::bytes::Bytes;
 use corsac_testkit::fuzz;
-use corsac_testkit::strategy::graphs;
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,7 +18,10 @@ fn main() -> ExitCode {
     };
     let run: fn(&mut Random) = match target {
         "parser" => |random| fuzz::parser(&text(random)),
-        "edits" => |random| fuzz::edit_sequence(&random.bytes(6_000)),
+        "edits" => |random| {
+            let len = random.below(1_000);
+            fuzz::edit_sequence(&random.bytes(len));
+        },
         _ => return usage(),
     };
     let Ok(seconds) = seconds else { return usage() };
@@ -63,16 +64,8 @@ fn text(random: &mut Random) -> Vec<u8> {
         let len = random.below(200);
         return random.bytes(len);
     }
-    let rng = TestRng::from_seed(RngAlgorithm::XorShift, &random.bytes(16));
-    let config = Config {
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let mut runner = TestRunner::new_with_rng(config, rng);
-    let Ok(tree) = graphs(8).new_tree(&mut runner) else {
-        return Vec::new();
-    };
-    let graph = tree.current().build();
+    let len = random.below(400);
+    let graph = Bytes::new(&random.bytes(len)).graph(8).build();
     let text = if random.below(2) == 0 {
         graph.to_lossless()
     } else {
