@@ -654,6 +654,9 @@ class TracerCore:
     def _record(self, fn: Callable[..., Any], args: Any, names: Any, type_expr: Any) -> Any:
         """Calls `fn` and records what it does and what it returns."""
         ...
+    def _succeed(self, node: Node) -> Any:
+        """What is recorded from now on takes the place of `node`; of none for None."""
+        ...
     @property
     def graph(self) -> Any:
         """The graph that is recorded into."""
@@ -776,10 +779,6 @@ def intercept_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
 
 def intercept_getattr(module: torch.nn.Module, name: str) -> Any:
     """What `Module.__getattr__` does while traces are active."""
-    ...
-
-def is_internal_file(filename: str) -> bool:
-    """Whether a file belongs to PyTorch or to this package."""
     ...
 
 def map_aggregate(a: Any, fn: Callable[..., Any]) -> Any:

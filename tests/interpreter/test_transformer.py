@@ -110,3 +110,65 @@ def test_code_generators_are_kept():
     )
     tree = {"a": torch.ones(1), "b": torch.ones(1)}
     assert torch.equal(fx.Transformer(gm).transform()(tree), gm(tree))
+
+
+def test_new_nodes_come_from_where_the_old_ones_came_from():
+    class Doubled(fx.Transformer):
+        def call_function(self, target, args, kwargs):
+            return super().call_function(target, args, kwargs) * 2
+
+    def program(x):
+        y = torch.relu(x)
+        return y + 1
+
+    gm = fx.symbolic_trace(program)
+    sources = {node.name: node.source for node in gm.graph.nodes}
+    again = Doubled(gm).transform()
+    assert {node.name: node.source for node in again.graph.nodes} == {
+        "x": sources["x"],
+        "relu": sources["relu"],
+        "mul": sources["relu"],
+        "add": sources["add"],
+        "mul_1": sources["add"],
+        "output": sources["output"],
+    }
+    assert sources["relu"].line + 1 == sources["add"].line
+
+    twice = fx.Transformer(again).transform()
+    assert [n.source for n in twice.graph.nodes] == [n.source for n in again.graph.nodes]
+
+
+def test_modules_keep_their_place_in_the_program():
+    gm = fx.symbolic_trace(Net())
+    again = fx.Transformer(gm).transform()
+    assert [n.source for n in again.graph.nodes] == [n.source for n in gm.graph.nodes]
+    assert [n.meta.get("nn_module_stack") for n in again.graph.nodes] == [
+        n.meta.get("nn_module_stack") for n in gm.graph.nodes
+    ]
+
+
+def test_fields_that_people_add_are_passed_on():
+    gm = fx.symbolic_trace(lambda x: torch.relu(x))
+    for node in gm.graph.nodes:
+        node.meta["of_mine"] = 1
+    torch.fx.proxy._COPY_META_FIELDS.append("of_mine")
+    try:
+        again = fx.Transformer(gm).transform()
+    finally:
+        torch.fx.proxy._COPY_META_FIELDS.remove("of_mine")
+    assert next(n for n in again.graph.nodes if n.name == "relu").meta["of_mine"] == 1
+    again = fx.Transformer(gm).transform()
+    assert "of_mine" not in next(n for n in again.graph.nodes if n.name == "relu").meta
+
+
+def test_the_policy_of_the_tracer_is_asked_where_it_was_changed():
+    gm = fx.symbolic_trace(Net().eval())
+    asked = []
+
+    class Asking(fx.Transformer):
+        def __init__(self, module):
+            super().__init__(module)
+            self.tracer.is_leaf_module = lambda m, name: asked.append(name) or True
+
+    Asking(gm).transform()
+    assert asked == ["body.0", "body.1", "body.2"]

@@ -163,7 +163,7 @@ class Interpreter:
         )
         if not plain:
             return self.run_node
-        handlers = {op: getattr(self, op) for op in _OPS}
+        handlers = self._handlers()
 
         def run_node(node: Node) -> Any:
             lookup = self.env.__getitem__
@@ -194,6 +194,10 @@ class Interpreter:
                 fx_traceback.current_meta = outer
 
         return run_node_with_meta
+
+    def _handlers(self) -> dict[str, Callable[..., Any]]:
+        """What runs the nodes of each opcode."""
+        return {op: getattr(self, op) for op in _OPS}
 
     def _progress(self, nodes: Any) -> Any:
         """``nodes``, with a progress bar if the settings ask for one."""
@@ -438,7 +442,9 @@ class Transformer(Interpreter):
         """A proxy for a new placeholder, with the same default value."""
         _check_name(target)
         default_value = next(iter(args)) if args else inspect.Signature.empty
-        return Proxy(self.new_graph.placeholder(target, default_value=default_value), self.tracer)
+        node = self.new_graph.placeholder(target, default_value=default_value)
+        self.tracer._note_origin(node)
+        return Proxy(node, self.tracer)
 
     def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Proxy:
         """A proxy for a new ``get_attr`` node."""
@@ -459,10 +465,51 @@ class Transformer(Interpreter):
         """A proxy for a call of the function, which is not looked into."""
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
+    def _run_nodes(self, nodes: Any) -> Node | None:
+        try:
+            return super()._run_nodes(nodes)
+        finally:
+            self.tracer._succeed(None)
+
+    def _node_runner(self) -> Callable[[Node], Any]:
+        run_node, succeed = super()._node_runner(), self.tracer._succeed
+
+        def run_and_say_where_from(node: Node) -> Any:
+            succeed(node)
+            return run_node(node)
+
+        return run_and_say_where_from
+
+    def _handlers(self) -> dict[str, Callable[..., Any]]:
+        handlers = super()._handlers()
+        cls, tracer = type(self), self.tracer
+        if (
+            cls.call_module is not Transformer.call_module
+            or cls.fetch_attr is not Interpreter.fetch_attr
+            or type(tracer) is not TransformerTracer
+            or not {"call_module", "fetch_attr"}.isdisjoint(self.__dict__)
+            or not {"call_module", "is_leaf_module", "create_proxy"}.isdisjoint(tracer.__dict__)
+        ):
+            return handlers
+        # Nothing is overridden: every submodule is a leaf, called by the first of its names.
+        look_inside, submodules, record = (
+            handlers["call_module"],
+            self.submodules,
+            tracer.create_proxy,
+        )
+
+        def call_module(target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
+            if target in submodules:
+                return record("call_module", target, args, kwargs)
+            return look_inside(target, args, kwargs)
+
+        return handlers | {"call_module": call_module}
+
     def transform(self) -> GraphModule:
         """Run the graph on proxies and return the module made of what they recorded.
 
-        Metadata of a node is passed on to the nodes made while it runs.
+        Metadata of a node, and where in the user's program it comes from, are passed on to the
+        nodes made while it runs.
         """
         with fx_traceback.preserve_node_meta():
             result = super().run(enable_io_processing=False)
@@ -476,4 +523,7 @@ class Transformer(Interpreter):
                 raise AssertionError(f"Expected output node, got op={old_output.op}")
             for key, value in old_output.meta.items():
                 new_output.meta[key] = value
+            self.tracer._succeed(old_output)
+            self.tracer._note_origin(new_output)
+            self.tracer._succeed(None)
         return _make_graph_module(self.module, self.new_graph)

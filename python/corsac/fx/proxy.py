@@ -43,6 +43,7 @@ __all__ = [
 
 # What a node inherits from the node being interpreted, while metadata is preserved.
 _COPY_META_FIELDS: list[str] = _torch_proxy._COPY_META_FIELDS
+_copied_fields = frozenset(_COPY_META_FIELDS)
 
 
 class TraceError(_torch_proxy.TraceError):
@@ -309,9 +310,11 @@ def _inherit_meta(node: Node) -> None:
         if fx_traceback.GRADIENT_ACC_SPECIAL_STACK in stack_trace:
             meta["is_gradient_acc"] = True
             meta["autograd_backward"] = True
-    for field in _COPY_META_FIELDS:
-        if field in current:
-            value = current[field]
+    global _copied_fields
+    if len(_copied_fields) != len(_COPY_META_FIELDS):  # people add to the list
+        _copied_fields = frozenset(_COPY_META_FIELDS)
+    for field, value in current.items():
+        if field in _copied_fields:
             meta[field] = value.copy() if hasattr(value, "copy") else value
     sequence_number = _torch_proxy._get_seq_nr(node.name)
     if sequence_number is not None:

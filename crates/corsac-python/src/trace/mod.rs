@@ -16,6 +16,7 @@ mod lower;
 mod modules;
 mod operators;
 mod overrides;
+mod predecessor;
 mod proxy;
 mod record;
 mod scopes;

@@ -13,6 +13,7 @@ use super::active::{self, AtWork};
 use super::intercept::Interception;
 use super::modules::{Kind, Names, Survey, TorchClasses};
 use super::overrides::Overrides;
+use super::predecessor::Predecessor;
 use super::record::{self, Arguments, Call};
 use super::scopes::{Mirror, Scopes, leave_unnoted};
 use super::source::{CodeCache, Place};
@@ -36,6 +37,8 @@ pub(crate) struct PyTracer {
     /// Proxies of parameters, by qualified name.
     parameter_proxies: Option<Py<PyDict>>,
     pub(super) scopes: Scopes,
+    /// The node whose place the nodes made now take.
+    pub(super) predecessor: Predecessor,
     codes: CodeCache,
     /// The code of the function that is traced: where its inputs and its output come from.
     root_code: Option<Py<PyCode>>,
@@ -79,6 +82,9 @@ impl PyTracer {
         op: Op,
     ) -> PyResult<Origin> {
         let py = slf.py();
+        if let Some(origin) = Predecessor::origin_in(slf, graph)? {
+            return Ok(origin);
+        }
         if matches!(op, Op::Placeholder | Op::Output) {
             let me = slf.try_borrow()?;
             if let Some(code) = &me.root_code {
@@ -808,6 +814,7 @@ impl PyTracer {
             visit.call(class)?;
         }
         visit.call(&self.root_code)?;
+        self.predecessor.traverse(&visit)?;
         self.codes.objects().try_for_each(|code| visit.call(code))?;
         self.scopes.traverse(&visit)
     }
