@@ -34,8 +34,9 @@ pub struct AliasClasses {
 }
 
 impl AliasClasses {
-    /// Every value of `graph` on its own.
-    fn new(graph: &Graph) -> Self {
+    /// Every value of `graph` on its own: nothing is known of its nodes yet.
+    #[must_use]
+    pub fn new(graph: &Graph) -> Self {
         let len = u32::try_from(graph.id_bound()).unwrap_or(u32::MAX);
         Self {
             parent: (0..len).collect(),
@@ -51,20 +52,21 @@ impl AliasClasses {
             let effects = catalogue.effects(graph, node);
             classes.add(graph, catalogue, node, &effects);
         }
-        classes.flatten();
+        classes.finish();
         classes
     }
 
-    /// Makes every entry point at what stands for its set. What an entry points at is smaller, so
-    /// one pass in ascending order does it.
-    fn flatten(&mut self) {
+    /// Finds what stands for each set, once every node was taken into account.
+    ///
+    /// What an entry points at is smaller, so one pass in ascending order does it.
+    pub fn finish(&mut self) {
         for at in 0..self.parent.len() {
             self.parent[at] = self.parent[self.parent[at] as usize];
         }
     }
 
-    /// Takes `node` into account; nodes come in graph order.
-    fn add(
+    /// Takes `node` into account, which does `effects`; nodes come in graph order.
+    pub fn add(
         &mut self,
         graph: &Graph,
         catalogue: &mut Catalogue<'_>,
@@ -99,7 +101,7 @@ impl AliasClasses {
         }
     }
 
-    /// The set that the value of `node` is in.
+    /// The set that the value of `node` is in, after [`AliasClasses::finish`].
     #[must_use]
     pub fn class(&self, node: NodeId) -> ClassId {
         ClassId(self.parent[node.index()])

@@ -46,6 +46,18 @@ impl Effects {
             && !self.opaque
     }
 
+    /// Whether all it does is to compute a value that shares nothing with any other.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.is_pure()
+            && self.aliases.is_empty()
+            && !self.barrier
+            && !self.unrepeatable
+            && !self.reads_state
+            && !self.outside
+            && !self.concatenates
+    }
+
     /// Whether it writes to something.
     #[must_use]
     pub fn writes(&self) -> bool {

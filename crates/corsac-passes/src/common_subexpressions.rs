@@ -26,11 +26,12 @@
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use corsac_ir::{Arg, EntityId, Graph, Node, NodeId, Op, SecondaryMap};
-use corsac_ops::{AliasClasses, Catalogue, ClassId, Effects, Host};
+use corsac_ops::{AliasClasses, ClassId, Effects, Host};
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHasher};
 
-use crate::error::{PassError, check_sorted};
+use crate::analysis::Analysis;
+use crate::error::PassError;
 
 /// What was computed twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,8 +101,8 @@ impl Reason {
 type Place = u32;
 
 /// When the values of each set are written to.
-struct Writes {
-    classes: AliasClasses,
+struct Writes<'a> {
+    classes: &'a AliasClasses,
     /// By class: the last write in the program.
     last: Vec<Place>,
     /// By class: the last write so far.
@@ -125,27 +126,22 @@ pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError
 /// # Errors
 /// As [`eliminate`].
 pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
-    for node in graph.nodes() {
-        check_sorted(graph, node)?;
-    }
-    let mut catalogue = Catalogue::new(host);
-    let mut writes = Writes::find(graph, &mut catalogue);
-    let mut returned = returned(graph, &mut catalogue, &writes.classes);
+    let analysis = Analysis::of_graph(graph, host)?;
+    let mut writes = Writes::find(graph, &analysis);
+    let mut returned = returned(graph, &analysis);
 
     let mut report = Report::default();
     let mut replaced = Replacements::default();
     let mut table: HashTable<(NodeId, Place)> = HashTable::with_capacity(graph.len());
-    let mut place: Place = 0;
-    for node in graph.nodes() {
-        place += 1;
+    for (index, node, effects) in analysis.walk() {
+        let place = index + 1;
         let view = graph.node(node);
-        let effects = catalogue.effects(graph, node);
-        if !can_be_shared(view.op(), &effects) {
-            writes.pass(&effects, place);
+        if !can_be_shared(view.op(), effects) {
+            writes.pass(effects, place);
             continue;
         }
         let hash = replaced.hash(view);
-        let since = writes.changed_since(view, &effects);
+        let since = writes.changed_since(view, effects);
         let rewritten = writes.result_written_after(view, place);
         let found = table.find_mut(hash, |&(first, _)| replaced.equal(graph.node(first), view));
         match found {
@@ -196,19 +192,16 @@ fn can_be_shared(op: Op, effects: &Effects) -> bool {
     !matches!(op, Op::Placeholder | Op::Output) && effects.is_pure() && !effects.unrepeatable
 }
 
-impl Writes {
-    fn find(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Self {
-        let classes = AliasClasses::of_graph(graph, catalogue);
+impl<'a> Writes<'a> {
+    fn find(graph: &Graph, analysis: &'a Analysis) -> Self {
         let mut writes = Self {
             last: Vec::new(),
             latest: vec![0; graph.id_bound()],
-            classes,
+            classes: &analysis.classes,
             barrier: 0,
         };
-        let mut place = 0;
-        for node in graph.nodes() {
-            place += 1;
-            writes.pass(&catalogue.effects(graph, node), place);
+        for (index, effects) in analysis.special() {
+            writes.pass(effects, index + 1);
         }
         writes.last = std::mem::replace(&mut writes.latest, vec![0; graph.id_bound()]);
         writes.barrier = 0;
@@ -253,20 +246,19 @@ impl Writes {
 }
 
 /// By node: whether the caller gets its value, or one that may share storage with it.
-fn returned(graph: &Graph, catalogue: &mut Catalogue<'_>, classes: &AliasClasses) -> Vec<bool> {
+fn returned(graph: &Graph, analysis: &Analysis) -> Vec<bool> {
     let mut returned = vec![false; graph.id_bound()];
-    for node in graph.nodes().rev() {
-        let op = graph.node(node).op();
-        let effects = catalogue.effects(graph, node);
+    // Plain nodes pass nothing on.
+    for (index, effects) in analysis.special().rev() {
+        let node = analysis.nodes[index as usize];
         // What is put into a container goes where the container goes.
         let stores = !effects.mutates.is_empty() && effects.aliases.len() > effects.mutates.len();
-        if op == Op::Output || stores {
+        let holds = effects.concatenates && !analysis.classes.is_single(node);
+        let passed_on = graph.node(node).op() == Op::Output || stores;
+        if passed_on || (returned[node.index()] && holds) {
             graph.inputs(node).for_each(|n| returned[n.index()] = true);
         } else if returned[node.index()] {
-            if effects.concatenates && !classes.is_single(node) {
-                graph.inputs(node).for_each(|n| returned[n.index()] = true);
-            }
-            for alias in effects.aliases {
+            for alias in &effects.aliases {
                 returned[alias.index()] = true;
             }
         }

@@ -22,13 +22,13 @@
 //!
 //! Reference: R. Cytron et al., "Efficiently computing static single assignment form and the
 //! control dependence graph", TOPLAS 1991, section 7.1; sets of sharing values from
-//! [`AliasClasses`].
+//! [`corsac_ops::AliasClasses`].
 
 use corsac_ir::{EntityId, Graph, NodeId, Op};
-use corsac_ops::{AliasClasses, Catalogue, ClassId, Effects, Host};
-use rustc_hash::FxHashMap;
+use corsac_ops::{ClassId, Effects, Host};
 
-use crate::error::{PassError, check_sorted};
+use crate::analysis::Analysis;
+use crate::error::PassError;
 
 /// What counts as observable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,51 +113,38 @@ pub fn eliminate(
 /// # Errors
 /// As [`eliminate`].
 pub fn find(graph: &Graph, host: &dyn Host, options: Options) -> Result<Report, PassError> {
-    let mut catalogue = Catalogue::new(host);
-    let mut always = vec![None; graph.id_bound()];
-    let mut writes: FxHashMap<NodeId, Effects> = FxHashMap::default();
-    for node in graph.nodes() {
-        check_sorted(graph, node)?;
-        let effects = catalogue.effects(graph, node);
-        always[node.index()] = reason_to_stay(&effects, options);
-        if !effects.mutates.is_empty() {
-            writes.insert(node, effects);
-        }
-    }
-    let classes = (!writes.is_empty()).then(|| AliasClasses::of_graph(graph, &mut catalogue));
+    let analysis = Analysis::of_graph(graph, host)?;
+    let classes = analysis.writes().then_some(&analysis.classes);
 
     let mut report = Report::default();
     let mut needed = vec![false; graph.id_bound()];
     let mut read_later = vec![false; graph.id_bound()];
-    for node in graph.nodes().rev() {
-        let index = node.index();
+    for (_, node, effects) in analysis.walk().rev() {
         let op = graph.node(node).op();
-        let mut reason = always[index];
+        let mut reason = reason_to_stay(effects, options);
         if reason.is_none()
-            && let (Some(effects), Some(classes)) = (writes.get(&node), &classes)
+            && let Some(classes) = classes
         {
-            reason = effects
-                .mutates
-                .iter()
-                .filter_map(|&written| match classes.class(written) {
-                    ClassId::OUTSIDE => Some(Reason::WritesOutside),
-                    class => read_later[class.index()].then_some(Reason::WrittenIsRead),
-                })
-                .next();
+            let mut written = effects.mutates.iter();
+            reason = written.find_map(|&written| match classes.class(written) {
+                ClassId::OUTSIDE => Some(Reason::WritesOutside),
+                class => read_later[class.index()].then_some(Reason::WrittenIsRead),
+            });
         }
-        if !(needed[index] || reason.is_some() || matches!(op, Op::Placeholder | Op::Output)) {
+        let needed_here = needed[node.index()];
+        if !(needed_here || reason.is_some() || matches!(op, Op::Placeholder | Op::Output)) {
             report.removed.push(node);
             continue;
         }
         if let Some(reason) = reason
-            && !needed[index]
+            && !needed_here
             && op != Op::Output
         {
             report.kept.push((node, reason));
         }
         for input in graph.inputs(node) {
             needed[input.index()] = true;
-            if let Some(classes) = &classes {
+            if let Some(classes) = classes {
                 read_later[classes.class(input).index()] = true;
             }
         }

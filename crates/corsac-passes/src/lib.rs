@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+mod analysis;
 pub mod common_subexpressions;
 pub mod conv_bn;
 pub mod dead_code;

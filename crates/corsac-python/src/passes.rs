@@ -274,6 +274,7 @@ impl PyGraph {
         is_impure_node: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<bool> {
         let py = slf.py();
+        slf.call_method0(intern!(py, "lint"))?;
         let changed = match is_impure_node.filter(|f| !f.is_none()) {
             Some(is_impure_node) => erase_where_told(slf, is_impure_node)?,
             None => {

@@ -1,0 +1,151 @@
+//! Does the time per node of every pass stay the same as the graph grows?
+//!
+//! Prints nanoseconds per node at 10,000, 100,000 and 1,000,000 nodes, best of several runs.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use corsac_ir::{Arg, Graph, NodeId};
+use corsac_ops::Unhosted;
+use corsac_passes::{PassError, common_subexpressions, dead_code};
+
+const SIZES: [usize; 3] = [10_000, 100_000, 1_000_000];
+
+type Failure = Box<dyn Error>;
+
+struct Bench {
+    name: &'static str,
+    build: fn(usize) -> Result<Graph, Failure>,
+    run: fn(&mut Graph) -> Result<usize, PassError>,
+}
+
+const BENCHES: &[Bench] = &[
+    Bench {
+        name: "dce, half dead",
+        build: |nodes| chain(nodes, "torch.mul"),
+        run: eliminate_dead,
+    },
+    Bench {
+        name: "dce, nothing dead",
+        build: |nodes| chain(nodes, "torch._assert"),
+        run: eliminate_dead,
+    },
+    Bench {
+        name: "dce, half write to views",
+        build: writes,
+        run: eliminate_dead,
+    },
+    Bench {
+        name: "cse, all different",
+        build: |nodes| chain(nodes, "torch.mul"),
+        run: share,
+    },
+    Bench {
+        name: "cse, half the same",
+        build: twins,
+        run: share,
+    },
+    Bench {
+        name: "cse, all in one list",
+        build: one_list,
+        run: share,
+    },
+];
+
+fn eliminate_dead(graph: &mut Graph) -> Result<usize, PassError> {
+    let options = dead_code::Options::default();
+    Ok(dead_code::eliminate(graph, &Unhosted, options)?
+        .removed
+        .len())
+}
+
+fn share(graph: &mut Graph) -> Result<usize, PassError> {
+    Ok(common_subexpressions::eliminate(graph, &Unhosted)?
+        .merged
+        .len())
+}
+
+/// A chain of sums, beside each a call that nobody uses.
+fn chain(nodes: usize, beside: &str) -> Result<Graph, Failure> {
+    let mut graph = Graph::new();
+    let (add, beside) = (graph.function("torch.add"), graph.function(beside));
+    let mut last = graph.placeholder("x")?;
+    for _ in 0..nodes / 2 {
+        graph.call_function(beside, [last.into(), 2.0.into()])?;
+        last = graph.call_function(add, [last.into(), 1.0.into()])?;
+    }
+    graph.output(last)?;
+    Ok(graph)
+}
+
+/// A chain of copies, each written to through a view.
+fn writes(nodes: usize) -> Result<Graph, Failure> {
+    let mut graph = Graph::new();
+    let mut last = graph.placeholder("x")?;
+    for _ in 0..nodes / 4 {
+        last = graph.call_method("clone", [last.into()])?;
+        let view = graph.call_method("view", [last.into(), (-1).into()])?;
+        graph.call_method("add_", [view.into(), 1.into()])?;
+        graph.call_method("neg", [last.into()])?;
+    }
+    graph.output(last)?;
+    Ok(graph)
+}
+
+/// A chain of sums of two equal values.
+fn twins(nodes: usize) -> Result<Graph, Failure> {
+    let mut graph = Graph::new();
+    let (add, cos) = (graph.function("torch.add"), graph.function("torch.cos"));
+    let mut last = graph.placeholder("x")?;
+    for _ in 0..nodes / 3 {
+        let a = graph.call_function(cos, [last.into()])?;
+        let b = graph.call_function(cos, [last.into()])?;
+        last = graph.call_function(add, [a.into(), b.into()])?;
+    }
+    graph.output(last)?;
+    Ok(graph)
+}
+
+/// Equal values, all used by one node.
+fn one_list(nodes: usize) -> Result<Graph, Failure> {
+    let mut graph = Graph::new();
+    let (cat, cos) = (graph.function("torch.cat"), graph.function("torch.cos"));
+    let x = graph.placeholder("x")?;
+    let values = (0..nodes).map(|_| graph.call_function(cos, [x.into()]));
+    let values = values.collect::<Result<Vec<NodeId>, _>>()?;
+    let list: corsac_ir::ThinVec<Arg> = values.into_iter().map(Arg::from).collect();
+    let result = graph.call_function(cat, [Arg::list(list)?])?;
+    graph.output(result)?;
+    Ok(graph)
+}
+
+fn main() -> Result<(), Failure> {
+    println!(
+        "{:<26}{:>10}{:>10}{:>10}{:>10}  nanoseconds per node, best of several",
+        "pass", "10k", "100k", "1M", "1M/10k"
+    );
+    for bench in BENCHES {
+        let mut per_node = [0.0; SIZES.len()];
+        for (slot, nodes) in per_node.iter_mut().zip(SIZES) {
+            let graph = (bench.build)(nodes)?;
+            let mut best = Duration::MAX;
+            for _ in 0..(2_000_000 / nodes).clamp(3, 20) {
+                let mut subject = graph.clone();
+                let start = Instant::now();
+                black_box((bench.run)(&mut subject)?);
+                best = best.min(start.elapsed());
+            }
+            *slot = best.as_secs_f64() * 1e9 / nodes as f64;
+        }
+        println!(
+            "{:<26}{:>10.1}{:>10.1}{:>10.1}{:>10.2}",
+            bench.name,
+            per_node[0],
+            per_node[1],
+            per_node[2],
+            per_node[2] / per_node[0]
+        );
+    }
+    Ok(())
+}

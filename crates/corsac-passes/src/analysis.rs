@@ -1,0 +1,102 @@
+//! What the nodes of a graph do and which values share storage, found in one walk.
+
+use corsac_ir::{Graph, NodeId};
+use corsac_ops::{AliasClasses, Catalogue, Effects, Host};
+
+use crate::error::{PassError, check_sorted};
+
+/// What a graph does.
+pub(crate) struct Analysis {
+    /// The nodes, in order.
+    pub(crate) nodes: Vec<NodeId>,
+    /// What the nodes do that do more than compute a value of their own, by their index in
+    /// `nodes`, ascending. Most nodes are not in it.
+    special: Vec<(u32, Effects)>,
+    /// Which values share storage.
+    pub(crate) classes: AliasClasses,
+}
+
+/// What a node does that only computes a value of its own.
+static PLAIN: std::sync::LazyLock<Effects> = std::sync::LazyLock::new(Effects::default);
+
+impl Analysis {
+    /// Looks at every node of `graph` once.
+    pub(crate) fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
+        let mut catalogue = Catalogue::new(host);
+        let mut analysis = Self {
+            nodes: Vec::with_capacity(graph.len()),
+            special: Vec::new(),
+            classes: AliasClasses::new(graph),
+        };
+        for (place, node) in (0..).zip(graph.nodes()) {
+            check_sorted(graph, node)?;
+            let effects = catalogue.effects(graph, node);
+            analysis.classes.add(graph, &mut catalogue, node, &effects);
+            analysis.nodes.push(node);
+            if !effects.is_plain() {
+                analysis.special.push((place, effects));
+            }
+        }
+        analysis.classes.finish();
+        Ok(analysis)
+    }
+
+    /// Whether some node writes to a value.
+    pub(crate) fn writes(&self) -> bool {
+        self.special.iter().any(|(_, e)| !e.mutates.is_empty())
+    }
+
+    /// The nodes that do more than compute a value of their own, with their indices.
+    pub(crate) fn special(&self) -> impl DoubleEndedIterator<Item = (u32, &Effects)> {
+        self.special
+            .iter()
+            .map(|(place, effects)| (*place, effects))
+    }
+
+    /// Every node with what it does and its index in order, from both ends.
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        Walk {
+            analysis: self,
+            places: 0..self.nodes.len(),
+            special: &self.special,
+        }
+    }
+}
+
+/// The nodes of a graph with what they do.
+pub(crate) struct Walk<'a> {
+    analysis: &'a Analysis,
+    places: std::ops::Range<usize>,
+    /// Those of the special nodes that are still to come.
+    special: &'a [(u32, Effects)],
+}
+
+impl<'a> Iterator for Walk<'a> {
+    type Item = (u32, NodeId, &'a Effects);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let place = self.places.next()?;
+        let node = self.analysis.nodes[place];
+        if let Some(((at, effects), rest)) = self.special.split_first()
+            && *at as usize == place
+        {
+            self.special = rest;
+            return Some((*at, node, effects));
+        }
+        Some((place as u32, node, &PLAIN))
+    }
+}
+
+impl DoubleEndedIterator for Walk<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let place = self.places.next_back()?;
+        let node = self.analysis.nodes[place];
+        if let Some(((at, effects), rest)) = self.special.split_last()
+            && *at as usize == place
+        {
+            self.special = rest;
+            return Some((*at, node, effects));
+        }
+        Some((place as u32, node, &PLAIN))
+    }
+}

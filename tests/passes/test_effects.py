@@ -1,0 +1,206 @@
+"""What is said of operators is what they do: PyTorch's own sample inputs are the judge."""
+
+import collections
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import corsac.fx
+from corsac.passes import effects
+
+
+def tensors(value):
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def has_storage(tensor):
+    return tensor.layout == torch.strided and tensor.untyped_storage().nbytes() > 0
+
+
+def image(tensor):
+    """Everything that can be seen of a tensor."""
+    if tensor.layout != torch.strided:
+        return None
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    data = tensor.contiguous().view(-1).view(torch.uint8) if tensor.numel() else tensor
+    return tensor.shape, tensor.stride(), tensor.dtype, data.numpy().tobytes()
+
+
+class Judge:
+    """Compares what a call does with what its node is said to do."""
+
+    def __init__(self):
+        self.calls = 0
+        self.wrong = collections.defaultdict(set)
+
+    def call(self, label, run, node_of, args, kwargs):
+        """Call ``run`` and compare; ``node_of(graph, args, kwargs)`` makes the node."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        inputs = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        before = {i: image(leaves[i]) for i in inputs}
+        seed = torch.get_rng_state()
+        result = run(*args, **kwargs)
+        graph = corsac.fx.Graph()
+        names = {i: graph.placeholder(f"x{i}") for i in inputs}
+        symbols = [names.get(i, leaf) for i, leaf in enumerate(leaves)]
+        said = effects(node_of(graph, *pytree.tree_unflatten(symbols, spec)))
+        self.calls += 1
+        if said.opaque:
+            return result
+        if not torch.equal(seed, torch.get_rng_state()) and not said.random:
+            self.wrong[label].add("draws random numbers")
+        shared = {t.untyped_storage().data_ptr() for t in tensors(result) if has_storage(t)}
+        for i in inputs:
+            if image(leaves[i]) != before[i] and names[i] not in said.mutates:
+                self.wrong[label].add(f"writes to argument {i}")
+            held = has_storage(leaves[i]) and leaves[i].untyped_storage().data_ptr() in shared
+            if held and names[i] not in said.aliases:
+                self.wrong[label].add(f"shares argument {i}")
+        return result
+
+
+class Overloads(TorchDispatchMode):
+    """Judges every operator that is called on the way."""
+
+    def __init__(self, judge):
+        super().__init__()
+        self.judge = judge
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        def node_of(graph, args, kwargs):
+            return graph.call_function(func, args, kwargs)
+
+        return self.judge.call(str(func), func, node_of, args, kwargs or {})
+
+
+def samples(op, most):
+    dtypes = op.supported_dtypes("cpu")
+    if not dtypes:
+        return []
+    dtype = torch.float32 if torch.float32 in dtypes else min(dtypes, key=str)
+    try:
+        return list(op.sample_inputs("cpu", dtype, requires_grad=False))[:most]
+    except (RuntimeError, ImportError):
+        return []
+
+
+def own(sample):
+    """Arguments that nobody else has."""
+    args, kwargs = (sample.input, *sample.args), sample.kwargs
+    return pytree.tree_map_only(
+        torch.Tensor,
+        lambda t: t.detach().clone() if t.layout == torch.strided else t,
+        (args, kwargs),
+    )
+
+
+def variants(op, sample):
+    yield op.op, None
+    if isinstance(sample.input, torch.Tensor):
+        for variant in (op.method_variant, op.inplace_variant):
+            name = getattr(variant, "__name__", "<lambda>")
+            if name.isidentifier():
+                yield variant, name
+
+
+def judge_all(ops, most):
+    judge = Judge()
+    for op in ops:
+        for sample in samples(op, most):
+            for function, method in variants(op, sample):
+
+                def node_of(graph, args, kwargs, function=function, method=method):
+                    if method is None:
+                        return graph.call_function(function, args, kwargs)
+                    return graph.call_method(method, args, kwargs)
+
+                args, kwargs = own(sample)
+                try:
+                    with torch.no_grad():
+                        judge.call(f"{method or op.name}", function, node_of, args, kwargs)
+                    args, kwargs = own(sample)
+                    with torch.no_grad(), Overloads(judge):
+                        function(*args, **kwargs)
+                # Samples that a variant does not take, and devices that are not there.
+                except (RuntimeError, TypeError, AssertionError, ValueError, AttributeError):
+                    continue
+    return judge
+
+
+def check(judge, at_least):
+    assert {label: sorted(wrong) for label, wrong in judge.wrong.items()} == {}
+    assert judge.calls > at_least
+
+
+def test_some_operators():
+    check(judge_all(op_db[::12], 3), 300)
+
+
+@pytest.mark.slow
+def test_all_operators():
+    check(judge_all(op_db, 12), 15_000)
+
+
+def node(target, *args, **kwargs):
+    graph = corsac.fx.Graph()
+    inputs = [graph.placeholder(f"x{i}") if arg is None else arg for i, arg in enumerate(args)]
+    create = graph.call_method if isinstance(target, str) else graph.call_function
+    return inputs, create(target, tuple(inputs), kwargs)
+
+
+F = torch.nn.functional
+
+
+@pytest.mark.parametrize(
+    ("target", "args", "kwargs", "mutates", "aliases", "random"),
+    [
+        ("add_", (None, 1), {}, [0], [0], False),
+        ("never_heard_of_", (None, None), {}, [0], [0, 1], False),
+        (torch.Tensor.add_, (None, 1), {}, [0], [0], False),
+        (torch.ops.aten.add_.Tensor, (None, None), {}, [0], [0], False),
+        (torch.ops.aten.split.Tensor, (None, 2), {}, [], [0], False),
+        (torch.ops.aten.bernoulli.default, (None,), {}, [], [], True),
+        (F.relu, (None,), {}, [], [], False),
+        (F.relu, (None, True), {}, [0], [0], False),
+        (F.relu, (None,), {"inplace": True}, [0], [0], False),
+        (F.dropout, (None, 0.5, False), {}, [], [0], False),
+        (F.dropout, (None, 0.5), {}, [], [], True),
+        (F.alpha_dropout, (None,), {}, [], [0], False),
+        (F.batch_norm, (None, None, None), {}, [], [], False),
+        (F.batch_norm, (None, None, None), {"training": True}, [1, 2], [], False),
+        (torch.batch_norm, (None, 1, 1, None, None, True), {}, [3, 4], [], False),
+        (F.embedding, (None, None, 0, 1.0), {}, [1], [], False),
+        (F.scaled_dot_product_attention, (None, None, None), {}, [], [], False),
+        (F.scaled_dot_product_attention, (None, None, None, 0, 0.5), {}, [], [], True),
+        (getattr, (None, "shape"), {}, [], [0], False),
+    ],
+)
+def test_calls(target, args, kwargs, mutates, aliases, random):
+    inputs, call = node(target, *args, **kwargs)
+    said = effects(call)
+    assert said.mutates == [inputs[i] for i in mutates]
+    assert said.aliases == [inputs[i] for i in aliases]
+    assert said.random is random
+    assert not said.opaque and not said.side_effect
+
+
+@pytest.mark.parametrize("target", [print, torch._assert, torch._C._set_grad_enabled])
+def test_side_effects(target):
+    _, call = node(target, True)
+    assert effects(call).side_effect
+
+
+def test_what_is_given_as_out_is_written_to():
+    (x,), _ = node("neg", None)
+    out = x.graph.placeholder("out")
+    call = x.graph.call_function(torch.max, (x, 0), {"out": (out, out)})
+    assert effects(call).mutates == [out]
+
+
+def test_the_first_argument_may_be_given_by_name():
+    (x,), _ = node("neg", None)
+    call = x.graph.call_function(torch.split, (), {"tensor": x, "split_size_or_sections": 2})
+    assert effects(call).aliases == [x]
