@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import weakref
 from typing import Any
 
@@ -26,6 +27,8 @@ def test_the_code_is_data() -> None:
     code._lineno_map = None
     assert code._lineno_map is None
     assert copy.copy(again) == again
+    lines = pickle.loads(pickle.dumps(frees(fx).python_code("self").__dict__["_lines"]))
+    assert lines == frees(fx).python_code("self")._lineno_map
 
 
 def test_transformers_are_taken_back() -> None:

@@ -49,7 +49,7 @@ class Anything:
     def __getattr__(self, name: str) -> Anything:
         return Anything((*self.path, name))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return (self.path, args, kwargs)
 
 

@@ -36,6 +36,7 @@ mod assemble;
 mod attribute;
 mod body;
 mod code;
+mod draft;
 mod error;
 mod host;
 mod named_host;
@@ -43,20 +44,24 @@ mod names;
 mod needs;
 mod operator;
 mod options;
+mod parameters;
+mod plan;
 mod print;
 mod signature;
 mod value;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 pub use assemble::assemble;
 pub use code::{Code, LineMap, python_code};
+pub use draft::{Draft, draft};
 pub use error::CodegenError;
 pub use host::{Callee, Expr, Global, GlobalValue, Host, Notes, Piece};
 pub use named_host::NamedHost;
 pub use needs::Needs;
 pub use operator::Operator;
 pub use options::{Calling, Options, PyTree};
-pub use print::{Draft, draft};
 pub use signature::Parameter;

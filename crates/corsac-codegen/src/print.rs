@@ -2,158 +2,16 @@
 
 use std::fmt::Write;
 
-use corsac_ir::{Arg, ExternalId, Graph, Node, NodeId, Op, Target};
+use corsac_ir::{Arg, Node, NodeId, Op, Target};
 
-use crate::analyse::{CallForm, Plan, analyse, raw_parameter};
-use crate::attribute::{push_attribute, push_double_quoted, push_path};
+use crate::attribute::{is_identifier, push_attribute, push_path};
 use crate::body::Body;
-use crate::error::CodegenError;
-use crate::host::{GlobalValue, Host};
+use crate::host::Host;
 use crate::operator::Operator;
 use crate::options::{Calling, Options};
-use crate::signature::Parameter;
+use crate::plan::{CallForm, Plan};
+use crate::signature::{on_one_line, push_annotation};
 use crate::value::{Color, Place, Values};
-
-/// Parts of generated code, for a host that puts them together itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
-    /// All pieces of the body, one after the other.
-    pub text: String,
-    /// Where in `text` each piece ends.
-    pub ends: Vec<usize>,
-    /// Pieces that stand for output nodes, and are empty: what returns is the host's to write.
-    pub outputs: Vec<(usize, NodeId)>,
-    /// The inputs.
-    pub parameters: Vec<Parameter>,
-    /// The type of the result, with its arrow.
-    pub return_annotation: String,
-    /// Statements before the function.
-    pub wraps: String,
-    /// What the code finds under which global name.
-    pub globals: Vec<(String, GlobalValue)>,
-    /// Values that are not called what they are called in the graph.
-    pub renamed: Vec<(NodeId, String)>,
-    /// How host values and named tuple classes are written.
-    pub host_texts: Vec<(ExternalId, String)>,
-}
-
-impl Draft {
-    /// The pieces of the body.
-    pub fn pieces(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.ends.iter().enumerate().map(|(index, &end)| {
-            let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-            &self.text[start..end]
-        })
-    }
-}
-
-/// The parts of the code of `graph`. With `own_output`, the statements of output nodes are left
-/// to the host.
-///
-/// # Errors
-/// As [`python_code`](crate::python_code).
-pub fn draft(
-    graph: &Graph,
-    options: &Options,
-    host: &dyn Host,
-    own_output: bool,
-) -> Result<Draft, CodegenError> {
-    let plan = analyse(graph, options, host)?;
-    let signature = plan.signature(options, host);
-    let wraps = plan.wrap_statements();
-    let mut printer = Printer::new(&plan, options, host, Body::in_pieces());
-    printer.outputs = own_output.then(Vec::new);
-    printer.body();
-    let outputs = printer.outputs.take().unwrap_or_default();
-    let (text, ends) = printer.body.into_pieces();
-    let host_texts = plan.host_texts();
-    let mut renamed: Vec<_> = plan
-        .names
-        .renamed
-        .into_iter()
-        .map(|(id, name)| (id, name.into()))
-        .collect();
-    renamed.sort_unstable();
-    Ok(Draft {
-        text,
-        ends,
-        outputs,
-        parameters: signature.parameters,
-        return_annotation: signature.return_annotation,
-        wraps,
-        globals: plan.names.globals,
-        renamed,
-        host_texts,
-    })
-}
-
-/// What the function's first line says.
-pub(crate) struct Signature {
-    pub(crate) parameters: Vec<Parameter>,
-    pub(crate) return_annotation: String,
-}
-
-impl<'g> Plan<'g> {
-    pub(crate) fn signature(&self, options: &Options, host: &dyn Host) -> Signature {
-        let mut signature = Signature {
-            parameters: Vec::new(),
-            return_annotation: String::new(),
-        };
-        for input in &self.inputs {
-            let node = self.graph.node(input.node);
-            let parameter = self.signature_part(node, options, host);
-            signature.parameters.push(parameter);
-        }
-        let mut annotated = self
-            .outputs
-            .iter()
-            .filter_map(|&id| self.graph.node(id).ty());
-        if let Some(ty) = annotated.next_back() {
-            signature.return_annotation = format!(" -> {}", self.annotation(ty));
-        }
-        signature
-    }
-
-    fn signature_part(&self, node: Node<'g>, options: &Options, host: &dyn Host) -> Parameter {
-        let notes = host.notes(node.id());
-        let mut annotation = String::new();
-        push_annotation(&mut annotation, self, host, node);
-        let default = node.args().first().map(|default| {
-            let mut text = String::new();
-            Values::new(self, options.colored).arg(&mut text, default);
-            text
-        });
-        let descriptions = notes.and_then(|notes| notes.descriptions.as_ref());
-        let description = descriptions
-            .filter(|_| options.expanded_def)
-            .map(|all| on_one_line(&all.join(" ")));
-        Parameter {
-            name: format!(
-                "{}{}",
-                raw_parameter(node.target_name()).0,
-                self.parameter(node)
-            ),
-            annotation,
-            default,
-            description,
-        }
-    }
-
-    /// A statement for each function that was marked with `wrap`.
-    pub(crate) fn wrap_statements(&self) -> String {
-        let mut text = String::new();
-        for (index, name) in self.wrapped.iter().enumerate() {
-            if index > 0 {
-                text.push('\n');
-            }
-            text.push_str(&self.wrap);
-            text.push('(');
-            push_double_quoted(&mut text, name);
-            text.push(')');
-        }
-        text
-    }
-}
 
 /// What may stand behind a backslash in any string literal, besides another one.
 const ESCAPED: [char; 5] = ['\'', '"', 'n', 'r', 't'];
@@ -166,7 +24,7 @@ pub(crate) struct Printer<'p, 'g> {
     values: Values<'p, 'g>,
     pub(crate) body: Body,
     /// Where the host writes what returns, if it does.
-    outputs: Option<Vec<(usize, NodeId)>>,
+    pub(crate) outputs: Option<Vec<(usize, NodeId)>>,
 }
 
 // Writing to a `String` cannot fail, so results of `write!` are let go in this file.
@@ -207,8 +65,16 @@ impl<'p, 'g> Printer<'p, 'g> {
                 node.op(),
                 Op::CallFunction | Op::CallMethod | Op::CallModule
             );
-            let profiled =
-                (is_call && self.options.record_func).then(|| format!("_rf_{}", node.name()));
+            let profiled = (is_call && self.options.record_func).then(|| {
+                // torch.fx says the name that the node has in the graph.
+                let own = node.name();
+                let name = if is_identifier(own) {
+                    own
+                } else {
+                    self.plan.name(id)
+                };
+                format!("_rf_{name}")
+            });
             if let Some(variable) = &profiled {
                 self.profile(variable, &index.to_string());
             }
@@ -569,24 +435,4 @@ fn is_only_in(value: NodeId, node: Node<'_>, boxed: &[(usize, Box<str>)]) -> boo
         }
     }
     is_boxed && !node.kwargs().iter().any(|(_, arg)| arg.mentions(value))
-}
-
-/// The type annotation of a node, with what separates it from the name.
-fn push_annotation(out: &mut String, plan: &Plan<'_>, host: &dyn Host, node: Node<'_>) {
-    let notes = host.notes(node.id());
-    if let Some(annotation) = notes.and_then(|notes| notes.annotation.as_deref()) {
-        out.push_str(": ");
-        out.push_str(annotation);
-    } else if let Some(ty) = node.ty() {
-        out.push_str(" : ");
-        out.push_str(plan.annotation(ty));
-    }
-}
-
-/// Comments end with their line.
-fn on_one_line(comment: &str) -> String {
-    comment
-        .replace('\n', "\\n")
-        .replace('\r', "\\r")
-        .replace('\0', "\\0")
 }

@@ -2,8 +2,13 @@
 
 use std::fmt;
 
+use corsac_ir::{Node, literal};
+
+use crate::attribute::push_double_quoted;
+use crate::host::Host;
 use crate::options::{Calling, Options, PyTree};
-use corsac_ir::literal;
+use crate::plan::{Plan, raw_parameter};
+use crate::value::Values;
 
 /// An input of the generated function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +57,94 @@ impl Parameter {
     fn variable(&self) -> &str {
         self.name.trim_start_matches('*')
     }
+}
+
+/// What the function's first line says.
+pub(crate) struct Signature {
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) return_annotation: String,
+}
+
+impl<'g> Plan<'g> {
+    pub(crate) fn signature(&self, options: &Options, host: &dyn Host) -> Signature {
+        let mut signature = Signature {
+            parameters: Vec::new(),
+            return_annotation: String::new(),
+        };
+        for input in &self.inputs {
+            let node = self.graph.node(input.node);
+            let parameter = self.signature_part(node, options, host);
+            signature.parameters.push(parameter);
+        }
+        let mut annotated = self
+            .outputs
+            .iter()
+            .filter_map(|&id| self.graph.node(id).ty());
+        if let Some(ty) = annotated.next_back() {
+            signature.return_annotation = format!(" -> {}", self.annotation(ty));
+        }
+        signature
+    }
+
+    fn signature_part(&self, node: Node<'g>, options: &Options, host: &dyn Host) -> Parameter {
+        let notes = host.notes(node.id());
+        let mut annotation = String::new();
+        push_annotation(&mut annotation, self, host, node);
+        let default = node.args().first().map(|default| {
+            let mut text = String::new();
+            Values::new(self, options.colored).arg(&mut text, default);
+            text
+        });
+        let descriptions = notes.and_then(|notes| notes.descriptions.as_ref());
+        let description = descriptions
+            .filter(|_| options.expanded_def)
+            .map(|all| on_one_line(&all.join(" ")));
+        Parameter {
+            name: format!(
+                "{}{}",
+                raw_parameter(node.target_name()).0,
+                self.parameter(node)
+            ),
+            annotation,
+            default,
+            description,
+        }
+    }
+
+    /// A statement for each function that was marked with `wrap`.
+    pub(crate) fn wrap_statements(&self) -> String {
+        let mut text = String::new();
+        for (index, name) in self.wrapped.iter().enumerate() {
+            if index > 0 {
+                text.push('\n');
+            }
+            text.push_str(&self.wrap);
+            text.push('(');
+            push_double_quoted(&mut text, name);
+            text.push(')');
+        }
+        text
+    }
+}
+
+/// The type annotation of a node, with what separates it from the name.
+pub(crate) fn push_annotation(out: &mut String, plan: &Plan<'_>, host: &dyn Host, node: Node<'_>) {
+    let notes = host.notes(node.id());
+    if let Some(annotation) = notes.and_then(|notes| notes.annotation.as_deref()) {
+        out.push_str(": ");
+        out.push_str(annotation);
+    } else if let Some(ty) = node.ty() {
+        out.push_str(" : ");
+        out.push_str(plan.annotation(ty));
+    }
+}
+
+/// Comments end with their line.
+pub(crate) fn on_one_line(comment: &str) -> String {
+    comment
+        .replace('\n', "\\n")
+        .replace('\r', "\\r")
+        .replace('\0', "\\0")
 }
 
 /// Everything up to the first line of the body, without a line break at the end.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use corsac_ir::{Arg, Graph, Symbol, literal};
 
-use crate::analyse::Plan;
+use crate::plan::Plan;
 
 /// Escape sequences of a terminal.
 #[derive(Clone, Copy)]

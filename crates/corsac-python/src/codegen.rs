@@ -435,6 +435,15 @@ impl PyLineMap {
         }
         Ok(dict)
     }
+
+    /// Copied and pickled as the dictionary.
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
+        let class = py.get_type::<PyDict>().into_any();
+        Ok((class, (self.to_dict(py)?,)))
+    }
 }
 
 fn codegen_error(error: CodegenError) -> PyErr {

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch.utils._pytree as pytree
-
-# Globals of all generated code, and names that values may not have: PyTorch's own tables, since
-# libraries register with torch.fx.
-from torch.fx.graph import _custom_builtins, _illegal_names
+from torch.fx.graph import _custom_builtins
 
 from corsac import _core
 
 from . import _describe
+from ._describe import _illegal_names
 from ._node_notes import NoteStyle
 from .node import Argument, Node
 

@@ -8,17 +8,28 @@ that name, and whether the code is to have it without this text naming it.
 from __future__ import annotations
 
 import ast
+import builtins
 import enum
+import keyword
 import types
 import typing
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.fx.graph import _illegal_names, inplace_methods, magic_methods
+from torch.fx.graph import _custom_builtins, inplace_methods, magic_methods
 
 from .node import _get_qualified_name, _type_repr
 from .tensor_type import TensorType
+
+# Names that values may not have, with what has them; with the globals of all generated code they are
+# PyTorch's own tables, since libraries register with torch.fx.
+try:
+    from torch.fx.graph import _illegal_names
+except ImportError:  # before torch 2.9
+    _illegal_names = {name: object() for name in keyword.kwlist}
+    _illegal_names.update(vars(builtins))
+    _illegal_names.update({name: entry.obj for name, entry in _custom_builtins.items()})
 
 try:
     from torch._library.opaque_object import get_opaque_obj_repr, is_opaque_constant_type
@@ -79,7 +90,11 @@ def is_from_torch(obj: object) -> bool:
 def reference(name: str, obj: object) -> str | Global:
     """``obj`` by its qualified name if it is torch's, else as a global called after ``name``."""
     if is_from_torch(obj) and obj is not torch.device:
-        return _get_qualified_name(obj)
+        qualified = _get_qualified_name(obj)
+        if all(
+            part.isidentifier() and not keyword.iskeyword(part) for part in qualified.split(".")
+        ):
+            return qualified
     return (name, obj, _illegal_names.get(name) is obj, False)
 
 

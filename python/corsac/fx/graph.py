@@ -12,7 +12,6 @@ import torch
 from torch.fx.graph import (  # noqa: F401
     _custom_builtins,
     _CustomBuiltin,
-    _illegal_names,
     _register_custom_builtin,
     dtype_abbrs,
     inplace_methods,
@@ -34,6 +33,7 @@ from corsac.fx._codegen import (  # noqa: F401
     _PyTreeCodeGen,
     _PyTreeInfo,
 )
+from corsac.fx._describe import _illegal_names  # noqa: F401
 from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa: F401
 from corsac.fx.node import Argument, Node
 
