@@ -273,6 +273,7 @@ class InsertPoint:
 @final
 class LineMap:
     """The node of each line of a generated function, made a dictionary when somebody asks."""
+    def __reduce__(self) -> Any: ...
     def to_dict(self) -> Any:
         """From line (the `def` line being 0) to the index of the node, None before the first."""
         ...
