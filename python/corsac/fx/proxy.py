@@ -105,6 +105,17 @@ class TracerBase(_core.TracerCore):
     module_stack: OrderedDict[str, tuple[str, Any]]
     node_name_to_scope: dict[str, tuple[str, type]]
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        graph = getattr(self, "graph", None)
+        if graph is not None:
+            state["graph"] = graph
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
     def create_node(
         self,
         kind: str,

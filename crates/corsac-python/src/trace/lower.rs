@@ -6,6 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple};
 
+use super::modules;
 use super::proxy::{PyAttribute, PyProxy};
 use super::record::foreign_value;
 use super::tracer::PyTracer;
@@ -146,7 +147,7 @@ impl<'py> Lowering<'_, 'py> {
     /// A dictionary whose keys are strings or numbers.
     fn dict(&self, dict: &Bound<'py, PyDict>, depth: u16) -> PyResult<Option<Arg>> {
         let mut entries = ThinVec::with_capacity(dict.len());
-        for (key, value) in dict.iter() {
+        for (key, value) in modules::entries(dict) {
             if !key.is_exact_instance_of::<PyString>() && !key.is_exact_instance_of::<PyInt>() {
                 return Ok(None);
             }

@@ -117,7 +117,7 @@ impl Kind {
                 None => continue,
             };
             let path = path.bind(py).to_str()?;
-            for (name, member) in members.iter() {
+            for (name, member) in entries(&members) {
                 if !member.is_none() {
                     let name = join(path, name.cast::<PyString>()?.to_str()?);
                     names.add(&member, &PyString::new(py, &name));
@@ -146,6 +146,13 @@ impl Kind {
         }
         Ok(names)
     }
+}
+
+/// The entries of a dictionary as they are now: whatever is done with them may change it.
+pub(super) fn entries<'py>(
+    dict: &Bound<'py, PyDict>,
+) -> Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
+    dict.iter().collect()
 }
 
 /// The dictionary of an object's own attributes.
@@ -239,7 +246,7 @@ impl<'py> Survey<'py> {
             None => return Ok(true),
         };
         let own = path.len();
-        for (name, child) in children.iter() {
+        for (name, child) in entries(&children) {
             if child.is_none() {
                 continue;
             }
@@ -257,7 +264,15 @@ impl<'py> Survey<'py> {
     }
 
     fn note_constants(&mut self, attributes: &Bound<'py, PyDict>, path: &str) -> PyResult<()> {
+        // First those that may be constants: asking a class about it may run any code.
+        let mut candidates = Vec::new();
         for (name, value) in attributes.iter() {
+            let class = value.get_type_ptr() as usize;
+            if self.verdicts.get(&class) != Some(&false) {
+                candidates.push((name, value));
+            }
+        }
+        for (name, value) in candidates {
             if self.is_constant(&value)? {
                 let name = join(path, name.cast::<PyString>()?.to_str()?);
                 self.constants.set_item(value, name)?;

@@ -9,6 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use super::bytecode;
+use super::modules::entries;
 use super::operators::Operator;
 use super::record::{Arguments, Call, record};
 use super::torch_function::torch_function;
@@ -434,33 +435,42 @@ impl PyProxy {
     }
 
     fn __setstate__(slf: &Bound<'_, Self>, state: &Bound<'_, PyDict>) -> PyResult<()> {
-        for (name, value) in state.iter() {
+        for (name, value) in entries(state) {
             slf.setattr(name.cast::<PyString>()?, value)?;
         }
         Ok(())
     }
 
-    /// A proxy for a copy of the node, with a copy of the tracer. What cannot be copied is shared.
+    /// A proxy for the same node of a copy of the graph, with a copy of the tracer. Attributes
+    /// that cannot be copied are shared.
     fn __deepcopy__<'py>(
         slf: &Bound<'py, Self>,
         memo: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         let module = py.import(intern!(py, "copy"))?;
-        let copied = PyDict::new(py);
-        for (name, value) in Self::__getstate__(slf)?.iter() {
-            let copy = match module.call_method1(intern!(py, "deepcopy"), (&value, memo)) {
-                Ok(copy) => copy,
-                Err(_) => module.call_method1(intern!(py, "copy"), (value,))?,
+        let deepcopy = module.getattr(intern!(py, "deepcopy"))?;
+        let (graph, id) = Self::node_id(slf)?;
+        let name = graph.try_borrow()?.ir().node(id).name().to_owned();
+        let graph = deepcopy.call1((graph, memo))?.cast_into::<PyGraph>()?;
+        let node = {
+            let borrowed = graph.try_borrow()?;
+            let ir = borrowed.ir();
+            // A node after the output has no copy.
+            let Some(id) = ir.nodes().find(|&id| ir.node(id).name() == name) else {
+                return Err(PyRuntimeError::new_err(format!(
+                    "node {name} is not in the copy of its graph"
+                )));
             };
-            copied.set_item(name, copy)?;
+            PyNode::handle(&graph, borrowed.host(), id)?
+        };
+        let tracer = deepcopy.call1((Self::tracer_of(slf)?, memo))?;
+        let proxy = py.get_type::<Self>().call1((node, tracer))?;
+        let own = slf.getattr(intern!(py, "__dict__"))?;
+        for (name, value) in entries(own.cast::<PyDict>()?) {
+            let copy = deepcopy.call1((&value, memo)).unwrap_or(value);
+            proxy.setattr(name.cast::<PyString>()?, copy)?;
         }
-        let fields = (
-            copied.as_any().get_item(intern!(py, "node"))?,
-            copied.as_any().get_item(intern!(py, "tracer"))?,
-        );
-        let proxy = py.get_type::<Self>().call1(fields)?;
-        Self::__setstate__(proxy.cast::<Self>()?, &copied)?;
         Ok(proxy)
     }
 

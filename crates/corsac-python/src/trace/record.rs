@@ -8,6 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::lower::Lowering;
+use super::modules::entries;
 use super::overrides::Overrides;
 use super::proxy::PyProxy;
 use super::tracer::PyTracer;
@@ -257,7 +258,7 @@ fn append<'py>(
         && !given.is_empty()
     {
         kwargs.reserve(given.len());
-        for (key, value) in given.iter() {
+        for (key, value) in entries(given) {
             let symbol = lowering.intern(key.cast::<PyString>()?)?;
             kwargs.push((symbol, lowering.arg(&value, 0)?));
         }

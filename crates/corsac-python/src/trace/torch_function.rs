@@ -10,6 +10,7 @@ use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyCFunction, PyDict, PyList, PyModule, PySlice, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
+use super::modules::entries;
 use super::proxy::PyProxy;
 use super::record::{Arguments, Call, record};
 
@@ -182,7 +183,7 @@ pub(super) fn first_proxy<'py>(
             }
         }
     } else if let Ok(dict) = value.cast::<PyDict>() {
-        for (_, item) in dict.iter() {
+        for (_, item) in entries(dict) {
             if let Some(found) = first_proxy(&item, depth + 1)? {
                 return Ok(Some(found));
             }
