@@ -26,7 +26,7 @@ say = @printf 'corsac: %s\n' $(1)
 .PHONY: help
 help: ## list the targets
 	@printf 'make <target>, of:\n'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 	@printf '\nPYTHON=/path/to/python make <target> uses an interpreter that already has torch.\n'
 
 .PHONY: demo
@@ -80,6 +80,10 @@ stub: $(EXTENSION) ## write python/corsac/_core.pyi anew from the built module
 bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/fx.json
 	$(call say,'torch.fx against corsac.fx$(,) in one process')
 	@$(PY) benches/fx.py
+
+.PHONY: bench-readme
+bench-readme: $(EXTENSION) ## write the ratios of the last `make bench` into README.md
+	@$(PY) benches/readme.py
 
 .PHONY: bench-rust
 bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes

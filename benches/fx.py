@@ -14,7 +14,6 @@ import argparse
 import copy
 import fnmatch
 import operator
-import os
 import platform
 import subprocess
 import sys
@@ -31,6 +30,7 @@ import torchvision
 
 import corsac.fx
 import corsac.fx.experimental.optimization
+from machine import machine
 from side_by_side import Bench, Difference, Outcome, Work, heading, progress, row, run, write_json
 
 REPORT = Path(__file__).resolve().parent.parent / "target" / "bench" / "fx.json"
@@ -340,18 +340,6 @@ def memory() -> Outcome:
         )  # fmt: skip
         samples.append(float(answer.stdout))
     return outcome
-
-
-def machine() -> str:
-    """The processor's name and number, for a table that says where its numbers are from."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for entry in cpuinfo.read_text().splitlines():
-            if entry.startswith("model name"):
-                name = entry.split(":", 1)[1].strip()
-                break
-    return f"{name}, {os.cpu_count()} CPUs"
 
 
 def main() -> int:
