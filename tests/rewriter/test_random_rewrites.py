@@ -213,5 +213,7 @@ def test_the_same_replacements(seed):
         assert our_error is None
         assert listing(ours[0].graph) == listing(theirs[0].graph)
         assert ours[1] == theirs[1]
+        # A returned input that stays is redirected to itself in torch.fx, which reorders its users.
+        in_order = list if min(pattern.returned) >= inputs else sorted
         for node, other in zip(ours[0].graph.nodes, theirs[0].graph.nodes, strict=True):
-            assert set(map(str, node.users)) == set(map(str, other.users))
+            assert in_order(map(str, node.users)) == in_order(map(str, other.users))

@@ -22,9 +22,6 @@ type OperatorSchema<'py> = (Bound<'py, PyAny>, Vec<(String, bool, Bound<'py, PyA
 /// What a match maps nodes of the pattern to, what its placeholders stand for, what it returns.
 type MatchedNodes<'py> = (Bound<'py, PyDict>, Bound<'py, PyList>, Bound<'py, PyList>);
 
-/// A rewritten match: what it maps nodes of the pattern to, and the nodes that were added.
-type ReplacedNodes<'py> = (Bound<'py, PyDict>, Option<Bound<'py, PyList>>);
-
 /// The places in a graph where a pattern was found.
 #[pyclass(name = "Matches", module = "corsac._core", frozen)]
 pub(crate) struct PyMatches {
@@ -230,26 +227,25 @@ impl PyMatches {
         Ok((map, placeholders, returning))
     }
 
-    /// Puts `replacement` in the place of the matches whose numbers are given, in that order.
-    /// Answers for each what it mapped nodes of the pattern to, and with `list_added` the nodes
-    /// that were added. No hooks are called.
+    /// Puts `replacement` in the place of all matches. Answers for each
+    /// `result(anchor, nodes_map)`, or with `list_added` `result(anchor, nodes_map, added)`, where
+    /// `nodes_map` says what it mapped nodes of the pattern to. No hooks are called.
     fn replace<'py>(
         &self,
         py: Python<'py>,
-        accepted: Vec<usize>,
         replacement: &Bound<'py, PyGraph>,
+        anchor: &Bound<'py, PyAny>,
+        result: &Bound<'py, PyAny>,
         list_added: bool,
-    ) -> PyResult<Vec<ReplacedNodes<'py>>> {
+    ) -> PyResult<Bound<'py, PyList>> {
         let (pattern, graph) = (self.pattern.bind(py), self.graph.bind(py));
         check_distinct(graph, pattern, "pattern")?;
         check_distinct(graph, replacement, "replacement")?;
         let _paused = PausedCollector::new(py)?;
-        let matches = accepted.iter().map(|&index| self.at(index).cloned());
-        let matches = matches.collect::<PyResult<Vec<_>>>()?;
         // Nodes keep their handles when they are taken out of the graph, if they have one by then.
-        let maps = matches.iter().map(|matched| self.nodes_map(py, matched));
+        let maps = self.found.iter().map(|matched| self.nodes_map(py, matched));
         let maps = maps.collect::<PyResult<Vec<_>>>()?;
-        let (replaced, outcome) = replace_all(graph, pattern, matches, replacement)?;
+        let (replaced, outcome) = replace_all(graph, pattern, &self.found, replacement)?;
         outcome?;
 
         let (wanted, searched) = (pattern.try_borrow()?, graph.try_borrow()?);
@@ -263,15 +259,16 @@ impl PyMatches {
                 map.set_item(placeholder, writer.arg(bound)?)?;
             }
             if !list_added {
-                return Ok((map, None));
+                return result.call1((anchor, map));
             }
             let added = done
                 .added()
                 .map(|id| PyNode::handle(graph, searched.host(), id));
             let added = PyList::new(py, added.collect::<PyResult<Vec<_>>>()?)?;
-            Ok((map, Some(added)))
+            result.call1((anchor, map, added))
         };
-        replaced.iter().zip(maps).map(describe).collect()
+        let results = replaced.iter().zip(maps).map(describe);
+        PyList::new(py, results.collect::<PyResult<Vec<_>>>()?)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

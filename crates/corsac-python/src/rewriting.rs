@@ -20,7 +20,7 @@ use crate::node::PyNode;
 pub(crate) fn replace_all(
     graph: &Bound<'_, PyGraph>,
     pattern: &Bound<'_, PyGraph>,
-    matches: Vec<Match>,
+    matches: &[Match],
     replacement: &Bound<'_, PyGraph>,
 ) -> PyResult<(Vec<Replaced>, PyResult<()>)> {
     let mut done = Vec::with_capacity(matches.len());
@@ -32,9 +32,12 @@ pub(crate) fn replace_all(
         &mut Changed::default(),
         |step| {
             for matched in matches {
-                let rewritten =
-                    step.rewriter
-                        .replace(step.ir, matched, step.replacement, step.translation);
+                let rewritten = step.rewriter.replace(
+                    step.ir,
+                    matched.clone(),
+                    step.replacement,
+                    step.translation,
+                );
                 match rewritten {
                     Ok(replaced) => done.push(replaced),
                     Err(error) => {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -48,6 +48,9 @@ class ReplacedPatterns:
     """The nodes that were added."""
 
 
+_Result = TypeVar("_Result", Match, ReplacedPatterns)
+
+
 def replace_pattern(
     gm: GraphModule,
     pattern: Callable[..., Any] | GraphModule,
@@ -80,8 +83,7 @@ def replace_pattern(
 
         replace_pattern(gm, pattern, replacement)
     """
-    anchor, replaced = _replace(gm, pattern, replacement, list_added=False)
-    return [Match(anchor, nodes_map) for nodes_map, _ in replaced]
+    return _replace(Match, gm, pattern, replacement)
 
 
 def replace_pattern_with_filters(
@@ -111,7 +113,8 @@ def replace_pattern_with_filters(
     Returns:
         One :class:`ReplacedPatterns` for each replacement.
     """
-    anchor, replaced = _replace(
+    return _replace(
+        ReplacedPatterns,
         gm,
         pattern,
         replacement,
@@ -120,10 +123,10 @@ def replace_pattern_with_filters(
         replacement_callback,
         node_name_match,
     )
-    return [ReplacedPatterns(anchor, nodes_map, added) for nodes_map, added in replaced]
 
 
 def _replace(
+    result: type[_Result],
     gm: GraphModule,
     pattern: Callable[..., Any] | Graph | GraphModule,
     replacement: Callable[..., Any] | Graph | GraphModule | None,
@@ -131,10 +134,8 @@ def _replace(
     ignore_literals: bool = False,
     replacement_callback: Callable[[InternalMatch, Graph, Graph], Graph] | None = None,
     node_name_match: str = "",
-    list_added: bool = True,
-) -> tuple[Node | None, list[tuple[dict[Node, Any], list[Node]]]]:
-    """Replace, and tell the anchor of the pattern, and of each replacement what the pattern was
-    matched to and which nodes were added."""
+) -> list[_Result]:
+    """Replace, and answer a ``result`` for each replacement."""
     from .passes.utils.matcher_utils import SubgraphMatcher
 
     graph = gm.graph
@@ -155,6 +156,8 @@ def _replace(
             "Must provide either a replacement GraphModule or a replacement callback"
         )
     new_graph = None if replacement is None else _traced(replacement)
+    anchor = next(iter(matcher.pattern_anchors), None)
+    list_added = result is ReplacedPatterns
     if step_by_step:
         rewriter = _core.Rewriter(graph, pattern_graph)
         replaced = []
@@ -162,13 +165,14 @@ def _replace(
             if replacement_callback is not None:
                 new_graph = replacement_callback(match, graph, pattern_graph)
             added = rewriter.replace(match.nodes_map, match.placeholder_nodes, new_graph)
-            replaced.append((match.nodes_map, added))
+            fields = (anchor, match.nodes_map, added)
+            replaced.append(result(*fields) if list_added else result(*fields[:2]))
     else:
-        replaced = found.replace(list(range(len(found))), new_graph, list_added)
+        replaced = found.replace(new_graph, anchor, result, list_added)
     gm.recompile()
     if isinstance(replacement, torch.nn.Module):
         _replace_attributes(gm, replacement)
-    return next(iter(matcher.pattern_anchors), None), replaced
+    return replaced
 
 
 def _traced(program: Any) -> Graph:
