@@ -287,10 +287,10 @@ class Matches:
         pattern stand for, and what it returns.
         """
         ...
-    def replace(self, accepted: Any, replacement: Any, list_added: Any) -> Any:
-        """Puts `replacement` in the place of the matches whose numbers are given, in that order.
-        Answers for each what it mapped nodes of the pattern to, and with `list_added` the nodes
-        that were added. No hooks are called.
+    def replace(self, replacement: Any, anchor: Any, result: Any, list_added: Any) -> Any:
+        """Puts `replacement` in the place of all matches. Answers for each
+        `result(anchor, nodes_map)`, or with `list_added` `result(anchor, nodes_map, added)`, where
+        `nodes_map` says what it mapped nodes of the pattern to. No hooks are called.
         """
         ...
 
