@@ -130,6 +130,9 @@ class Graph:
     def call_method(self, method_name: str, args: Any = None, kwargs: Any = None, type_expr: Any = None) -> Node:
         """A call of the method called `method_name` on `args[0]`."""
         ...
+    def copy_with_values(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool) -> Any:
+        """[`PyGraph::graph_copy`] where some node of `g` stands for a value that is no node."""
+        ...
     def create_node(self, op: str, target: Any, args: Any = None, kwargs: Any = None, name: str | None = None, type_expr: Any = None) -> Node:
         """Creates a node at the insertion point.
 

@@ -1,6 +1,6 @@
 //! Copying nodes between graphs, with the Python objects that belong to them.
 
-use corsac_ir::{GraphError, NodeId, SecondaryMap, Translation};
+use corsac_ir::{ExternalId, GraphError, NodeId, Op, Origin, SecondaryMap, Source, Translation};
 use pyo3::exceptions::{PyKeyError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -48,6 +48,24 @@ impl PyGraph {
             if let Some(known) = callable.and_then(|c| self.host.known_function(c)) {
                 translation.know_function(id, known);
             }
+        }
+        translation
+    }
+
+    /// [`PyGraph::translation`] for no more than what `origin` speaks of.
+    fn origin_translation(&self, py: Python<'_>, from: &Self, origin: Origin) -> Translation {
+        let mut translation = Translation::new();
+        let mut know = |id: ExternalId| {
+            let object = from.host.external_object(py, id);
+            if let Some(known) = self.host.known_external(object.as_unbound()) {
+                translation.know_external(id, known);
+            }
+        };
+        if let Some(Source::Host { code, .. }) = origin.source.map(|id| from.ir.source(id)) {
+            know(code);
+        }
+        for scope in from.ir.scope_chain(origin.scope) {
+            know(scope.class);
         }
         translation
     }
@@ -128,17 +146,22 @@ impl PyGraph {
             slf.try_borrow_mut()?.ir.set_origin(new, origin);
         } else {
             let from = source.try_borrow()?;
-            let mut translation = slf.try_borrow()?.translation(&from);
-            let origin = {
+            let mut translation = slf.try_borrow()?.origin_translation(py, &from, origin);
+            {
                 let mut to = slf.try_borrow_mut()?;
                 let origin = translation.origin(&from.ir, &mut to.ir, origin);
                 to.ir.set_origin(new, origin);
-                origin
-            };
-            debug_assert_eq!(slf.try_borrow()?.ir.origin(new), origin);
+            }
             Self::adopt(slf, &from, &mut translation)?;
         }
-        Self::copy_metas(slf, source, |other| (other == id).then_some(new))?;
+        let meta = source
+            .try_borrow()?
+            .host
+            .meta(id)
+            .map(|meta| meta.clone_ref(py));
+        if let Some(meta) = meta {
+            Self::set_meta_copy(slf, new, meta.bind(py))?;
+        }
         Ok(copy)
     }
 
@@ -161,10 +184,15 @@ impl PyGraph {
         let mut map = SecondaryMap::new();
         for (key, value) in val_map.iter() {
             // Other entries, such as those of a deepcopy memo, are none of ours.
-            if let (Ok(key), Ok(value)) = (key.cast::<PyNode>(), value.cast::<PyNode>())
-                && key.get().graph_is(g)
-            {
-                map.set(key.get().id(), Some(Self::own(slf, value)?));
+            let Ok(key) = key.cast::<PyNode>() else {
+                continue;
+            };
+            if !key.get().graph_is(g) {
+                continue;
+            }
+            match value.cast::<PyNode>() {
+                Ok(value) => map.set(key.get().id(), Some(Self::own(slf, value)?)),
+                Err(_) => return Self::copy_with_values(slf, g, val_map, return_output_node),
             }
         }
         let known: Vec<NodeId> = g
@@ -207,6 +235,44 @@ impl PyGraph {
             return Ok((value, node).into_pyobject(py)?.into_any().unbind());
         }
         Ok(value.unbind())
+    }
+
+    /// [`PyGraph::graph_copy`] where some node of `g` stands for a value that is no node.
+    fn copy_with_values<'py>(
+        slf: &Bound<'py, Self>,
+        g: &Bound<'py, Self>,
+        val_map: &Bound<'py, PyDict>,
+        return_output_node: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let lookup = val_map.getattr(intern!(py, "__getitem__"))?;
+        let nodes = {
+            let from = g.try_borrow()?;
+            let handle = |id| PyNode::handle(g, &from.host, id);
+            from.ir.nodes().map(handle).collect::<PyResult<Vec<_>>>()?
+        };
+        for node in nodes {
+            let node = node.bind(py);
+            if val_map.contains(node)? {
+                continue;
+            }
+            let is_output = g.try_borrow()?.ir.node(node.get().id()).op() == Op::Output;
+            if !is_output {
+                let copy = Self::node_copy(slf, node, Some(&lookup))?;
+                val_map.set_item(node, copy)?;
+                continue;
+            }
+            let value = node.getattr(intern!(py, "args"))?.get_item(0)?;
+            let value = py
+                .import(intern!(py, "corsac.fx.node"))?
+                .getattr(intern!(py, "map_arg"))?
+                .call1((value, &lookup))?;
+            if return_output_node {
+                return Ok((value, node).into_pyobject(py)?.into_any().unbind());
+            }
+            return Ok(value.unbind());
+        }
+        Ok(py.None())
     }
 
     /// Fills this empty graph with the nodes of `g`, output node included.
