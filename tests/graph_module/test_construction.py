@@ -1,5 +1,7 @@
 """Constructing graph modules: what is taken from the root, what is refused."""
 
+import copy
+
 import pytest
 import torch
 import torch.fx
@@ -108,6 +110,15 @@ def test_every_module_has_a_class_of_its_own():
 def test_training_flag_follows_the_root():
     assert not fx.symbolic_trace(Net().eval()).training
     assert fx.symbolic_trace(Net()).training
+    net = Net().eval()
+    net.tail[1].train()
+    gm = fx.symbolic_trace(net)
+    flags = {"": False, "block": False, "block.linear": False, "tail": False, "tail.0": False}
+    assert {name: module.training for name, module in gm.named_modules()} == flags | {
+        "tail.1": True
+    }
+    for twin in (copy.copy(gm), copy.deepcopy(gm)):
+        assert [m.training for m in twin.modules()] == [m.training for m in gm.modules()]
 
 
 def test_registration_hooks_are_called():

@@ -47,6 +47,8 @@ class _AttributeCopier:
                 existing = getattr(destination, item, None)
             if existing is None:
                 existing = torch.nn.Module()
+                if isinstance(inner, torch.nn.Module):
+                    existing.__dict__["training"] = inner.training
                 _set_module(destination, item, existing)
                 pair = (inner, existing)
             elif inner is not existing:
