@@ -30,7 +30,7 @@ PARAMETERS = {
     "delete_user_cb": "Callable[[Node], bool] | None",
     "dim": "int",
     "filename": "str",
-    "fold": "Callable[[str, str], str | None]",
+    "fold": "Callable[[list[tuple[str, str]]], list[str | None]]",
     "fn": "Callable[..., Any]",
     "forward": "Callable[..., Any] | None",
     "g": "Graph",

@@ -763,9 +763,10 @@ def eliminate_dead_code(graph: Graph, *, impure_random: bool = True) -> list[tup
     """
     ...
 
-def fold_batch_norms(graph: Graph, fold: Callable[[str, str], str | None], *, linear: bool = False) -> list[tuple[str, str, str | None, str | None]]:
-    """Folds batch norms into the layers before them. `fold(layer, norm)` changes the weights of the
-    module `layer`, and answers None, or why it cannot. Answers every batch norm, with the layer.
+def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[str | None]], *, linear: bool = False) -> list[tuple[str, str, str | None, str | None]]:
+    """Folds batch norms into the layers before them. `fold(pairs)` gets names of layers and norms; it
+    changes the weights of the layers, in order, and answers for each None, or why it cannot.
+    Answers every batch norm, with the layer.
     """
     ...
 

@@ -143,8 +143,9 @@ pub(crate) fn common_subexpressions(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<
     Ok(merged.chain(kept).collect())
 }
 
-/// Folds batch norms into the layers before them. `fold(layer, norm)` changes the weights of the
-/// module `layer`, and answers None, or why it cannot. Answers every batch norm, with the layer.
+/// Folds batch norms into the layers before them. `fold(pairs)` gets names of layers and norms; it
+/// changes the weights of the layers, in order, and answers for each None, or why it cannot.
+/// Answers every batch norm, with the layer.
 #[pyfunction]
 #[pyo3(signature = (graph, fold, *, linear = false))]
 pub(crate) fn fold_batch_norms(
@@ -157,12 +158,20 @@ pub(crate) fn fold_batch_norms(
         let borrowed = graph.try_borrow()?;
         conv_bn::plan(borrowed.ir(), &facts, conv_bn::Options { linear })
     };
-    for index in 0..report.sites.len() {
-        let site = &report.sites[index];
-        if let (None, Some(layer)) = (&site.refusal, &site.layer) {
-            let refused: Option<String> = fold.call1((layer, &site.norm))?.extract()?;
-            if let Some(reason) = refused {
-                report.refuse(index, WeightsError::Host { reason });
+    let planned = report.sites.iter().enumerate();
+    let planned: Vec<(usize, String, String)> = planned
+        .filter(|(_, site)| site.refusal.is_none())
+        .filter_map(|(index, site)| Some((index, site.layer.clone()?, site.norm.clone())))
+        .collect();
+    if !planned.is_empty() {
+        let pairs: Vec<_> = planned
+            .iter()
+            .map(|(_, layer, norm)| (layer, norm))
+            .collect();
+        let refusals: Vec<Option<String>> = fold.call1((pairs,))?.extract()?;
+        for ((index, ..), refusal) in planned.iter().zip(refusals) {
+            if let Some(reason) = refusal {
+                report.refuse(*index, WeightsError::Host { reason });
             }
         }
     }

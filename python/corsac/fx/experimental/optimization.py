@@ -10,7 +10,7 @@ from torch import nn
 from corsac import _core
 from corsac.fx._symbolic_trace import Tracer, symbolic_trace
 from corsac.fx.graph_module import GraphModule
-from corsac.passes._weights import FoldedLayers, install
+from corsac.passes._weights import FoldedLayers, deep_copy, install
 
 __all__ = ["fuse", "remove_dropout"]
 
@@ -59,7 +59,7 @@ def _copy_shared(gm: GraphModule, own: set[str]) -> None:
         if node.target not in own:
             own.add(node.target)
             module = gm.get_submodule(node.target)
-            install(gm, node.target, copy.deepcopy(module, memo))
+            install(gm, node.target, deep_copy(module, memo))
     copies = {id(copied) for copied in memo.values()}
     for node in gm.graph.find_nodes(op="get_attr"):
         path, _, name = node.target.rpartition(".")
