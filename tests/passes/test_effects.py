@@ -16,8 +16,11 @@ def tensors(value):
     return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def has_storage(tensor):
-    return tensor.layout == torch.strided and tensor.untyped_storage().nbytes() > 0
+def storage(tensor):
+    """Where the elements lie; None if there are none, or not in one place."""
+    if tensor.layout != torch.strided or tensor.untyped_storage().nbytes() == 0:
+        return None
+    return tensor.untyped_storage().data_ptr()
 
 
 def image(tensor):
@@ -52,12 +55,15 @@ class Judge:
             return result
         if not torch.equal(seed, torch.get_rng_state()) and not said.random:
             self.wrong[label].add("draws random numbers")
-        shared = {t.untyped_storage().data_ptr() for t in tensors(result) if has_storage(t)}
+        shared = {storage(tensor) for tensor in tensors(result)} - {None}
+        # Arguments may share storage with each other: what is said of one holds for the others.
+        said_written = {storage(leaves[i]) for i in inputs if names[i] in said.mutates}
+        said_shared = {storage(leaves[i]) for i in inputs if names[i] in said.aliases}
         for i in inputs:
-            if image(leaves[i]) != before[i] and names[i] not in said.mutates:
+            written = names[i] in said.mutates or storage(leaves[i]) in said_written - {None}
+            if image(leaves[i]) != before[i] and not written:
                 self.wrong[label].add(f"writes to argument {i}")
-            held = has_storage(leaves[i]) and leaves[i].untyped_storage().data_ptr() in shared
-            if held and names[i] not in said.aliases:
+            if storage(leaves[i]) in shared - said_shared:
                 self.wrong[label].add(f"shares argument {i}")
         return result
 
