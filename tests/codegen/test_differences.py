@@ -26,6 +26,8 @@ EVIL = [
     "for",
     "None",
     "ﬁ",
+    "é",
+    "\U0002ebf0",
     "",
     "a;b",
     "# COUNTER: 1",

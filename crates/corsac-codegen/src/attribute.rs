@@ -31,14 +31,41 @@ static IN_IDENTIFIER: [bool; 256] = {
 };
 
 /// Whether `text` can name a parameter: an identifier, not necessarily ASCII, and no keyword.
+///
+/// Every version of Python has to know its characters, and none may be one that Python takes for
+/// another (compatibility characters such as `ﬁ` for `fi`, which start at U+FB00 and U+1D400, and
+/// some before): only letters of the scripts below, which have few such, are let through.
 #[must_use]
 pub(crate) fn is_parameter_name(text: &str) -> bool {
+    if !text.chars().all(|c| c.is_ascii() || is_plain_letter(c)) {
+        return false;
+    }
     let mut chars = text.chars();
     chars
         .next()
         .is_some_and(|c| c == '_' || unicode_ident::is_xid_start(c))
         && chars.all(unicode_ident::is_xid_continue)
         && !is_keyword(text)
+}
+
+/// A non-ASCII letter that normalisation (NFKC) leaves as it is.
+fn is_plain_letter(c: char) -> bool {
+    let is_compatible = matches!(
+        c,
+        'ª' | 'µ' | 'º' | 'ſ' | '\u{132}' | '\u{133}' | '\u{13f}' | '\u{140}' | '\u{149}'
+            | '\u{1c4}'..='\u{1cc}' | '\u{1f1}'..='\u{1f3}'
+            | '\u{374}' | '\u{37a}' | '\u{37e}' | '\u{387}'
+            | '\u{3d0}'..='\u{3d6}' | '\u{3f0}'..='\u{3f5}' | '\u{3f9}'
+            | '\u{309b}' | '\u{309c}' | '\u{309f}' | '\u{30ff}'
+            | '\u{3099}' | '\u{309a}'
+    );
+    // Latin, Greek and Cyrillic; kana; Han; Hangul.
+    let is_known = matches!(
+        c,
+        '\u{c0}'..='\u{2af}' | '\u{370}'..='\u{482}' | '\u{48a}'..='\u{52f}'
+            | '\u{3041}'..='\u{30ff}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}'
+    );
+    is_known && !is_compatible && literal::is_printable(c)
 }
 
 /// Appends the attributes in `path` to the expression that stands in `out` from `start` on:
@@ -111,7 +138,12 @@ mod tests {
 
     #[test]
     fn parameters_may_be_of_any_script() {
-        assert!(is_parameter_name("é") && is_parameter_name("_1"));
+        for name in ["é", "_1", "λ", "вход", "入力", "입력"] {
+            assert!(is_parameter_name(name), "{name}");
+        }
+        for name in ["ﬁ", "ｘ", "e\u{301}", "\u{2ebf0}", "ℝ", "ſ", "\u{1100}"] {
+            assert!(!is_parameter_name(name), "{name}");
+        }
         assert!(!is_parameter_name("1é") && !is_parameter_name("for") && !is_parameter_name(""));
         assert!(!is_parameter_name("x):\n    evil(") && !is_parameter_name("*x"));
     }

@@ -110,7 +110,7 @@ impl<'g> Namer<'g> {
         let given = self.fresh.iter().map(|name| &**name);
         let mut forbidden = reserved_names().iter().chain(own).copied().chain(given);
         let is_taken = |name| self.graph.lookup(name).is_some_and(|s| contains(taken, s));
-        if forbidden.any(is_taken) {
+        if forbidden.any(is_taken) || own.iter().any(|name| self.fresh.contains(*name)) {
             return Err(Clash);
         }
         Ok(())

@@ -347,6 +347,17 @@ fn a_value_called_self_is_renamed() {
 }
 
 #[test]
+fn a_global_called_self_is_renamed() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let function = graph.function("self");
+    let y = graph.call_function(function, [x.into()]).unwrap();
+    graph.set_name(y, "y").unwrap();
+    graph.output(y).unwrap();
+    assert!(code(&graph).contains("y = self_1(x);"));
+}
+
+#[test]
 fn star_parameters() {
     let mut graph = Graph::new();
     let args = graph.placeholder("*args").unwrap();
