@@ -54,6 +54,9 @@ impl Editor {
 
     /// Makes the change; the graph may refuse it, and then it must be as it was, which the caller
     /// cannot tell apart from a change without effect.
+    ///
+    /// # Panics
+    /// If a refused change left a trace.
     pub fn apply(&mut self, edit: &Edit) {
         let nodes: Vec<NodeId> = self.graph.nodes().collect();
         let at = |position: u16| {
