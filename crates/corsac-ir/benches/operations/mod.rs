@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::hint::black_box;
 
-use corsac_ir::{Graph, InsertPoint, NodeId, Op, SecondaryMap, Target, Translation};
+use corsac_ir::{Graph, InsertPoint, NoHost, NodeId, Op, SecondaryMap, Target, Translation};
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -85,7 +85,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         name: "print",
         prepare: chain,
         run: |subject| {
-            black_box(subject.graph.to_string());
+            black_box(subject.graph.to_text(&NoHost));
             Ok(())
         },
     },
@@ -93,7 +93,24 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         name: "lint",
         prepare: chain,
         run: |subject| {
+            subject.graph.lint()?;
+            Ok(())
+        },
+    },
+    Operation {
+        name: "verify",
+        prepare: chain,
+        run: |subject| {
             subject.graph.verify()?;
+            Ok(())
+        },
+    },
+    Operation {
+        name: "print and parse",
+        prepare: chain,
+        run: |subject| {
+            let text = subject.graph.to_lossless();
+            black_box(Graph::parse(&text)?);
             Ok(())
         },
     },

@@ -20,6 +20,15 @@ pub(super) struct Names<'t> {
 }
 
 impl<'t> Names<'t> {
+    /// No names, with room for a node in each line of `text`.
+    pub(super) fn for_text(text: &str) -> Self {
+        let mut names = Self::default();
+        // No line of a node is shorter than this: `return x`.
+        let lines = text.bytes().filter(|&b| b == b'\n').count();
+        names.nodes.reserve(lines.min(text.len() / 8));
+        names
+    }
+
     /// Names the next node. Nodes get their ids in the order in which they are named here, which
     /// is how a graph numbers the nodes created in it.
     pub(super) fn add_node(

@@ -21,7 +21,7 @@ pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
     let mut reader = Reader {
         cursor: Cursor::new(text),
         graph: Graph::new(),
-        names: Names::default(),
+        names: Names::for_text(text),
     };
     // Nodes may be used in lines before their own: first the names, then the rest.
     for (start, end) in lines(text, from) {

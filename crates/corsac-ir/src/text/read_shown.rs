@@ -30,7 +30,7 @@ pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
     let mut reader = Reader {
         cursor: Cursor::new(text),
         graph: Graph::new(),
-        names: Names::default(),
+        names: Names::for_text(text),
         brackets: Vec::new(),
         brackets_from: 0,
         to_print_back: Vec::new(),
