@@ -55,7 +55,7 @@ class Recipe:
                 }[kind]()
             )
         last = inputs + calls
-        self.returned = sorted(rng.sample(range(max(0, last - 4), last), k=min(returns, last)))
+        self.returned = sorted(rng.sample(range(max(0, last - 4), last), k=min(returns, last, 4)))
 
     def without_dead_code(self) -> "Recipe":
         """The same program with everything returned that nothing uses."""

@@ -177,6 +177,19 @@ def test_a_failing_comparison_ends_the_search():
             matcher.match(graphs[1])
 
 
+def test_the_same_opaque_constant_matches():
+    constant = torch.ones(2)
+    graphs = []
+    for value in (constant, constant, torch.ones(2)):
+        graph = fx.Graph()
+        graph.output(graph.call_function(torch.add, (graph.placeholder("x"), value)))
+        graphs.append(graph)
+    matcher = SubgraphMatcher(graphs[0])
+    assert len(matcher.match(graphs[1])) == 1
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        matcher.match(graphs[2])
+
+
 def test_a_pattern_of_the_same_graph_is_refused():
     gm = chain(fx)
     before = str(gm.graph)
@@ -209,6 +222,7 @@ def test_a_refused_replacement_changes_nothing():
         (lambda x, y: x + y, AssertionError),
         (lambda x: (x, x), AssertionError),
         (lambda x: None, TypeError),
+        (lambda x: {"a": torch.abs(x)}, TypeError),
     ]:
         with pytest.raises(error):
             fx.replace_pattern(gm, pattern, wrong)

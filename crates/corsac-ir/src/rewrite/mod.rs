@@ -371,9 +371,21 @@ fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, Rewrite
 fn put_behind_inputs(graph: &Graph, patch: &mut Patch) -> Result<(), RewriteError> {
     let mut inputs = Vec::new();
     patch.for_each_input(&mut |id| inputs.push(id));
-    let late = inputs.iter().copied();
-    let late = late.filter(|&id| !graph.is_before(id, patch.at()));
-    let Some(last) = late.max_by_key(|&id| graph.data(id).order()) else {
+    let is_late = |&id: &NodeId| !graph.is_before(id, patch.at());
+    let has_early_users = |(old, new): &(NodeId, Arg)| {
+        let mut found = false;
+        new.for_each_node(&mut |id| {
+            let mut users = graph.users(*old);
+            found |= graph.contains(id) && users.any(|user| !graph.is_before(id, user));
+        });
+        found
+    };
+    if !inputs.iter().any(is_late) && !patch.redirections().iter().any(has_early_users) {
+        return Ok(());
+    }
+    patch.for_each_new_value(&mut |id| inputs.push(id));
+    let order = |id: &NodeId| graph.data(*id).order();
+    let Some(last) = inputs.iter().copied().max_by_key(order) else {
         return Ok(());
     };
     let mut moved: SecondaryMap<NodeId, bool> = SecondaryMap::new();

@@ -129,22 +129,29 @@ impl Patch {
         self.base..self.base + self.additions.len()
     }
 
-    /// The existing nodes that the new nodes and redirections mention, with repetitions.
+    /// The existing nodes that the new nodes mention, with repetitions.
     pub fn for_each_input(&self, visit: &mut impl FnMut(NodeId)) {
-        let mut visit_existing = |id: NodeId| {
-            if id.index() < self.base {
-                visit(id);
-            }
-        };
         for Addition { spec, .. } in &self.additions {
             let kwargs = spec.kwargs.iter().map(|(_, arg)| arg);
             for arg in spec.args.iter().chain(kwargs) {
-                arg.for_each_node(&mut visit_existing);
+                self.for_each_existing(arg, visit);
             }
         }
+    }
+
+    /// The existing nodes that are to be used in the place of others, with repetitions.
+    pub fn for_each_new_value(&self, visit: &mut impl FnMut(NodeId)) {
         for (_, arg) in &self.redirections {
-            arg.for_each_node(&mut visit_existing);
+            self.for_each_existing(arg, visit);
         }
+    }
+
+    fn for_each_existing(&self, arg: &Arg, visit: &mut impl FnMut(NodeId)) {
+        arg.for_each_node(&mut |id| {
+            if id.index() < self.base {
+                visit(id);
+            }
+        });
     }
 
     /// That the patch can be applied to `graph`.
