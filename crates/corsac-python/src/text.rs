@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::callable::CallableNames;
 use crate::graph::PyGraph;
 use crate::host_text::{ObjectText, with_objects, with_objects_of_both};
 use crate::node::PyNode;
@@ -183,6 +184,15 @@ impl PyGraph {
 
 #[pymethods]
 impl PyNode {
+    /// What the printed graph shows for a target: a name as it is, a callable by where it is found.
+    #[staticmethod]
+    fn _pretty_print_target(target: &Bound<'_, PyAny>) -> PyResult<String> {
+        match target.cast::<PyString>() {
+            Ok(name) => Ok(name.to_string_lossy().into_owned()),
+            Err(_) => Ok(CallableNames::of(target)?.printed),
+        }
+    }
+
     /// The line that stands for the node in the printed graph.
     ///
     /// With a list that is not empty as `placeholder_names`, the description of a placeholder is

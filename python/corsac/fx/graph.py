@@ -12,7 +12,11 @@ import torch
 from torch.fx.graph import (  # noqa: F401
     _custom_builtins,
     _CustomBuiltin,
+    _format_target,
+    _is_from_torch,
+    _is_magic,
     _register_custom_builtin,
+    _snake_case,
     dtype_abbrs,
     inplace_methods,
     magic_methods,
@@ -34,6 +38,7 @@ from corsac.fx._codegen import (  # noqa: F401
     _PyTreeInfo,
 )
 from corsac.fx._describe import _illegal_names  # noqa: F401
+from corsac.fx._graph_pickle import _records, _restore
 from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa: F401
 from corsac.fx.node import Argument, Node
 
@@ -91,6 +96,22 @@ class Graph(_core.Graph):
                 value if name in ("_tracer_cls", "_tracer_extras") else copy.deepcopy(value, memo)
             )
         return new
+
+    def __copy__(self) -> Graph:
+        """A graph with the same nodes and names, which shares metadata values and attributes."""
+        new = type(self).__new__(type(self))
+        new._fill_from(self)
+        new.__dict__.update(self.__dict__)
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Pickle the nodes in order; the owning module is not part of a graph."""
+        return type(self).__new__, (type(self),), (dict(self.__dict__), _records(self))
+
+    def __setstate__(self, state: tuple[dict[str, Any], list[Any]]) -> None:
+        attributes, records = state
+        self.__dict__.update(attributes)
+        _restore(self, records)
 
     def get_attr(self, qualified_name: str, type_expr: Any | None = None) -> Node:
         """Insert a ``get_attr`` node: the attribute of the module hierarchy called
@@ -160,6 +181,16 @@ class Graph(_core.Graph):
         self._lint()
         if self.owning_module is not None:
             self._check_targets(self.owning_module)
+
+    def _target_to_str(self, target: Any) -> str:
+        """What a node that calls or names ``target`` is called, before it is made unique."""
+        if callable(target):
+            name = target.__name__
+        elif isinstance(target, str):
+            name = target[2:-2] if _is_magic(target) else target
+        else:
+            raise AssertionError(f"expected a callable or a str as target, got {type(target)}")
+        return _snake_case(name)
 
     # Python code ---------------------------------------------------------------------------
 

@@ -675,9 +675,11 @@ impl Graph {
     }
 }
 
-/// `__add__` without its underscores.
+/// `__add__` without its underscores; of `__`, nothing is left.
 fn strip_magic(name: &str) -> &str {
-    name.strip_prefix("__")
-        .and_then(|n| n.strip_suffix("__"))
-        .unwrap_or(name)
+    if name.starts_with("__") && name.ends_with("__") {
+        name.get(2..name.len() - 2).unwrap_or_default()
+    } else {
+        name
+    }
 }

@@ -275,7 +275,8 @@ pub(crate) fn name_target<'a>(
         target.repr()?.to_string_lossy(),
         target.get_type().name()?
     );
-    Err(if is_named {
+    // A callable has a name to go by, so that torch.fx gets as far as checking the target.
+    Err(if is_named || target.is_callable() {
         PyValueError::new_err(message)
     } else {
         PyAssertionError::new_err(message)

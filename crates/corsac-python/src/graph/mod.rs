@@ -152,6 +152,12 @@ impl PyGraph {
         }
         Ok(handle.id())
     }
+
+    /// As [`PyGraph::own`], with torch.fx's exception for insertion points.
+    fn insertion_node(graph: &Bound<'_, Self>, node: &Bound<'_, PyNode>) -> PyResult<NodeId> {
+        Self::own(graph, node)
+            .map_err(|error| PyAssertionError::new_err(error.value(graph.py()).to_string()))
+    }
 }
 
 #[pymethods]
@@ -241,7 +247,7 @@ impl PyGraph {
         PyInsertPoint::set(
             slf,
             match n {
-                Some(node) => InsertPoint::Before(Self::own(slf, node)?),
+                Some(node) => InsertPoint::Before(Self::insertion_node(slf, node)?),
                 None => InsertPoint::After(NodeId::ROOT),
             },
         )
@@ -257,7 +263,7 @@ impl PyGraph {
         PyInsertPoint::set(
             slf,
             match n {
-                Some(node) => InsertPoint::After(Self::own(slf, node)?),
+                Some(node) => InsertPoint::After(Self::insertion_node(slf, node)?),
                 None => InsertPoint::Before(NodeId::ROOT),
             },
         )

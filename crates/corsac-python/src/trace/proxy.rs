@@ -394,6 +394,11 @@ impl PyProxy {
             .is_truthy()
     }
 
+    /// As `len`, which Python asks for here.
+    fn __reversed__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+        Self::__len__(slf)
+    }
+
     fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
         let py = slf.py();
         let explain = Support::get(py)?.explain_length.bind(py);

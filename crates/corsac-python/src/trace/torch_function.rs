@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::modules::entries;
 use super::proxy::PyProxy;
 use super::record::{Arguments, Call, record};
+use super::tracer::PyTracer;
 
 /// What kind of call of a function of PyTorch becomes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -135,6 +136,14 @@ pub(super) fn torch_function<'py>(
         ty: None,
         factory: None,
     };
+    // Overridden methods are told the name that the value gets of itself otherwise.
+    let name;
+    if matches!(kind, Kind::Function | Kind::HigherOrder) && is_told_names(&tracer)? {
+        let graph = tracer.getattr(intern!(py, "graph"))?;
+        let own = function.getattr(intern!(py, "__name__"))?;
+        name = graph.call_method1(intern!(py, "_target_to_str"), (own,))?;
+        call.name = Some(&name);
+    }
     match kind {
         Kind::Function => record(&tracer, &call),
         Kind::Method => {
@@ -155,6 +164,17 @@ pub(super) fn torch_function<'py>(
             refuse_callables(function, args, kwargs)?;
             record(&tracer, &call)
         }
+    }
+}
+
+/// Whether a tracer sees the names of the nodes that it makes before they are made.
+fn is_told_names(tracer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match tracer.cast::<PyTracer>() {
+        Ok(native) => {
+            let overrides = PyTracer::overrides(native)?;
+            Ok(overrides.create_proxy || overrides.create_node)
+        }
+        Err(_) => Ok(true),
     }
 }
 
