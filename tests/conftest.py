@@ -1,0 +1,19 @@
+"""Settings that all tests share: import path, hypothesis profiles, one thread for PyTorch."""
+
+import os
+import sys
+from pathlib import Path
+
+import hypothesis
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+hypothesis.settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, max_examples=40
+)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Many small calls on a few cores: threads that wait for each other cost more than they save.
+torch.set_num_threads(1)

@@ -1,0 +1,30 @@
+"""Run one program under two implementations of torch.fx and compare what it observes.
+
+A *program* is a function that takes an ``fx`` module and a :class:`Recorder`, does something with
+the module, and records what it sees. :func:`differential` turns it into a test: the program runs
+under the reference (``torch.fx``) and under the subject (``corsac.fx``), and every observation has
+to be the same. What is meant to differ is declared with :func:`known_difference` and must be a row
+of ``docs/compatibility.md``.
+"""
+
+from .differential import assert_same, compare, differential
+from .implementations import REFERENCE, SELF_CHECK, SUBJECT, Implementation, needs_subject
+from .known import known_difference
+from .observe import observe
+from .recorder import Recorder
+from .sources import load_source
+
+__all__ = [
+    "REFERENCE",
+    "SELF_CHECK",
+    "SUBJECT",
+    "Implementation",
+    "Recorder",
+    "assert_same",
+    "compare",
+    "differential",
+    "known_difference",
+    "load_source",
+    "needs_subject",
+    "observe",
+]
