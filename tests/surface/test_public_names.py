@@ -1,0 +1,253 @@
+"""The public names and signatures of corsac.fx are those of the installed torch.fx."""
+
+import importlib
+import inspect
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from kit import SUBJECT
+from kit.implementations import SUBMODULES
+
+MODULES = ["", *SUBMODULES]
+
+# Underscore names that programs use all the same.
+USED_PRIVATE_NAMES = {
+    "graph": [
+        "_PyTreeCodeGen",
+        "_PyTreeInfo",
+        "_BoxedCodeGen",
+        "_Namespace",
+        "_custom_builtins",
+        "_register_custom_builtin",
+        "_is_from_torch",
+        "_format_target",
+        "_snake_case",
+    ],
+    "node": ["_get_qualified_name", "_side_effectful_functions", "_type_repr"],
+    "proxy": ["_COPY_META_FIELDS"],
+    "_symbolic_trace": [
+        "is_fx_tracing",
+        "is_fx_symbolic_tracing",
+        "_assert_is_none",
+        "_wrapped_methods_to_patch",
+    ],
+    "graph_module": [
+        "_copy_attr",
+        "_assign_attr",
+        "_get_attr",
+        "_has_attr",
+        "_del_attr",
+        "_forward_from_src",
+        "_exec_with_source",
+    ],
+}
+
+# Methods that every object has, or that are an accident of how a class is written.
+IGNORED_METHODS = {
+    "__module__",
+    "__dict__",
+    "__weakref__",
+    "__doc__",
+    "__annotations__",
+    "__orig_bases__",
+    "__parameters__",
+    "__hash__",
+    "__qualname__",
+    "__jit_unused_properties__",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__match_args__",
+    "__static_attributes__",
+    "__firstlineno__",
+}
+
+
+def reference_module(name: str) -> ModuleType:
+    return importlib.import_module(f"torch.fx.{name}" if name else "torch.fx")
+
+
+def subject_module(name: str) -> ModuleType:
+    return importlib.import_module(f"{SUBJECT.name}.{name}" if name else SUBJECT.name)
+
+
+def defined_here(module: ModuleType, value: Any) -> bool:
+    """Whether a module is where a value comes from; values without a home count as its own."""
+    if isinstance(value, ModuleType):
+        return False
+    home = getattr(value, "__module__", None)
+    return home is None or not isinstance(home, str) or home == module.__name__
+
+
+def public_names(name: str) -> list[str]:
+    module = reference_module(name)
+    exported = set(getattr(module, "__all__", ()))
+    own = {
+        key
+        for key, value in vars(module).items()
+        if not key.startswith("_") and (inspect.isclass(value) or inspect.isroutine(value))
+        if defined_here(module, value)
+    }
+    return sorted(exported | own | set(USED_PRIVATE_NAMES.get(name, ())))
+
+
+NAMES = [(module, name) for module in MODULES for name in public_names(module)]
+
+
+def parameters(value: Any) -> list[tuple[str, Any, str]] | None:
+    """Name, kind and default of each parameter; None where Python does not know."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return None
+    return [
+        (p.name, p.kind, "required" if p.default is p.empty else describe(p.default))
+        for p in signature.parameters.values()
+    ]
+
+
+def describe(default: Any) -> str:
+    """A default as text, without what differs between two modules."""
+    if inspect.isroutine(default):
+        return "a function"
+    return repr(default).replace(SUBJECT.name, "torch.fx")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_is_there(module):
+    subject_module(module)
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_name_is_there(module, name):
+    assert hasattr(subject_module(module), name), f"{SUBJECT.name}.{module} has no {name}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_exports(module):
+    exported = set(getattr(reference_module(module), "__all__", ()))
+    assert exported <= set(getattr(subject_module(module), "__all__", ())) or not exported
+
+
+def members_of(reference: type) -> dict[str, Any]:
+    """The public methods and properties that a class defines itself, and its special methods."""
+    special = ("__init__", "__call__", "__str__", "__repr__", "__len__", "__iter__")
+    special += ("__reversed__", "__copy__", "__deepcopy__", "__reduce__", "__bool__")
+    special += ("__torch_function__", "__lt__", "__gt__", "__le__", "__ge__", "__abs__")
+    members = {}
+    for owner in reversed(reference.__mro__):
+        if owner.__module__.startswith(("torch.fx", "torch._C")) and owner is not object:
+            members.update(vars(owner))
+    return {
+        key: value
+        for key, value in members.items()
+        if (not key.startswith("_") or key in special) and key not in IGNORED_METHODS
+    }
+
+
+CLASSES = sorted(
+    (module, name)
+    for module, name in NAMES
+    if module and inspect.isclass(getattr(reference_module(module), name))
+)
+
+
+@pytest.mark.parametrize(("module", "name"), CLASSES)
+def test_members_of_a_class(module, name):
+    reference = getattr(reference_module(module), name)
+    subject = getattr(subject_module(module), name)
+    missing = [key for key in members_of(reference) if not hasattr(subject, key)]
+    assert not missing, f"{module}.{name} lacks {missing}"
+
+
+CALLABLES = [
+    (module, name, "")
+    for module, name in NAMES
+    if callable(getattr(reference_module(module), name))
+] + [
+    (module, name, key)
+    for module, name in CLASSES
+    for key, value in members_of(getattr(reference_module(module), name)).items()
+    if callable(getattr(getattr(reference_module(module), name), key, None))
+]
+
+
+@pytest.mark.parametrize(("module", "name", "member"), CALLABLES)
+def test_signature(module, name, member):
+    reference = getattr(reference_module(module), name)
+    subject = getattr(subject_module(module), name)
+    if member:
+        reference, subject = getattr(reference, member), getattr(subject, member)
+    expected = parameters(reference)
+    if expected is None:
+        pytest.skip("the reference has no signature")
+    given = parameters(subject)
+    if given is None or is_slot(subject) or takes_anything(given):
+        assert is_slot(subject) or inspect.isclass(subject), "the subject has no signature"
+        pytest.skip("Python does not know the parameters of what is not written in it")
+    # More parameters are fine after those of the reference, as long as they may be left out.
+    common, more = given[: len(expected)], given[len(expected) :]
+    assert len(common) == len(expected), f"{expected[len(common) :]} missing"
+    for theirs, ours in zip(expected, common, strict=True):
+        if theirs[0] == "self" == ours[0]:
+            continue  # always given by position
+        assert ours[:2] == theirs[:2]
+        # A native function cannot show every default; None stands for a function that does nothing.
+        same = (theirs[2], "Ellipsis", "None" if theirs[2] == "a function" else theirs[2])
+        assert ours[2] in same, f"the default of {theirs[0]}"
+    assert all(default != "required" for _, _, default in more)
+
+
+def takes_anything(given: list[tuple[str, Any, str]]) -> bool:
+    """Whether a constructor leaves its parameters to ``__init__``, so that subclasses have theirs."""
+    kinds = [kind for _, kind, _ in given]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def test_constructors_by_keyword():
+    """What signatures cannot show of native classes."""
+    fx = SUBJECT.fx
+    graph = fx.Graph()
+    node = graph.placeholder("x")
+    tracer = fx.proxy.GraphAppendingTracer(graph=graph)
+    proxy = fx.Proxy(node=node, tracer=tracer)
+    assert proxy.node is node and proxy.tracer is tracer
+    assert fx.proxy.Attribute(root=proxy, attr="shape").root is proxy
+    assert isinstance(fx.proxy.TracerBase(), fx.proxy.TracerBase)
+    made = fx.Node(
+        graph=graph, name="made", op="call_method", target="relu", args=(node,), kwargs={}
+    )
+    assert made.name == "made"
+
+
+def is_slot(value: Any) -> bool:
+    """Whether Python made the signature up for a special method of a native class."""
+    return type(value).__name__ in ("wrapper_descriptor", "method-wrapper")
+
+
+@pytest.mark.parametrize(("module", "name"), CLASSES)
+def test_base_classes(module, name):
+    """What is a list, a dict, an error or a module there is one here, too."""
+    import builtins
+
+    import torch
+
+    reference = getattr(reference_module(module), name)
+    subject = getattr(subject_module(module), name)
+    common = [
+        base
+        for base in reference.__mro__
+        if base is torch.nn.Module or getattr(builtins, base.__name__, None) is base
+    ]
+    assert all(issubclass(subject, base) for base in common)
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_documented(module, name):
+    """``help`` says something about every public name that the reference documents."""
+    if not inspect.getdoc(getattr(reference_module(module), name)) or name.startswith("_"):
+        pytest.skip("not documented there either")
+    value = getattr(subject_module(module), name)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        assert inspect.getdoc(value), f"{module}.{name} has no docstring"
