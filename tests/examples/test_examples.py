@@ -1,0 +1,129 @@
+"""The example programs run, and do what they say."""
+
+import importlib.util
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kit import needs_subject
+
+pytestmark = needs_subject
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def load(name):
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_runs_and_prints(name, capsys):
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+
+
+def test_feature_extraction_agrees_with_torchvision():
+    from torchvision.models import resnet18
+    from torchvision.models.feature_extraction import create_feature_extractor
+
+    model = resnet18(weights=None).eval()
+    wanted = {"layer1": "low", "layer2.0.add": "sum", "avgpool": "pooled"}
+    x = torch.randn(1, 3, 64, 64)
+    features = load("feature_extraction").extractor(model, wanted)
+    with torch.no_grad():
+        expected = create_feature_extractor(model, wanted)(x)
+        result = features(x)
+    assert list(result) == ["low", "sum", "pooled"]
+    for key, value in expected.items():
+        assert torch.equal(result[key], value)
+    assert "fc" not in dict(features.named_children())
+    with pytest.raises(ValueError, match="nothing"):
+        load("feature_extraction").extractor(model, {"nothing": "nothing"})
+
+
+def test_decomposition_leaves_no_operator_with_a_rule():
+    example = load("decompose")
+    traced = example.fx.symbolic_trace(example.Net())
+    decomposed = example.decompose(traced)
+    targets = {n.target for n in decomposed.graph.nodes if n.op == "call_function"}
+    assert not targets & set(example.RULES)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(decomposed(x), traced(x))
+
+
+def test_inverse_of_an_inverse():
+    example = load("invert")
+    x = torch.linspace(-2, 1, 9)
+    again = example.invert(example.invert(example.squash))
+    torch.testing.assert_close(again(x), example.squash(x))
+    with pytest.raises(example.NotInvertible, match="mul"):
+        example.invert(lambda x: x * x)
+
+
+def test_profiler_measures_every_node():
+    example = load("profile_nodes")
+    profiler = example.Profiler(example.model())
+    x = torch.randn(1, 3, 16, 16)
+    profiler.run(x)
+    profiler.run(x)
+    assert {len(times) for times in profiler.seconds.values()} == {2}
+    shapes = {n.name: shape for n, shape in profiler.shapes.items()}
+    assert shapes["_0"] == (1, 16, 16, 16) and shapes["_5"] == (1, 10)
+    assert profiler.table().count("\n") == len(profiler.graph.nodes)
+
+
+def test_module_tracer_knows_the_path_of_each_node():
+    example = load("module_tracer")
+    tracer = example.PathTracer()
+    graph = tracer.trace(torch.nn.Sequential(example.Layer(4)))
+    paths = {node.name: tracer.path_of[node] for node in graph.nodes}
+    assert paths["input_1"] == ""
+    assert paths["_0_attention_qkv"] == "0.attention.qkv"
+    assert paths["softmax"] == "0.attention"
+    assert paths["add"] == paths["add_1"] == "0"
+
+
+def test_dropout_is_gone():
+    example = load("remove_dropout")
+    traced = example.fx.symbolic_trace(example.Net())
+    cleaned = example.RemoveDropout(traced).transform()
+    assert "dropout" not in cleaned.code
+    assert "dropout" in traced.code
+    x = torch.randn(2, 4)
+    assert torch.equal(cleaned(x), cleaned(x))
+
+
+def test_shapes_are_propagated():
+    example = load("shape_propagation")
+    network = example.model()
+    network(torch.zeros(1, 3, 32, 32))
+    traced = example.fx.symbolic_trace(network.eval())
+    example.propagate(traced, (5, 3, 32, 32))
+    shapes = [n.meta["shape"] for n in traced.graph.nodes if "shape" in n.meta]
+    assert shapes[0] == (5, 3, 32, 32) and shapes[1] == (5, 8, 15, 15) and shapes[-1] == (5, 10)
+
+
+def test_custom_leaves():
+    example = load("custom_tracer")
+    graph = example.trace(example.Net()).graph
+    calls = [n for n in graph.nodes if n.op == "call_module"]
+    assert [n.target for n in calls] == ["rotate.0", "rotate.1", "linear"]
+    assert [n.target for n in graph.nodes if n.op == "call_function"] == [example.clipped]
+
+
+def test_patterns_are_replaced():
+    example = load("replace_pattern")
+    model = example.Net()
+    traced, places = example.optimize(model)
+    assert places == 4
+    assert traced.code.count("silu(") == 2 and traced.code.count("addcmul(") == 2
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(traced(x), model(x))
