@@ -181,18 +181,3 @@ def test_handles_keep_their_identity():
     (again,) = x.users
     assert id(again) == identity
     assert again.colour == "red"
-
-
-def test_erased_values_are_dropped():
-    class Value:
-        pass
-
-    value = Value()
-    reference = weakref.ref(value)
-    graph = SUBJECT.fx.Graph()
-    node = graph.placeholder("x")
-    node.meta["value"] = value
-    graph.erase_node(node)
-    del node, value
-    gc.collect()
-    assert reference() is None

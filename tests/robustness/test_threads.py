@@ -186,18 +186,3 @@ def test_graphs_built_in_many_threads():
         ]
 
     run_all(*(lambda n=n: build(n) for n in range(THREADS)))
-
-
-def test_torch_fx_and_the_subject_trace_at_the_same_time():
-    model = Block(3)
-    expected = str(SUBJECT.fx.symbolic_trace(model).graph)
-
-    def mine():
-        for _ in range(TRACES):
-            assert str(SUBJECT.fx.symbolic_trace(model).graph) == expected
-
-    def theirs():
-        for _ in range(TRACES):
-            torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
-
-    run_all(mine, theirs, mine)

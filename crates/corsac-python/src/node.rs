@@ -742,6 +742,16 @@ impl PyNode {
         }
         Ok(())
     }
+
+    /// A handle and the view of its users hold each other; once its node is erased, no graph
+    /// breaks that cycle.
+    fn __clear__(&self) {
+        let seen = self
+            .seen
+            .try_lock()
+            .map(|mut seen| std::mem::take(&mut *seen));
+        drop(seen);
+    }
 }
 
 impl PyNode {

@@ -178,7 +178,8 @@ def describe_value(value: Any, colored: bool) -> Description:
     if is_opaque_constant_type(type(value)):
         text, classes = get_opaque_obj_repr(value)
         return [text, *((name, cls, False, True) for name, cls in classes.items())]
-    text = repr(value)
+    # A subclass of str is written as the text that it is, whatever it says of itself.
+    text = str.__repr__(value) if isinstance(value, str) else repr(value)
     if not _is_expression(text):
         return [reference(_name_for(value), value)]
     return [f"{_BLUE}{text}{_RESET}" if colored else text]
