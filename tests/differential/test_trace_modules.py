@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from kit import differential
+from kit import differential, known_difference
 
 
 class Affine(nn.Module):
@@ -362,6 +362,10 @@ def test_check_mutable_operations(fx, rec):
     rec.call("pure", Checking().trace, lambda x: torch.relu(x))
 
 
+@known_difference(
+    "child",
+    reason="the training flag of modules that only hold others, in traced modules and shallow copies",
+)
 @differential
 def test_training_flag_is_kept(fx, rec):
     rec("train", fx.symbolic_trace(Block()).training)
