@@ -97,6 +97,9 @@ fn quote_for(text: &[u8]) -> u8 {
 /// `str.isprintable` of one character.
 #[must_use]
 pub fn is_printable(c: char) -> bool {
+    if c.is_ascii() {
+        return c == ' ' || c.is_ascii_graphic();
+    }
     let code = u32::from(c);
     let after = NONPRINTABLE.partition_point(|&(low, _)| low <= code);
     after == 0 || NONPRINTABLE[after - 1].1 < code
