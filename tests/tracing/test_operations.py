@@ -90,7 +90,7 @@ FUNCTIONS = {
         2 % x,
         x @ y,
     ),
-    "powers": lambda x: (x**2, 2**x, pow(x, 2)),
+    "powers": lambda x: (x**2, 2**x, pow(x, 2), pow(x, 2, 3)),
     "bits": lambda x, y: (x << 1, 1 << x, x >> 1, 1 >> x, x & y, 1 & x, x | y, x ^ y, ~x),
     "signs": lambda x: (-x, +x, abs(x)),
     "comparisons": lambda x, y: (x == y, x != y, x < 1, x > 1, x <= 1, x >= 1, 1 < x),  # noqa: SIM300
@@ -158,6 +158,7 @@ FUNCTIONS = {
     "float": lambda x: float(x),
     "range": lambda x: range(x),
     "index of a list": lambda x: [1, 2][x],
+    "power with a modulus, reflected": lambda x: pow(2, x, 3),
     "divmod": lambda x: divmod(x, 2),
     "round": lambda x: round(x),
 }

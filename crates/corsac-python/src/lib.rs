@@ -36,6 +36,7 @@ mod passes;
 mod resolve;
 mod rewriting;
 mod runtime;
+mod state_copy;
 mod text;
 mod trace;
 mod users;
@@ -70,6 +71,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(codegen::generate_code, m)?)?;
     m.add_function(wrap_pyfunction!(codegen::draft_code, m)?)?;
     m.add_function(wrap_pyfunction!(codegen::assemble_code, m)?)?;
+    m.add_function(wrap_pyfunction!(state_copy::copy_submodules, m)?)?;
     trace::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;

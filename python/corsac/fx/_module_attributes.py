@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as _nn_module
 
+from corsac import _core
+
 
 def _install(value: Any, module: torch.nn.Module, field: str, persistent: bool = True) -> None:
     """Set ``module.field``; a tensor that is no parameter becomes a buffer."""
@@ -141,8 +143,7 @@ def _copy_attrs(
 ) -> None:
     """:func:`_copy_attr` for many targets; shared prefixes are walked once."""
     copier = _AttributeCopier(from_module, to_module)
-    for target in targets:
-        copier.copy(target)
+    _core.copy_submodules(from_module, to_module, targets, copier.copy)
 
 
 def _assign_attr(from_obj: object, to_module: torch.nn.Module, target: str) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -164,6 +164,13 @@ def _deserialize_graph_module(
     return module
 
 
+def _state_names(graph: Graph) -> Iterable[str]:
+    """The qualified names that ``graph`` reads, in order."""
+    # Without making a handle of each node, where the graph is one of ours.
+    native = getattr(graph, "_state_names", None)
+    return native() if native is not None else _state_targets(graph)
+
+
 def _state_targets(graph: Graph) -> dict[str, Node]:
     """The qualified names that ``graph`` reads, in order, with the first node that does."""
     targets: dict[str, Node] = {}
@@ -246,7 +253,7 @@ class GraphModule(torch.nn.Module):
                         (name for name, _ in root.named_parameters()),
                     ),
                 )
-            _copy_attrs(root, self, _state_targets(graph))
+            _copy_attrs(root, self, _state_names(graph))
         elif isinstance(root, dict):
             targets = _state_targets(graph)
             for target, node in targets.items():

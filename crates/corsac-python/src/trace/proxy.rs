@@ -710,8 +710,13 @@ impl PyProxy {
         other: &Bound<'py, PyAny>,
         modulo: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        refuse_modulo(modulo)?;
-        Self::binary(slf, Operator::Pow, other)
+        match modulo {
+            Some(modulo) => {
+                let values = [slf.as_any().clone(), other.clone(), modulo.clone()];
+                Self::apply(slf, Operator::Pow, &values)
+            }
+            None => Self::binary(slf, Operator::Pow, other),
+        }
     }
 
     fn __rpow__<'py>(
@@ -719,8 +724,11 @@ impl PyProxy {
         other: &Bound<'py, PyAny>,
         modulo: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        refuse_modulo(modulo)?;
-        Self::reflected(slf, Operator::Pow, other)
+        match modulo {
+            // Python does not reflect it either.
+            Some(_) => Ok(slf.py().NotImplemented().into_bound(slf.py())),
+            None => Self::reflected(slf, Operator::Pow, other),
+        }
     }
 
     fn __getitem__<'py>(
@@ -762,15 +770,6 @@ impl PyProxy {
         self.tracer = None;
         self.attributes = None;
         self.value = Value::Unset;
-    }
-}
-
-fn refuse_modulo(modulo: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    match modulo.filter(|modulo| !modulo.is_none()) {
-        None => Ok(()),
-        Some(_) => Err(PyTypeError::new_err(
-            "pow() with a modulus cannot be recorded",
-        )),
     }
 }
 
