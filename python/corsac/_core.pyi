@@ -196,6 +196,11 @@ class Graph:
     def output(self, result: Any, type_expr: Any = None) -> Node:
         """The result of the program."""
         ...
+    def _state_names(self) -> list[str]:
+        """The qualified names of the attributes and modules that the graph uses, each once, in the
+        order of their first use."""
+        ...
+
     def output_node(self) -> Node:
         """The output node, which is the last one."""
         ...
@@ -761,6 +766,12 @@ class WrappedFunction:
     def __wrapped__(self) -> Any: ...
     @__wrapped__.setter
     def __wrapped__(self, value: Any) -> None: ...
+
+def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -> None:
+    """Registers in `destination` the submodules of `source` with the given qualified names, with
+    empty modules as containers on the way. Calls `otherwise` with each name that needs more than
+    that, in its turn."""
+    ...
 
 def active_traces() -> int:
     """How many traces are active in the process."""
