@@ -315,6 +315,20 @@ impl PyGraph {
         PyList::new(slf.py(), nodes)
     }
 
+    /// The qualified names of the attributes and modules that the graph uses, each once, in the
+    /// order of their first use.
+    fn _state_names<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
+        let borrowed = slf.try_borrow()?;
+        let ir = &borrowed.ir;
+        let mut seen = rustc_hash::FxHashSet::default();
+        let names = ir.nodes().filter_map(|id| {
+            let node = ir.node(id);
+            let uses_state = matches!(node.op(), Op::GetAttr | Op::CallModule);
+            (uses_state && seen.insert(node.target())).then(|| node.target_name())
+        });
+        PyList::new(slf.py(), names.collect::<Vec<_>>())
+    }
+
     /// The output node, which is the last one.
     fn output_node(slf: &Bound<'_, Self>) -> PyResult<Py<PyNode>> {
         let borrowed = slf.try_borrow()?;
