@@ -216,9 +216,11 @@ def parameters(signature: str) -> str:
 
 def function(name: str, value: object, owner: str = "") -> str:
     indent = "    " if owner else ""
+    is_static = isinstance(value, staticmethod)
+    value = value.__func__ if is_static else value
     signature = getattr(value, "__text_signature__", None) or "($self, /, *args, **kwargs)"
-    decorator = ""
-    if isinstance(value, (staticmethod, classmethod)) or signature.startswith("($cls"):
+    decorator = f"{indent}@staticmethod\n" if is_static else ""
+    if isinstance(value, classmethod) or signature.startswith("($cls"):
         decorator = f"{indent}@classmethod\n"
     head = f"{indent}def {name}({parameters(signature)}) -> {result_of(owner, name)}:"
     doc = documentation(value, indent + "    ") if not name.startswith("__") else ""

@@ -196,11 +196,6 @@ class Graph:
     def output(self, result: Any, type_expr: Any = None) -> Node:
         """The result of the program."""
         ...
-    def _state_names(self) -> list[str]:
-        """The qualified names of the attributes and modules that the graph uses, each once, in the
-        order of their first use."""
-        ...
-
     def output_node(self) -> Node:
         """The output node, which is the last one."""
         ...
@@ -364,27 +359,9 @@ class Node:
     @_next.setter
     def _next(self, value: Node) -> None: ...
     def _prepend(self, x: Node) -> None: ...
-    @classmethod
-    def _pretty_print_target(self, /, *args: Any, **kwargs: Any) -> Any:
-        """staticmethod(function) -> method
-
-        Convert a function to be a static method.
-
-        A static method does not receive an implicit first argument.
-        To declare a static method, use this idiom:
-
-             class C:
-                 @staticmethod
-                 def f(arg1, arg2, argN):
-                     ...
-
-        It can be called either on the class (e.g. C.f()) or on an instance
-        (e.g. C().f()). Both the class and the instance are ignored, and
-        neither is passed implicitly as the first argument to the method.
-
-        Static methods in Python are similar to those found in Java or C++.
-        For a more advanced concept, see the classmethod builtin.
-        """
+    @staticmethod
+    def _pretty_print_target(target: Any) -> Any:
+        """What the printed graph shows for a target: a name as it is, a callable by where it is found."""
         ...
     @property
     def _prev(self) -> Node: ...
@@ -767,12 +744,6 @@ class WrappedFunction:
     @__wrapped__.setter
     def __wrapped__(self, value: Any) -> None: ...
 
-def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -> None:
-    """Registers in `destination` the submodules of `source` with the given qualified names, with
-    empty modules as containers on the way. Calls `otherwise` with each name that needs more than
-    that, in its turn."""
-    ...
-
 def active_traces() -> int:
     """How many traces are active in the process."""
     ...
@@ -784,6 +755,13 @@ def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
 def common_subexpressions(graph: Graph) -> list[tuple[str, str, str | None, str | None]]:
     """Computes once what `graph` computes twice. Answers the nodes that were removed, each with the
     one that took its place, and those that stay, with the reason.
+    """
+    ...
+
+def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -> Any:
+    """Registers in `destination` the submodules of `source` with the given qualified names, with
+    empty modules as containers on the way. Calls `otherwise` with each name that needs more than
+    that, in its turn.
     """
     ...
 
