@@ -47,7 +47,7 @@ impl<'py> Reader<'_, 'py> {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<ThinVec<(Symbol, Arg)>> {
         let mut read = ThinVec::with_capacity(kwargs.len());
-        for (key, value) in kwargs.iter() {
+        for (key, value) in items_of(kwargs)? {
             let key = key
                 .cast::<PyString>()
                 .map_err(|_| PyTypeError::new_err("the keys of kwargs must be str"))?;
@@ -97,7 +97,7 @@ impl<'py> Reader<'_, 'py> {
         }
         if let Ok(dict) = value.cast::<PyDict>() {
             let mut entries = ThinVec::with_capacity(dict.len());
-            for (key, value) in dict.iter() {
+            for (key, value) in items_of(dict)? {
                 entries.push((self.arg(&key, depth + 1)?, self.arg(&value, depth + 1)?));
             }
             return Dict::new(entries).map(Arg::Dict).map_err(graph_error);
@@ -190,6 +190,14 @@ impl<'py> Reader<'_, 'py> {
     fn opaque(&mut self, value: &Bound<'py, PyAny>) -> Arg {
         Arg::Opaque(self.host.external(self.ir, value))
     }
+}
+
+/// The entries of a dictionary as they are now. Reading one may run Python code in odd cases (a
+/// metaclass, a finalizer), which may change the dictionary.
+fn items_of<'py>(
+    dict: &Bound<'py, PyDict>,
+) -> PyResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    dict.items().iter().map(|entry| entry.extract()).collect()
 }
 
 fn read_device(value: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
