@@ -30,7 +30,8 @@ use crate::users::PyUsers;
 pub(crate) struct PyNode {
     graph: Py<PyGraph>,
     id: NodeId,
-    seen: Mutex<Seen>,
+    /// Boxed and made when first needed: most handles are only passed around.
+    seen: Mutex<Option<Box<Seen>>>,
 }
 
 /// Python values that the handle keeps: attributes set by people, and what was made from the
@@ -243,6 +244,7 @@ impl PyNode {
         let graph = self.graph.bind(py);
         let borrowed = graph.try_borrow()?;
         if let Ok(seen) = self.seen.lock()
+            && let Some(seen) = &*seen
             && seen.version == borrowed.version()
             && let Some(args) = &seen.args
         {
@@ -282,6 +284,7 @@ impl PyNode {
         let graph = self.graph.bind(py);
         let borrowed = graph.try_borrow()?;
         if let Ok(seen) = self.seen.lock()
+            && let Some(seen) = &*seen
             && seen.version == borrowed.version()
             && let Some(kwargs) = &seen.kwargs
         {
@@ -326,13 +329,15 @@ impl PyNode {
     fn users(slf: &Bound<'_, Self>) -> PyResult<Py<PyUsers>> {
         let (py, me) = (slf.py(), slf.get());
         if let Ok(seen) = me.seen.lock()
+            && let Some(seen) = &*seen
             && let Some(users) = &seen.users
         {
             return Ok(users.clone_ref(py));
         }
         let users = Py::new(py, PyUsers::of(slf))?;
         if let Ok(mut seen) = me.seen.lock() {
-            seen.users.get_or_insert_with(|| users.clone_ref(py));
+            let users_seen = &mut seen.get_or_insert_default().users;
+            users_seen.get_or_insert_with(|| users.clone_ref(py));
         }
         Ok(users)
     }
@@ -661,7 +666,10 @@ impl PyNode {
         // Made while nothing is locked: making an object may run the collector.
         let new = PyDict::new(py).unbind();
         match self.seen.lock() {
-            Ok(mut seen) => seen.attributes.get_or_insert(new).clone_ref(py),
+            Ok(mut seen) => {
+                let attributes = &mut seen.get_or_insert_default().attributes;
+                attributes.get_or_insert(new).clone_ref(py)
+            }
             Err(_) => new,
         }
     }
@@ -734,7 +742,9 @@ impl PyNode {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.graph)?;
-        if let Ok(seen) = self.seen.try_lock() {
+        if let Ok(seen) = self.seen.try_lock()
+            && let Some(seen) = &*seen
+        {
             visit.call(&seen.args)?;
             visit.call(&seen.kwargs)?;
             visit.call(&seen.attributes)?;
@@ -757,7 +767,8 @@ impl PyNode {
 impl PyNode {
     fn known_attributes(&self, py: Python<'_>) -> Option<Py<PyDict>> {
         let seen = self.seen.lock().ok()?;
-        seen.attributes
+        seen.as_ref()?
+            .attributes
             .as_ref()
             .map(|attributes| attributes.clone_ref(py))
     }
@@ -765,9 +776,10 @@ impl PyNode {
     /// Keeps a Python value made from the arguments. What it replaces is dropped unlocked.
     fn remember<T>(&self, version: u64, set: impl FnOnce(&mut Seen) -> Option<T>) {
         let stale = self.seen.lock().ok().map(|mut seen| {
+            let seen = seen.get_or_insert_default();
             let stale = (seen.version != version).then(|| (seen.args.take(), seen.kwargs.take()));
             seen.version = version;
-            (stale, set(&mut seen))
+            (stale, set(seen))
         });
         drop(stale);
     }
