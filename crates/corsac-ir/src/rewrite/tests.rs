@@ -343,31 +343,23 @@ fn rules_take_calls_apart() {
     assert_eq!(error.to_string(), "chunk: argument 1 is no node");
 }
 
-/// Ten times the matches must not take much more than ten times the time; torch.fx takes sixty
-/// times as long.
+/// Were the cost not linear in the matches, this would take minutes; how long it takes is measured
+/// by the benches.
 #[test]
-fn rewriting_is_linear_in_the_matches() {
+fn a_hundred_thousand_matches_are_replaced() {
     let pattern = graph(|g| {
         let x = call(g, "torch.relu", g.placeholder("x"));
         call(g, "torch.neg", x)
     });
     let replacement = graph(|g| call(g, "torch.abs", g.placeholder("x")));
-    let time = |matches: usize| {
-        let mut program = graph(|g| {
-            (0..matches).fold(g.placeholder("x"), |x, _| {
-                call(g, "torch.neg", call(g, "torch.relu", x))
-            })
-        });
-        let start = std::time::Instant::now();
-        let replaced = replace_pattern(&mut program, &pattern, &replacement).unwrap();
-        let elapsed = start.elapsed();
-        assert_eq!((replaced.len(), program.len()), (matches, matches + 2));
-        elapsed.as_secs_f64()
-    };
-    let best = |matches| (0..3).map(|_| time(matches)).fold(f64::INFINITY, f64::min);
-    let (small, large) = (best(10_000), best(100_000));
-    assert!(
-        large < 30.0 * small,
-        "{small} s for 10,000 matches, {large} s for 100,000"
-    );
+    let matches = 100_000;
+    let mut program = graph(|g| {
+        (0..matches).fold(g.placeholder("x"), |x, _| {
+            call(g, "torch.neg", call(g, "torch.relu", x))
+        })
+    });
+    let replaced = replace_pattern(&mut program, &pattern, &replacement).unwrap();
+    assert_eq!((replaced.len(), program.len()), (matches, matches + 2));
+    assert_eq!(program.find_calls("torch.abs").len(), matches);
+    assert_eq!(program.find_calls("torch.relu"), []);
 }
