@@ -1,0 +1,200 @@
+//! The filetests of the passes: a graph in; the report, as comments, and the graph out.
+//!
+//! What a host would know of a module stands in a comment of the input:
+//!
+//! ```text
+//! # module drop = dropout.Dropout training inplace
+//! ```
+//!
+//! that is: its path, its class under `torch.nn.modules`, and which of [`ModuleInfo`]'s flags hold.
+//! `same=PATH` says that it is the object at that other path.
+
+use std::fmt::Write;
+
+use corsac_ir::{FunctionId, Graph, NodeId};
+use corsac_ops::{FunctionInfo, Host, ModuleInfo};
+use corsac_passes::{common_subexpressions, conv_bn, dead_code, dropout};
+use corsac_testkit::filetest::{on_graph, run};
+use rustc_hash::FxHashMap;
+
+/// The modules that an input declares.
+#[derive(Default)]
+struct Declared(FxHashMap<String, ModuleInfo>);
+
+impl Declared {
+    fn in_comments_of(input: &str) -> Self {
+        let mut declared = Self::default();
+        for line in input.lines() {
+            if let Some(declaration) = line.strip_prefix("# module ") {
+                declared.declare(declaration);
+            }
+        }
+        declared
+    }
+
+    fn declare(&mut self, declaration: &str) {
+        let (path, rest) = declaration
+            .split_once(" = ")
+            .unwrap_or_else(|| panic!("`PATH = CLASS FLAG...`, not {declaration}"));
+        let mut words = rest.split_whitespace();
+        let mut info = ModuleInfo {
+            class: format!("torch.nn.modules.{}", words.next().unwrap_or_default()),
+            identity: self.0.len() as u64,
+            ..ModuleInfo::default()
+        };
+        for word in words {
+            match word {
+                "training" => info.training = true,
+                "inplace" => info.inplace = true,
+                "hooks" => info.hooks = true,
+                "impure" => info.impure = Some(true),
+                "pure" => info.impure = Some(false),
+                "statistics" => info.tracks_statistics = true,
+                word => match word.strip_prefix("same=").and_then(|at| self.0.get(at)) {
+                    Some(same) => info.identity = same.identity,
+                    None => panic!("what is {word} in {declaration}?"),
+                },
+            }
+        }
+        self.0.insert(path.to_owned(), info);
+    }
+}
+
+impl Host for Declared {
+    fn module(&self, path: &str) -> Option<ModuleInfo> {
+        self.0.get(path).cloned()
+    }
+
+    fn function(&self, _graph: &Graph, _function: FunctionId) -> FunctionInfo {
+        FunctionInfo::ByName
+    }
+}
+
+/// Runs `filetests/FOLDER` through a pass, which answers its report in words.
+fn run_pass(folder: &str, pass: impl Fn(&mut Graph, &dyn Host) -> String) {
+    run(folder, |input| {
+        let host = Declared::in_comments_of(input);
+        on_graph(|graph| pass(graph, &host))(input)
+    });
+}
+
+fn name(graph: &Graph, node: NodeId) -> &str {
+    graph.node(node).name()
+}
+
+/// `done NAME`, or `kept NAME: why`.
+fn outcome(text: &mut String, name: &str, done: &str, refusal: Option<&dyn std::fmt::Display>) {
+    // Writing to a `String` cannot fail.
+    let _ = match refusal {
+        None => writeln!(text, "{done} {name}"),
+        Some(why) => writeln!(text, "kept {name}: {why}"),
+    };
+}
+
+fn dead_code_with(options: dead_code::Options) -> impl Fn(&mut Graph, &dyn Host) -> String {
+    move |graph, host| {
+        let report = match dead_code::eliminate(graph, host, options) {
+            Ok(report) => report,
+            Err(error) => return error.to_string(),
+        };
+        let mut text = String::new();
+        for &node in &report.removed {
+            outcome(&mut text, name(graph, node), "removed", None);
+        }
+        for (node, why) in &report.kept {
+            outcome(&mut text, name(graph, *node), "", Some(&why.as_str()));
+        }
+        text
+    }
+}
+
+#[test]
+fn dce() {
+    run_pass("dce", dead_code_with(dead_code::Options::default()));
+}
+
+#[test]
+fn dce_without_random() {
+    let options = dead_code::Options {
+        impure_random: false,
+    };
+    run_pass("dce-without-random", dead_code_with(options));
+}
+
+#[test]
+fn cse() {
+    run_pass("cse", |graph, host| {
+        let report = match common_subexpressions::eliminate(graph, host) {
+            Ok(report) => report,
+            Err(error) => return error.to_string(),
+        };
+        let mut text = String::new();
+        for &(gone, kept) in &report.merged {
+            let merged = format!("{} into {}", name(graph, gone), name(graph, kept));
+            outcome(&mut text, &merged, "merged", None);
+        }
+        for kept in &report.kept {
+            let pair = format!(
+                "{}, like {}",
+                name(graph, kept.node),
+                name(graph, kept.like)
+            );
+            outcome(&mut text, &pair, "", Some(&kept.reason.as_str()));
+        }
+        text
+    });
+}
+
+fn dropout_with(options: dropout::Options) -> impl Fn(&mut Graph, &dyn Host) -> String {
+    move |graph, host| {
+        let report = match dropout::remove(graph, host, options) {
+            Ok(report) => report,
+            Err(error) => return error.to_string(),
+        };
+        let mut text = String::new();
+        for site in &report.sites {
+            let refusal = site
+                .refusal
+                .as_ref()
+                .map(|why| why as &dyn std::fmt::Display);
+            outcome(&mut text, name(graph, site.node), "removed", refusal);
+        }
+        text
+    }
+}
+
+#[test]
+fn dropouts() {
+    run_pass("dropout", dropout_with(dropout::Options::default()));
+}
+
+#[test]
+fn dropouts_in_training() {
+    let options = dropout::Options { in_training: true };
+    run_pass("dropout-in-training", dropout_with(options));
+}
+
+/// What is folded into what; the arithmetic is tested with the weights.
+#[test]
+fn conv_and_batch_norm() {
+    run_pass("conv-bn", |graph, host| {
+        let report = conv_bn::plan(graph, host, conv_bn::Options { linear: true });
+        if let Err(error) = report.apply(graph) {
+            return error.to_string();
+        }
+        let mut text = String::new();
+        for site in &report.sites {
+            let refusal = site
+                .refusal
+                .as_ref()
+                .map(|why| why as &dyn std::fmt::Display);
+            let into = site.layer.as_deref().unwrap_or_default();
+            let sites = match refusal {
+                None => format!("{} into {into}", site.norm),
+                Some(_) => site.norm.clone(),
+            };
+            outcome(&mut text, &sites, "folded", refusal);
+        }
+        text
+    });
+}
