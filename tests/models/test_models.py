@@ -8,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from kit import REFERENCE, SUBJECT, differential
+from kit import REFERENCE, SUBJECT, differential, known_difference
 from kit.differential import _same_exception
 from kit.observe import Raised, attempt
 from models.zoo import (
@@ -68,10 +68,22 @@ def test_models_that_torch_fx_cannot_trace(source):
 TRANSFORMED = ["torchvision:resnet18", "torchvision:vit_b_32", "torchvision:swin_t"]
 TRANSFORMED += ["torchvision:densenet121", "timm:convnext_atto"]
 
+# Here torch.fx drops the addition of the positional encoding with all that computes it.
+ADDS_POSITIONS_IN_PLACE = {"torchvision:mvit_v1_b", "torchvision:mvit_v2_s"}
+WRITES_STAY = (
+    "`eliminate_dead_code` and writes whose result nobody uses: `m.add_(1)`, `m.masked_fill_(…)`, "
+    "`torch.add(x, 1, out=m)`, `F.relu(m, inplace=True)`, a batch norm in training"
+)
+
 
 @pytest.mark.parametrize(
     "source",
     [s if s in TRANSFORMED else pytest.param(s, marks=pytest.mark.slow) for s in ALL],
+)
+@known_difference(
+    "edited",
+    reason=WRITES_STAY,
+    when=lambda source: source in ADDS_POSITIONS_IN_PLACE,
 )
 @differential
 def test_transforming(fx, rec, source):
