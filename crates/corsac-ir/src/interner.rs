@@ -15,7 +15,7 @@ use crate::entity::{EntityId, Symbol};
 pub struct Interner {
     bytes: String,
     ends: Vec<u32>,
-    /// Each with the low half of its hash: growing the table reads no strings.
+    /// Each with its hash: growing the table reads no strings.
     table: HashTable<(Symbol, u32)>,
     hasher: BuildHasherDefault<FxHasher>,
 }
@@ -57,9 +57,15 @@ impl Interner {
             .map(|&(symbol, _)| symbol)
     }
 
+    /// Strings that differ in their last byte only, as `relu_120` to `relu_129` do, have hashes
+    /// that differ in the last four bits only, so that they are neighbours in the table: names
+    /// come in such rows, and most find their place in the cache.
     fn hash(&self, text: &str) -> u32 {
-        let hash = self.hasher.hash_one(text);
-        (hash ^ (hash >> 32)) as u32
+        let Some((last, rest)) = text.as_bytes().split_last() else {
+            return 0;
+        };
+        let hash = self.hasher.hash_one(rest);
+        (hash ^ (hash >> 32)) as u32 & !ROW | u32::from(*last) & ROW
     }
 
     /// The text of `symbol`.
@@ -73,11 +79,15 @@ impl Interner {
     }
 
     /// Makes room for as many strings as `other` holds.
-    pub(crate) fn reserve(&mut self, other: &Self) {
+    pub(crate) fn reserve_for(&mut self, other: &Self) {
         self.bytes.reserve(other.bytes.len());
-        self.ends.reserve(other.ends.len());
-        self.table
-            .reserve(other.table.len(), |&(_, hash)| spread(hash));
+        self.reserve(other.len());
+    }
+
+    /// Makes room for so many strings.
+    pub(crate) fn reserve(&mut self, strings: usize) {
+        self.ends.reserve(strings);
+        self.table.reserve(strings, |&(_, hash)| spread(hash));
     }
 
     /// How many distinct strings there are.
@@ -93,10 +103,15 @@ impl Interner {
     }
 }
 
-/// Half a hash as a whole one, with entropy at both ends, where the table looks.
+/// The bits of a hash in which neighbours differ.
+const ROW: u32 = 15;
+
+/// A hash as the table wants it: it looks for a place by the low bits, which are kept, and tells
+/// strings apart by the top ones, which are mixed.
 #[inline]
 fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
+    let mixed = u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed & !u64::from(u32::MAX) | u64::from(hash)
 }
 
 #[inline]

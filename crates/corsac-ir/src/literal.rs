@@ -28,6 +28,11 @@ use printable::NONPRINTABLE;
 /// (`sys.get_int_max_str_digits`); 14284 bits never make more. Hexadecimal has no such limit.
 const MAX_DECIMAL_BITS: u64 = 14284;
 
+/// Appends `repr` of an integer that fits 64 bits.
+pub(crate) fn push_int(out: &mut String, value: i64) {
+    out.push_str(itoa::Buffer::new().format(value));
+}
+
 /// `repr` of a string.
 ///
 /// # Errors

@@ -7,8 +7,6 @@
 //! Two differences, both where torch.fx would produce a name that is no identifier: a trailing
 //! line break and non-ASCII digits are replaced like any other illegal character.
 
-use std::fmt::Write;
-
 use rustc_hash::FxHashMap;
 
 use crate::entity::{EntityId, Symbol};
@@ -146,8 +144,8 @@ impl Namespace {
             }
             number += 1;
             buffer.truncate(base_len);
-            // Writing to a `String` cannot fail.
-            let _ = write!(buffer, "_{number}");
+            buffer.push('_');
+            buffer.push_str(itoa::Buffer::new().format(number));
             name = Some(strings.intern(buffer)).filter(|&name| !self.is_used(name));
         };
         self.mark_used(name);

@@ -9,6 +9,7 @@ use super::{Graph, NodeSpec, Origin, Scope, Source};
 use crate::arg::{Arg, Dict, Seq};
 use crate::entity::{ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol};
 use crate::error::GraphError;
+use crate::interner::Interner;
 use crate::op::{Function, Op, Target};
 
 /// What the things of a source graph are in a destination graph.
@@ -316,7 +317,7 @@ impl Graph {
                 }
             }
         }
-        self.reserve_for(from);
+        self.reserve(from.len(), &from.strings);
         for id in from.nodes() {
             if map[id].is_some() {
                 continue;
@@ -333,11 +334,12 @@ impl Graph {
         Ok(None)
     }
 
-    /// Makes room for as much as `from` holds: growing by doubling would touch the memory twice.
-    fn reserve_for(&mut self, from: &Graph) {
-        self.nodes.reserve(from.len());
-        self.edges.reserve(from.len());
-        self.strings.reserve(&from.strings);
+    /// Makes room for so many nodes and as many strings as `strings` holds: growing by doubling
+    /// would touch the memory twice.
+    pub(crate) fn reserve(&mut self, nodes: usize, strings: &Interner) {
+        self.nodes.reserve(nodes);
+        self.edges.reserve(nodes);
+        self.strings.reserve_for(strings);
     }
 
     /// A graph with the same nodes under the same names and nothing else: erased nodes and names

@@ -577,7 +577,7 @@ impl Graph {
         (node.prev, node.next) = (prev, next);
         self.nodes[prev.index()].next = id;
         self.nodes[next.index()].prev = id;
-        self.number(id);
+        self.number(id, point);
     }
 
     fn unlink_order(&mut self, id: NodeId) {

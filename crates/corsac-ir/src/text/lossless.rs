@@ -41,11 +41,22 @@ impl<'g> LosslessPrinter<'g> {
     }
 
     pub(super) fn print(mut self) -> String {
+        let _ = write!(self.out, "graph v{VERSION}:");
+        let header = self.out.len();
         for id in self.graph.nodes() {
             self.out.push_str("\n    ");
             self.node(id);
         }
-        let mut text = format!("graph v{VERSION}:");
+        self.out.push('\n');
+        // What the nodes mention is known now.
+        let declarations = self.declarations();
+        self.out.insert_str(header, &declarations);
+        self.out
+    }
+
+    /// The lines of host values and module calls.
+    fn declarations(&self) -> String {
+        let mut text = String::new();
         for (number, &value) in self.externals.iter().enumerate() {
             let _ = write!(text, "\n    extern @{number}");
             let name = self.host.qualified_name(value);
@@ -55,8 +66,6 @@ impl<'g> LosslessPrinter<'g> {
             }
         }
         text.push_str(&self.scopes);
-        text.push_str(&self.out);
-        text.push('\n');
         text
     }
 
@@ -69,7 +78,9 @@ impl<'g> LosslessPrinter<'g> {
             self.out.push(' ');
         }
         self.users(id);
-        let _ = write!(self.out, " = {}[target=", node.op());
+        self.out.push_str(" = ");
+        self.out.push_str(node.op().name());
+        self.out.push_str("[target=");
         match node.target() {
             Target::Name(symbol) => {
                 self.word(self.graph.text(symbol), |c| is_path_char(c) || c == '*');
@@ -134,7 +145,9 @@ impl<'g> LosslessPrinter<'g> {
             previous = Some(user);
         }
         if in_order {
-            let _ = write!(self.out, "[num_users={}]", self.graph.node(id).num_users());
+            self.out.push_str("[num_users=");
+            literal::push_int(&mut self.out, self.graph.node(id).num_users() as i64);
+            self.out.push(']');
             return;
         }
         self.out.push_str("[users=(");
@@ -187,9 +200,7 @@ impl<'g> LosslessPrinter<'g> {
             Arg::None => out.push_str("None"),
             Arg::Ellipsis => out.push_str("Ellipsis"),
             Arg::Bool(value) => out.push_str(literal::bool_repr(*value)),
-            Arg::Int(value) => {
-                let _ = write!(out, "{value}");
-            }
+            Arg::Int(value) => literal::push_int(out, *value),
             Arg::BigInt(value) => {
                 let _ = literal::write_big_int(out, value);
             }

@@ -1,18 +1,18 @@
 //! What the names in a text stand for.
 
-use std::borrow::Cow;
-
 use rustc_hash::FxHashMap;
 
 use super::cursor::Cursor;
 use super::parse_error::{ParseError, quoted};
 use crate::entity::{EntityId, ExternalId, FunctionId, NodeId, ScopeId};
 use crate::graph::Graph;
+use crate::interner::Interner;
 
 /// Nodes by name, and host values by number or by what was printed for them.
 #[derive(Default)]
 pub(super) struct Names<'t> {
-    nodes: FxHashMap<Cow<'t, str>, NodeId>,
+    /// The n-th name is the n-th node's.
+    nodes: Interner,
     externals: FxHashMap<u32, ExternalId>,
     shown: FxHashMap<&'t str, ExternalId>,
     functions: FxHashMap<(String, ExternalId), FunctionId>,
@@ -29,27 +29,35 @@ impl<'t> Names<'t> {
         names
     }
 
+    /// A graph without nodes, with room for those that have names here.
+    pub(super) fn new_graph(&self) -> Graph {
+        let mut graph = Graph::new();
+        graph.reserve(self.nodes.len(), &self.nodes);
+        graph
+    }
+
     /// Names the next node. Nodes get their ids in the order in which they are named here, which
     /// is how a graph numbers the nodes created in it.
     pub(super) fn add_node(
         &mut self,
         cursor: &Cursor<'_>,
         at: usize,
-        name: Cow<'t, str>,
+        name: &str,
     ) -> Result<(), ParseError> {
-        // The root has the first id.
-        let id = NodeId::from_index(self.nodes.len() + 1);
-        if self.nodes.contains_key(&name) {
-            let found = format!("{}, which is the name of another node", quoted(&name));
+        let known = self.nodes.len();
+        self.nodes.intern(name);
+        if self.nodes.len() == known {
+            let found = format!("{}, which is the name of another node", quoted(name));
             return Err(cursor.error_found(at, "a new name", found));
         }
-        self.nodes.insert(name, id);
         Ok(())
     }
 
     /// The node called `name`.
     pub(super) fn node(&self, name: &str) -> Option<NodeId> {
-        self.nodes.get(name).copied()
+        let symbol = self.nodes.lookup(name)?;
+        // The root has the first id.
+        Some(NodeId::from_index(symbol.index() + 1))
     }
 
     /// Declares the host value with this number; false if it is declared already.

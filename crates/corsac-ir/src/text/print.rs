@@ -95,7 +95,7 @@ impl<'a> Printer<'a> {
         }
         if self.num_users {
             self.out.push_str("[num_users=");
-            self.int(data.num_users() as i64);
+            literal::push_int(&mut self.out, data.num_users() as i64);
             self.out.push(']');
         }
         self.out.push_str(" = ");
@@ -194,7 +194,7 @@ impl<'a> Printer<'a> {
             Arg::None => self.out.push_str("None"),
             Arg::Ellipsis => self.out.push_str("Ellipsis"),
             Arg::Bool(value) => self.out.push_str(literal::bool_repr(*value)),
-            Arg::Int(value) => self.int(*value),
+            Arg::Int(value) => literal::push_int(&mut self.out, *value),
             Arg::BigInt(value) => {
                 let _ = literal::write_big_int(&mut self.out, value);
             }
@@ -323,14 +323,5 @@ impl<'a> Printer<'a> {
     fn torch(&mut self, name: &str) {
         self.out.push_str("torch.");
         self.out.push_str(name);
-    }
-
-    /// A decimal number; most are one digit long.
-    fn int(&mut self, value: i64) {
-        if (0..10).contains(&value) {
-            self.out.push(char::from(b'0' + value as u8));
-        } else {
-            let _ = write!(self.out, "{value}");
-        }
     }
 }

@@ -28,9 +28,10 @@ pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
         reader.cursor = Cursor::within(text, start, end);
         if reader.cursor.peek() == Some('%') {
             let name = reader.name()?;
-            reader.names.add_node(&reader.cursor, start, name)?;
+            reader.names.add_node(&reader.cursor, start, &name)?;
         }
     }
+    reader.graph = reader.names.new_graph();
     let mut builder = Builder::default();
     for (start, end) in lines(text, from) {
         reader.cursor = Cursor::within(text, start, end);

@@ -44,23 +44,20 @@ pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
             Some('#') => {}
             Some('%') => {
                 let name = reader.name()?;
-                reader
-                    .names
-                    .add_node(&reader.cursor, start, Cow::Borrowed(name))?;
+                reader.names.add_node(&reader.cursor, start, name)?;
                 starts.push((start, end));
             }
             _ if reader.is_output() => {
                 // No node can be called that: a line break ends a name.
                 let stand_in = format!("\n{}", outputs.len());
-                reader
-                    .names
-                    .add_node(&reader.cursor, start, Cow::Owned(stand_in))?;
+                reader.names.add_node(&reader.cursor, start, &stand_in)?;
                 outputs.push(start);
                 starts.push((start, end));
             }
             _ => return Err(reader.cursor.error("`%name : ` or `return `")),
         }
     }
+    reader.graph = reader.names.new_graph();
     let mut builder = Builder::default();
     let mut output_number = 0;
     for (start, end) in starts {
