@@ -1,8 +1,36 @@
 """corsac: torch.fx, written in Rust.
 
-``corsac.fx`` mirrors :mod:`torch.fx` and needs torch; ``import corsac`` alone does not.
+``corsac.fx`` mirrors :mod:`torch.fx` and needs torch; ``import corsac`` alone does not. What stands
+here besides is loaded when it is used first.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from corsac._core import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from corsac.config import build, describe
+
+# The functions of this package, and the module that each comes from.
+_HOMES = {
+    "build": "corsac.config",
+    "describe": "corsac.config",
+}
+
+__all__ = ["__version__", "build", "describe"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -20,6 +20,7 @@ mod aggregate;
 mod callable;
 mod codegen;
 mod collector;
+mod config;
 mod effects;
 mod error;
 mod graph;
@@ -73,6 +74,9 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(codegen::assemble_code, m)?)?;
     m.add_function(wrap_pyfunction!(state_copy::copy_submodules, m)?)?;
     trace::register(m)?;
+    m.add_function(wrap_pyfunction!(config::read_config, m)?)?;
+    m.add_function(wrap_pyfunction!(config::write_config, m)?)?;
+    m.add("ConfigError", m.py().get_type::<config::PyConfigError>())?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())

@@ -128,18 +128,7 @@ impl PyGraph {
                 "only an empty graph can be filled from text",
             ));
         }
-        let mut callables = Vec::new();
-        for (function, callable) in objects.functions {
-            let external = match graph.function_info(function).external {
-                Some(external) => external,
-                None => {
-                    let external = graph.add_external(None);
-                    graph.set_function_external(function, external);
-                    external
-                }
-            };
-            callables.push((function, external, callable));
-        }
+        let callables = attach_functions(&mut graph, objects.functions);
         let (ir, host) = borrowed.parts_mut();
         *ir = graph;
         for (external, object) in &objects.externals {
@@ -379,6 +368,23 @@ fn text_error(py: Python<'_>, error: &ParseError) -> PyErr {
         }
     }
     exception
+}
+
+/// Gives functions that are known by name a place for the callable behind them.
+pub(crate) fn attach_functions<'py>(
+    graph: &mut Graph,
+    functions: Vec<(FunctionId, Bound<'py, PyAny>)>,
+) -> Vec<(FunctionId, ExternalId, Bound<'py, PyAny>)> {
+    let attach = |(function, callable)| {
+        let external = graph.function_info(function).external;
+        let external = external.unwrap_or_else(|| {
+            let external = graph.add_external(None);
+            graph.set_function_external(function, external);
+            external
+        });
+        (function, external, callable)
+    };
+    functions.into_iter().map(attach).collect()
 }
 
 /// The Python objects that a graph read from text speaks of.

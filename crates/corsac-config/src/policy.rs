@@ -1,0 +1,176 @@
+//! What a configuration may call.
+
+use corsac_ir::{Graph, Op, Target};
+use corsac_ops::{Catalogue, Unhosted};
+use rustc_hash::FxHashSet;
+
+/// Operators that reach outside of the program.
+const REFUSED: &[&str] = &["from_file", "_from_file"];
+
+/// Methods that call Python code, or hand out memory.
+const REFUSED_METHODS: &[&str] = &[
+    "apply_",
+    "data_ptr",
+    "map2_",
+    "map_",
+    "numpy",
+    "register_hook",
+    "share_memory_",
+    "storage",
+    "untyped_storage",
+];
+
+/// Attributes of tensors and shapes that may be read.
+const ATTRIBUTES: &[&str] = &[
+    "H",
+    "T",
+    "data",
+    "device",
+    "dtype",
+    "grad",
+    "imag",
+    "is_complex",
+    "is_contiguous",
+    "is_cuda",
+    "is_floating_point",
+    "is_sparse",
+    "itemsize",
+    "layout",
+    "mH",
+    "mT",
+    "nbytes",
+    "ndim",
+    "real",
+    "requires_grad",
+    "shape",
+];
+
+/// What a configuration may call: operators of PyTorch, of which nothing reaches outside of the
+/// program, and the functions and classes that the caller names.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    allowed: FxHashSet<String>,
+}
+
+impl Policy {
+    /// Allows these names, of functions or classes, besides.
+    pub fn allowing(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            allowed: names.into_iter().map(Into::into).collect(),
+        }
+    }
+
+    /// Whether the caller has allowed `name`.
+    #[must_use]
+    pub fn is_allowed(&self, name: &str) -> bool {
+        self.allowed.contains(name)
+    }
+
+    /// Whether a module's class may be constructed: a name of `torch.nn`, or an allowed one.
+    pub(crate) fn constructs(&self, class: &str) -> bool {
+        let own = class.strip_prefix("torch.nn.").unwrap_or(class);
+        self.is_allowed(class) || (!own.contains('.') && !own.starts_with('_'))
+    }
+
+    /// Whether a function may be called.
+    pub(crate) fn calls_function(&self, name: &str) -> bool {
+        let own = name.rsplit('.').next().unwrap_or(name);
+        if self.is_allowed(name) {
+            return true;
+        }
+        if REFUSED.contains(&own) || name.contains(".from_file") {
+            return false;
+        }
+        // Its argument is checked by `reads_attribute`.
+        name == "builtins.getattr" || (name.contains('.') && is_known(name, Op::CallFunction))
+    }
+
+    /// Whether a method of a value may be called.
+    pub(crate) fn calls_method(&self, name: &str) -> bool {
+        self.is_allowed(name)
+            || (!name.starts_with('_')
+                && !REFUSED_METHODS.contains(&name)
+                && is_known(name, Op::CallMethod))
+    }
+
+    /// Whether an attribute of a value may be read.
+    pub(crate) fn reads_attribute(&self, name: &str) -> bool {
+        self.is_allowed(name) || ATTRIBUTES.contains(&name)
+    }
+}
+
+/// Whether the operator catalogue knows what a call does.
+fn is_known(name: &str, op: Op) -> bool {
+    let mut graph = Graph::new();
+    let target = match op {
+        Op::CallFunction => Target::Function(graph.function(name)),
+        Op::Placeholder | Op::GetAttr | Op::CallMethod | Op::CallModule | Op::Output => {
+            Target::Name(graph.intern(name))
+        }
+    };
+    let spec = corsac_ir::NodeSpec {
+        op,
+        target,
+        args: corsac_ir::ThinVec::new(),
+        kwargs: corsac_ir::ThinVec::new(),
+        ty: None,
+    };
+    let Ok(node) = graph.create(spec, None) else {
+        return false;
+    };
+    Catalogue::new(&Unhosted)
+        .behaviour(&graph, node)
+        .is_some_and(|behaviour| !behaviour.opaque)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_may_be_called_and_nothing_else() {
+        let policy = Policy::default();
+        for name in [
+            "torch.relu",
+            "torch.nn.functional.conv2d",
+            "operator.add",
+            "operator.getitem",
+            "torch.ops.aten.add.Tensor",
+        ] {
+            assert!(policy.calls_function(name), "{name}");
+        }
+        for name in [
+            "torch.load",
+            "torch.save",
+            "torch.from_file",
+            "torch.ops.aten.from_file",
+            "torch.hub.load",
+            "torch.ops.load_library",
+            "os.system",
+            "builtins.eval",
+            "builtins.__import__",
+            "operator.methodcaller",
+            "operator.attrgetter",
+            "operator.call",
+            "subprocess.run",
+            "relu",
+        ] {
+            assert!(!policy.calls_function(name), "{name}");
+        }
+        assert!(policy.calls_method("view") && policy.calls_method("add_"));
+        for name in ["__reduce__", "map_", "apply_", "numpy", "__class__"] {
+            assert!(!policy.calls_method(name), "{name}");
+        }
+        assert!(policy.reads_attribute("shape") && !policy.reads_attribute("__class__"));
+        assert!(Policy::allowing(["os.system"]).calls_function("os.system"));
+    }
+
+    #[test]
+    fn classes_are_of_torch_nn() {
+        let policy = Policy::default();
+        assert!(policy.constructs("Linear") && policy.constructs("torch.nn.Linear"));
+        assert!(!policy.constructs("os.system") && !policy.constructs("torch.nn.utils.prune"));
+        assert!(!policy.constructs("__import__"));
+        assert!(Policy::allowing(["my.Block"]).constructs("my.Block"));
+    }
+}

@@ -1,0 +1,17 @@
+"""Models from configuration files, and configuration files from models.
+
+A configuration says which modules a model has, with which arguments they are constructed, which
+parameters it has by itself, and what it computes. It is data: building a model from one imports
+nothing and calls only modules of :mod:`torch.nn`, operators of torch, and what the caller allows::
+
+    gm = corsac.build("model.toml")
+    print(corsac.describe(gm))
+
+``docs/configuration.md`` describes the notations.
+"""
+
+from corsac._core import ConfigError
+from corsac.config._build import build
+from corsac.config._describe import describe
+
+__all__ = ["ConfigError", "build", "describe"]

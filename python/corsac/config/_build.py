@@ -1,0 +1,133 @@
+"""From a configuration to a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from corsac import _core
+from corsac.config._format import format_of
+from corsac.fx import Graph
+from corsac.fx.graph_module import GraphModule
+
+Allowed = Mapping[str, Callable[..., Any]]
+
+
+def build(
+    file: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    format: str | None = None,
+    allow: Allowed | None = None,
+) -> GraphModule:
+    """Build a model from a configuration.
+
+    Args:
+        file: the configuration: ``*.graph``, ``*.toml`` or ``*.json``. With ``text``, only the name
+            that errors give it.
+        text: the configuration itself, where it is in no file.
+        format: "graph", "toml" or "json", where the name of the file does not say it.
+        allow: what the configuration may name besides modules of :mod:`torch.nn` and operators of
+            torch: names, each with the function or module class that it stands for.
+
+    The modules are constructed with the arguments that the configuration gives, so that their
+    weights are those of new modules: seed the generator before, or load a state dict afterwards.
+
+    Raises:
+        ConfigError: where the text is no configuration, names what it may not, or a module refuses
+            its arguments; with the file, the line and the column.
+        OSError: if the file cannot be read.
+    """
+    allowed = dict(allow or {})
+    name = os.fspath(file)
+    notation = format_of(file, format)
+    content = Path(file).read_text(encoding="utf-8") if text is None else text
+    graph = Graph()
+    try:
+        model, modules, tensors, inputs = _core.read_config(graph, content, notation, allowed)
+    except _core.ConfigError as error:
+        raise _in_file(error, name) from None
+    root = torch.nn.Module()
+    for path, class_name, args, kwargs, line in modules:
+        try:
+            module = _class(class_name, allowed)(*args, **kwargs)
+        except Exception as error:
+            raise _error(name, line, f"module {path}: {class_name}: {error}") from error
+        _place(root, path, module, name, line)
+    for path, is_parameter, dtype, shape, initial, line in tensors:
+        try:
+            tensor = _tensor(dtype, shape, initial)
+            value = (
+                torch.nn.Parameter(tensor, tensor.is_floating_point()) if is_parameter else tensor
+            )
+        except Exception as error:
+            raise _error(name, line, f"{path}: {error}") from error
+        _place(root, path, value, name, line)
+    gm = GraphModule(root, graph, class_name=model or "Model")
+    _note_inputs(gm, inputs)
+    return gm
+
+
+def _class(name: str, allowed: Allowed) -> Callable[..., Any]:
+    """What constructs modules of the class ``name``."""
+    found = allowed.get(name)
+    if found is None:
+        found = getattr(torch.nn, name.removeprefix("torch.nn."), None)
+        if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+            raise ValueError(f"torch.nn has no module class {name}")
+    return found
+
+
+def _place(root: torch.nn.Module, path: str, value: Any, file: str, line: int) -> None:
+    """Make ``value`` the attribute ``path`` of ``root``, with modules in between."""
+    *parents, last = path.split(".")
+    owner = root
+    for parent in parents:
+        if parent not in owner._modules:
+            owner.add_module(parent, torch.nn.Module())
+        owner = owner._modules[parent]
+    if hasattr(owner, last):
+        raise _error(file, line, f"{path} is the name of something else")
+    if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+        owner.register_buffer(last, value)
+    elif isinstance(value, torch.nn.Module):
+        owner.add_module(last, value)
+    elif isinstance(value, torch.nn.Parameter):
+        owner.register_parameter(last, value)
+    else:
+        raise _error(file, line, f"{path}: expected a module, got a {type(value).__qualname__}")
+
+
+def _tensor(dtype: torch.dtype, shape: list[int], initial: str | list[Any]) -> torch.Tensor:
+    if isinstance(initial, list):
+        return torch.tensor(initial, dtype=dtype).reshape(shape)
+    if initial == "normal":
+        return torch.randn(shape, dtype=dtype)
+    return (torch.ones if initial == "ones" else torch.zeros)(shape, dtype=dtype)
+
+
+def _note_inputs(
+    gm: GraphModule, inputs: list[tuple[str, torch.dtype | None, list[int | None] | None]]
+) -> None:
+    """Keep what the configuration says of the inputs with their placeholders."""
+    declared = {name: (dtype, shape) for name, dtype, shape in inputs if dtype is not None}
+    for node in gm.graph.find_nodes(op="placeholder"):
+        if node.target in declared:
+            dtype, shape = declared[node.target]
+            node.meta["declared_input"] = {"dtype": dtype, "shape": tuple(shape)}
+
+
+def _error(file: str, line: int, message: str) -> _core.ConfigError:
+    error = _core.ConfigError(f"{file}, line {line}: {message}")
+    error.line, error.column = line, 1
+    return error
+
+
+def _in_file(error: _core.ConfigError, file: str) -> _core.ConfigError:
+    located = _core.ConfigError(f"{file}, {error}")
+    located.line, located.column = error.line, error.column
+    return located

@@ -1,0 +1,23 @@
+"""Which notation a configuration is in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FORMATS = ("graph", "toml", "json")
+
+
+def format_of(file: str | os.PathLike[str], given: str | None) -> str:
+    """The notation of ``file``: the one ``given``, or what its suffix says.
+
+    Raises:
+        ValueError: if neither says it.
+    """
+    name = Path(file).suffix[1:] if given is None else given
+    if name not in FORMATS:
+        raise ValueError(
+            f"{os.fspath(file)}: expected a file *.graph, *.toml or *.json, or the format as one of "
+            f"{', '.join(map(repr, FORMATS))}"
+        )
+    return name
