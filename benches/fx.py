@@ -18,6 +18,7 @@ import platform
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -260,6 +261,35 @@ def running() -> Bench:
     return Bench("run/resnet50", nodes, **sides(work), at_least=0.98, aim=1)
 
 
+def inference() -> Bench:
+    """The two optimised models; what is compared is rounded, since they sum in different orders."""
+    root = model("resnet50")
+    image = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+
+    def work(fx: ModuleType) -> Work:
+        with warnings.catch_warnings():
+            # torch.fx's modules are deprecated script modules.
+            warnings.simplefilter("ignore")
+            fast = fx.experimental.optimization.optimize_for_inference(root)
+
+        def call(_: Any) -> torch.Tensor:
+            with torch.no_grad():
+                return fast(image)
+
+        with torch.no_grad():
+            expected = root(image)
+
+        def is_close(output: torch.Tensor) -> bool:
+            return torch.allclose(
+                output, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())
+            )
+
+        return Work(call, shows=is_close)
+
+    nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
+    return Bench("optimize_for_inference/resnet50", nodes, **sides(work), at_least=1, aim=1.2)
+
+
 def from_torch() -> Bench:
     """Conversion from a torch.fx graph, beside what torch.fx takes to copy that graph."""
     module = torch.fx.GraphModule(torch.nn.Module(), build(torch.fx, LARGE))
@@ -308,6 +338,7 @@ BENCHES: dict[str, Callable[[], Bench]] = {
     ),
     "from_torch/100k": from_torch,
     "run/resnet50": running,
+    "optimize_for_inference/resnet50": inference,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@
 //! | [`common_subexpressions`] | computes once what is computed twice |
 //! | [`conv_bn`] | folds a batch norm into the weights of the convolution before it |
 //! | [`dropout`] | removes dropouts that are the identity |
+//! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -39,6 +40,7 @@ pub mod conv_bn;
 pub mod dead_code;
 pub mod dropout;
 mod error;
+pub mod mkldnn;
 pub mod weights;
 
 pub use error::PassError;

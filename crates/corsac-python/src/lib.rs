@@ -30,6 +30,7 @@ mod host_text;
 mod insert_point;
 mod liveness;
 mod matching;
+mod mkldnn;
 mod namespace;
 mod node;
 mod nodes;
@@ -63,6 +64,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(passes::fold_batch_norms, m)?)?;
     m.add_function(wrap_pyfunction!(passes::remove_dropout, m)?)?;
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
+    mkldnn::register(m)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_arg, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_aggregate, m)?)?;

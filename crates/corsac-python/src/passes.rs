@@ -14,9 +14,14 @@ use crate::node::PyNode;
 
 /// A place where a pass did something, or did not: name of the node, what it calls, another node
 /// or module that is concerned, and the reason where nothing was done.
-type Site = (String, String, Option<String>, Option<String>);
+pub(crate) type Site = (String, String, Option<String>, Option<String>);
 
-fn site(graph: &Graph, node: NodeId, other: Option<String>, reason: Option<String>) -> Site {
+pub(crate) fn site(
+    graph: &Graph,
+    node: NodeId,
+    other: Option<String>,
+    reason: Option<String>,
+) -> Site {
     let node = graph.node(node);
     let (name, target) = (node.name().to_owned(), node.target_name().to_owned());
     (name, target, other, reason)
@@ -51,7 +56,7 @@ fn erase(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
 }
 
 /// After nodes were removed in Rust: lets Python know.
-fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
+pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
     let py = graph.py();
     let hooks = graph
         .try_borrow()?

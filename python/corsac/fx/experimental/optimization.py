@@ -9,10 +9,41 @@ from torch import nn
 
 from corsac import _core
 from corsac.fx._symbolic_trace import Tracer, symbolic_trace
+from corsac.fx.experimental._inference import optimize_for_inference
+from corsac.fx.experimental._mkldnn_autotuner import gen_mkl_autotuner
+from corsac.fx.experimental._mkldnn_layout import (
+    MklSubgraph,
+    UnionFind,
+    mkldnn_supported,
+    mkldnn_supported_unknown,
+    use_mkl_length,
+)
+from corsac.fx.experimental._mkldnn_modules import (
+    matches_module_pattern,
+    mkldnn_map,
+    modules_to_mkldnn,
+    replace_node_module,
+    reset_modules,
+)
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._weights import FoldedLayers, deep_copy, install
 
-__all__ = ["fuse", "remove_dropout"]
+__all__ = [
+    "MklSubgraph",
+    "UnionFind",
+    "fuse",
+    "gen_mkl_autotuner",
+    "matches_module_pattern",
+    "mkldnn_map",
+    "mkldnn_supported",
+    "mkldnn_supported_unknown",
+    "modules_to_mkldnn",
+    "optimize_for_inference",
+    "remove_dropout",
+    "replace_node_module",
+    "reset_modules",
+    "use_mkl_length",
+]
 
 
 def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.Module:

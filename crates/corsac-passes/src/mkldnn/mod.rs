@@ -1,0 +1,265 @@
+//! Runs parts of a program on oneDNN's kernels and memory layout.
+//!
+//! What it does, in three steps:
+//! 1. [`plan`] finds the maximal subgraphs of operators that keep a channels-last layout, by
+//!    colouring connected supported nodes ([`Colours`]).
+//! 2. [`convert`] puts a conversion in front of each value that enters a subgraph and behind each
+//!    that leaves it; [`unconvert`] takes them away where the caller decides against a subgraph.
+//! 3. [`fuse`] makes one call of a convolution or linear layer, the sum with another value after
+//!    it, and the activation after that.
+//!
+//! Needs: a graph in order; modules in evaluation; weights that are not read elsewhere while they
+//! are written to.
+//!
+//! Preserves: order, and names and everything known of the nodes whose values stay: a fused call
+//! is the last of the nodes it was made of. Results differ in rounding.
+//!
+//! ```text
+//! conv = self.conv(x)            to_channels_last = to_channels_last(x)
+//! add = conv + y           →     to_channels_last_1 = to_channels_last(y)
+//! relu = self.relu(add)          relu = self.conv(to_channels_last, to_channels_last_1)
+//! flatten = flatten(relu)        to_contiguous = to_contiguous(relu)
+//!                                flatten = flatten(to_contiguous)
+//! ```
+//!
+//! Reference: `torch.fx.experimental.optimization.optimize_for_inference`, which takes no heed of
+//! writes, and splits a subgraph wherever its opaque tensors have no kernel.
+
+mod colours;
+mod conversion;
+mod post_ops;
+mod table;
+#[cfg(test)]
+mod tests;
+mod writes;
+
+use corsac_ir::{EntityId, FunctionId, Graph, NodeId, Op, Target};
+use corsac_ops::{Effects, Host, ModuleInfo};
+use rustc_hash::{FxHashMap, FxHashSet};
+use thiserror::Error;
+
+use crate::analysis::Analysis;
+use crate::error::PassError;
+
+pub use colours::Colours;
+pub use conversion::{Conversions, convert, unconvert};
+pub use post_ops::{Fused, fuse};
+pub use table::{Activation, Binary, FUNCTIONS, FUNCTIONS_WITH_OPERAND, MODULES};
+pub use writes::Writes;
+
+/// What can be part of a subgraph.
+#[derive(Clone, Debug, Default)]
+pub struct Supported {
+    /// Classes of modules, by qualified name.
+    pub classes: FxHashSet<String>,
+    /// Functions.
+    pub functions: FxHashSet<FunctionId>,
+    /// Functions that are part of a subgraph if one of their operands is.
+    pub functions_with_operand: FxHashSet<FunctionId>,
+    /// Modules that are not, though their class is, by path and with the reason: the host knows
+    /// dtypes and devices.
+    pub unfit: FxHashMap<String, String>,
+}
+
+impl Supported {
+    /// What the tables of this module say of `graph`.
+    #[must_use]
+    pub fn of_graph(graph: &Graph) -> Self {
+        let named = |names: &[&str]| {
+            let found = graph.functions().map(|(id, _)| id);
+            found
+                .filter(|&id| names.contains(&graph.function_name(id)))
+                .collect()
+        };
+        Self {
+            classes: MODULES.iter().map(|&class| class.to_owned()).collect(),
+            functions: named(FUNCTIONS),
+            functions_with_operand: named(FUNCTIONS_WITH_OPERAND),
+            unfit: FxHashMap::default(),
+        }
+    }
+}
+
+/// Connected nodes that run on one layout.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subgraph {
+    /// The nodes, in order.
+    pub nodes: Vec<NodeId>,
+}
+
+/// A node whose target is supported and that is in no subgraph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The node.
+    pub node: NodeId,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// Why a node is in no subgraph.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A module in training mode that computes something else in evaluation.
+    #[error("{path} is in training mode")]
+    Training {
+        /// The module.
+        path: String,
+    },
+    /// A module with hooks, or that declares side effects.
+    #[error("{path} has hooks or declares side effects")]
+    Hooks {
+        /// The module.
+        path: String,
+    },
+    /// The host says that it does not fit.
+    #[error("{reason}")]
+    Unfit {
+        /// Why.
+        reason: String,
+    },
+    /// It does more than compute a value.
+    #[error("it does more than compute a value")]
+    Effects,
+    /// Its value is written to, or shares storage with one that is, where others see it.
+    #[error("its value may be written to while others use it")]
+    Written,
+}
+
+/// The subgraphs of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// In the order of their first nodes.
+    pub subgraphs: Vec<Subgraph>,
+    /// Supported nodes that are in none, in order.
+    pub refused: Vec<Refused>,
+    /// What is written to.
+    pub writes: Writes,
+}
+
+/// Finds the maximal subgraphs of supported nodes.
+///
+/// # Errors
+/// If a node of `graph` comes before what it uses.
+pub fn plan(graph: &Graph, host: &dyn Host, supported: &Supported) -> Result<Plan, PassError> {
+    let analysis = Analysis::of_graph(graph, host)?;
+    let writes = Writes::of_analysis(graph, &analysis);
+    let mut refused = Vec::new();
+    let mut colours = Colours::new();
+    let mut colour_of: Vec<Option<u32>> = vec![None; graph.id_bound()];
+    let mut modules = Modules::new(host, supported);
+    for (_, node, effects) in analysis.walk() {
+        let operands = || graph.inputs(node).filter_map(|i| colour_of[i.index()]);
+        let may_join = match (graph.node(node).op(), graph.node(node).target()) {
+            (Op::CallModule, Target::Name(path)) => match modules.fits(graph.text(path)) {
+                None => continue,
+                Some(fits) => fits,
+            },
+            (Op::CallFunction, Target::Function(function)) => {
+                let always = supported.functions.contains(&function);
+                let sometimes = supported.functions_with_operand.contains(&function);
+                if !always && (!sometimes || operands().next().is_none()) {
+                    continue;
+                }
+                Ok(())
+            }
+            // Other opcodes call nothing; methods are on no list.
+            _ => continue,
+        };
+        let decision = may_join.and_then(|()| {
+            if !computes_only(effects) {
+                Err(Refusal::Effects)
+            } else if writes.is_seen(node) {
+                Err(Refusal::Written)
+            } else {
+                Ok(())
+            }
+        });
+        if let Err(reason) = decision {
+            refused.push(Refused { node, reason });
+            continue;
+        }
+        let joined = operands().collect::<Vec<_>>();
+        let own = colours.add();
+        let colour = joined.into_iter().fold(own, |a, b| colours.join(a, b));
+        colour_of[node.index()] = Some(colour);
+    }
+    let subgraphs = collect(graph, &colour_of, &mut colours);
+    Ok(Plan {
+        subgraphs,
+        refused,
+        writes,
+    })
+}
+
+/// Whether a node only computes a value, be it in the place of one of its operands.
+fn computes_only(effects: &Effects) -> bool {
+    !(effects.random
+        || effects.side_effect
+        || effects.opaque
+        || effects.writes_state
+        || effects.barrier)
+}
+
+/// Nodes of one colour, in the order of the graph.
+fn collect(graph: &Graph, colour_of: &[Option<u32>], colours: &mut Colours) -> Vec<Subgraph> {
+    let mut subgraphs: Vec<Subgraph> = Vec::new();
+    let mut place_of = FxHashMap::default();
+    for node in graph.nodes() {
+        let Some(colour) = colour_of[node.index()] else {
+            continue;
+        };
+        let place = *place_of.entry(colours.find(colour)).or_insert_with(|| {
+            subgraphs.push(Subgraph::default());
+            subgraphs.len() - 1
+        });
+        subgraphs[place].nodes.push(node);
+    }
+    subgraphs
+}
+
+/// What is known of the modules of a graph; each is asked for once.
+struct Modules<'a> {
+    host: &'a dyn Host,
+    supported: &'a Supported,
+    known: FxHashMap<String, Option<Result<(), Refusal>>>,
+}
+
+impl<'a> Modules<'a> {
+    fn new(host: &'a dyn Host, supported: &'a Supported) -> Self {
+        Self {
+            host,
+            supported,
+            known: FxHashMap::default(),
+        }
+    }
+
+    /// Whether the module can be part of a subgraph; `None` if its class is not supported.
+    fn fits(&mut self, path: &str) -> Option<Result<(), Refusal>> {
+        if let Some(known) = self.known.get(path) {
+            return known.clone();
+        }
+        let info = self.host.module(path);
+        let found = info
+            .filter(|info| self.supported.classes.contains(&info.class))
+            .map(|info| self.decide(path, &info));
+        self.known.insert(path.to_owned(), found.clone());
+        found
+    }
+
+    fn decide(&self, path: &str, info: &ModuleInfo) -> Result<(), Refusal> {
+        let path = path.to_owned();
+        if info.hooks || info.impure == Some(true) {
+            return Err(Refusal::Hooks { path });
+        }
+        if info.training && info.torch_class() == Some("BatchNorm2d") {
+            return Err(Refusal::Training { path });
+        }
+        match self.supported.unfit.get(&path) {
+            Some(reason) => Err(Refusal::Unfit {
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+}

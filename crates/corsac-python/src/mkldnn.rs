@@ -1,0 +1,203 @@
+//! Subgraphs that run on oneDNN's layout, in graphs of Python.
+
+use corsac_ir::{EntityId, FunctionId, NodeId};
+use corsac_passes::mkldnn::{self, Conversions, Subgraph, Supported, Writes};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::effects::Facts;
+use crate::error::pass_error;
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+use crate::passes::{Site, erased, site};
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(convert_mkldnn, m)?)?;
+    m.add_function(wrap_pyfunction!(unconvert_mkldnn, m)?)?;
+    m.add_function(wrap_pyfunction!(fuse_mkldnn, m)?)?;
+    m.add_function(wrap_pyfunction!(mkldnn_table, m)?)?;
+    Ok(())
+}
+
+/// The nodes of a subgraph, and the conversions in front of it and behind it.
+type ConvertedSubgraph = (Vec<Py<PyNode>>, Vec<Py<PyNode>>, Vec<Py<PyNode>>);
+
+/// The names of what is supported: classes of modules, functions, and functions that are supported
+/// with an operand that is.
+#[pyfunction]
+pub(crate) fn mkldnn_table() -> (Vec<&'static str>, Vec<&'static str>, Vec<&'static str>) {
+    (
+        mkldnn::MODULES.to_vec(),
+        mkldnn::FUNCTIONS.to_vec(),
+        mkldnn::FUNCTIONS_WITH_OPERAND.to_vec(),
+    )
+}
+
+/// Finds the maximal subgraphs of `graph` that run on oneDNN's layout and puts calls of `enter`
+/// and `leave` around them.
+///
+/// `supported` has classes of modules and functions, `with_operand` functions that belong to a
+/// subgraph if one of their operands does; `unfit` says of modules, by path, why they do not.
+/// Answers for each subgraph its nodes and its conversions, and the supported nodes that are in
+/// none, with the reason.
+#[pyfunction]
+pub(crate) fn convert_mkldnn(
+    graph: &Bound<'_, PyGraph>,
+    supported: Vec<Bound<'_, PyAny>>,
+    with_operand: Vec<Bound<'_, PyAny>>,
+    unfit: std::collections::HashMap<String, String>,
+    enter: &Bound<'_, PyAny>,
+    leave: &Bound<'_, PyAny>,
+) -> PyResult<(Vec<ConvertedSubgraph>, Vec<Site>)> {
+    let supported = Supported {
+        classes: class_names(&supported)?,
+        functions: functions(graph, &supported)?,
+        functions_with_operand: functions(graph, &with_operand)?,
+        unfit: unfit.into_iter().collect::<FxHashMap<_, _>>(),
+    };
+    let (enter, leave) = (
+        PyGraph::function(graph, enter)?,
+        PyGraph::function(graph, leave)?,
+    );
+    let facts = Facts::of_graph(graph)?;
+    let mut plan = {
+        let borrowed = graph.try_borrow()?;
+        mkldnn::plan(borrowed.ir(), &facts, &supported).map_err(pass_error)?
+    };
+    let mut converted = Vec::new();
+    for subgraph in plan.subgraphs {
+        let mut borrowed = graph.try_borrow_mut()?;
+        let ir = borrowed.ir_mut();
+        let conversions = mkldnn::convert(ir, &subgraph, &mut plan.writes, enter, leave);
+        converted.push((subgraph, conversions.map_err(pass_error)?));
+    }
+    let borrowed = graph.try_borrow()?;
+    let handles = |ids: &[NodeId]| handles(graph, &borrowed, ids);
+    let subgraphs = converted.iter().map(|(subgraph, around)| {
+        Ok((
+            handles(&subgraph.nodes)?,
+            handles(&around.starts)?,
+            handles(&around.ends)?,
+        ))
+    });
+    let refused = plan.refused.iter().map(|refused| {
+        let reason = Some(refused.reason.to_string());
+        site(borrowed.ir(), refused.node, None, reason)
+    });
+    Ok((subgraphs.collect::<PyResult<_>>()?, refused.collect()))
+}
+
+/// Takes conversions away again that `convert_mkldnn` put into `graph`.
+#[pyfunction]
+pub(crate) fn unconvert_mkldnn(
+    graph: &Bound<'_, PyGraph>,
+    starts: Vec<PyRef<'_, PyNode>>,
+    ends: Vec<PyRef<'_, PyNode>>,
+) -> PyResult<()> {
+    let own = |nodes: &[PyRef<'_, PyNode>]| nodes.iter().map(|n| n.id()).collect();
+    check_own(graph, starts.iter().chain(&ends))?;
+    let conversions = Conversions {
+        starts: own(&starts),
+        ends: own(&ends),
+    };
+    let gone = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        mkldnn::unconvert(borrowed.ir_mut(), &conversions).map_err(pass_error)?
+    };
+    erased(graph, &gone)
+}
+
+/// A fused call: the node, the path of the layer, how the result is combined with the second
+/// argument, the activation, and the path of the module that it was.
+type FusedCall = (
+    Py<PyNode>,
+    String,
+    Option<&'static str>,
+    Option<&'static str>,
+    Option<String>,
+);
+
+/// Makes the calls of convolutions and linear layers among `nodes`, a subgraph of `graph`, do what
+/// is done with their results at once. Answers all calls of such layers.
+#[pyfunction]
+pub(crate) fn fuse_mkldnn(
+    graph: &Bound<'_, PyGraph>,
+    nodes: Vec<PyRef<'_, PyNode>>,
+) -> PyResult<Vec<FusedCall>> {
+    check_own(graph, nodes.iter())?;
+    let subgraph = Subgraph {
+        nodes: nodes.iter().map(|node| node.id()).collect(),
+    };
+    let facts = Facts::of_graph(graph)?;
+    let fused = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        let ir = borrowed.ir_mut();
+        let writes = Writes::of_graph(ir, &facts).map_err(pass_error)?;
+        mkldnn::fuse(ir, &facts, &subgraph, &writes).map_err(pass_error)?
+    };
+    for call in &fused {
+        erased(graph, &call.gone)?;
+    }
+    let borrowed = graph.try_borrow()?;
+    let calls = fused.into_iter().map(|call| {
+        Ok((
+            PyNode::handle(graph, borrowed.host(), call.node)?,
+            call.layer,
+            call.binary.map(mkldnn::Binary::as_str),
+            call.activation.map(mkldnn::Activation::as_str),
+            call.activation_module,
+        ))
+    });
+    calls.collect()
+}
+
+fn check_own<'a, 'py: 'a>(
+    graph: &Bound<'py, PyGraph>,
+    nodes: impl Iterator<Item = &'a PyRef<'py, PyNode>>,
+) -> PyResult<()> {
+    let borrowed = graph.try_borrow()?;
+    for node in nodes {
+        if !node.graph_is(graph) || !borrowed.ir().contains(node.id()) {
+            let name = node.name_or_id(graph.py());
+            return Err(pyo3::exceptions::PyValueError::new_err(format!(
+                "{name} is no node of this graph"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn handles(
+    graph: &Bound<'_, PyGraph>,
+    borrowed: &PyGraph,
+    ids: &[NodeId],
+) -> PyResult<Vec<Py<PyNode>>> {
+    debug_assert!(ids.iter().all(|id| id.index() < borrowed.ir().id_bound()));
+    let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
+    ids.iter().map(handle).collect()
+}
+
+/// The qualified names of those of `objects` that are classes.
+fn class_names(objects: &[Bound<'_, PyAny>]) -> PyResult<FxHashSet<String>> {
+    let mut names = FxHashSet::default();
+    for object in objects {
+        if let Ok(class) = object.cast::<PyType>() {
+            let (module, name) = (class.module()?, class.qualname()?);
+            names.insert(format!("{module}.{name}"));
+        }
+    }
+    Ok(names)
+}
+
+/// Those of `objects` that are functions, as `graph` knows them.
+fn functions(
+    graph: &Bound<'_, PyGraph>,
+    objects: &[Bound<'_, PyAny>],
+) -> PyResult<FxHashSet<FunctionId>> {
+    let mut functions = FxHashSet::default();
+    for object in objects.iter().filter(|o| !o.is_instance_of::<PyType>()) {
+        functions.insert(PyGraph::function(graph, object)?);
+    }
+    Ok(functions)
+}

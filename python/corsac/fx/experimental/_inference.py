@@ -1,0 +1,104 @@
+"""All optimisations for inference, one after the other."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch import nn
+
+from corsac.fx._symbolic_trace import Tracer
+from corsac.fx.experimental._mkldnn_layout import (
+    find_subgraphs,
+    has_layers,
+    leave_out,
+    run_on_mkldnn,
+    use_mkl_length,
+)
+from corsac.fx.graph_module import GraphModule
+from corsac.passes import remove_dropout
+
+__all__ = ["optimize_for_inference"]
+
+_log = logging.getLogger(__name__)
+
+
+def optimize_for_inference(
+    model: nn.Module,
+    pass_config: dict[str, Any] | None = None,
+    tracer: type[Tracer] = Tracer,
+) -> nn.Module:
+    """A module that computes sooner what ``model`` computes in evaluation.
+
+    1. Batch norms are folded into the layers before them (:func:`fuse`).
+    2. Dropouts are removed.
+    3. Subgraphs of convolutions, linear layers and what lies between them run on oneDNN: weights
+       in its layout, images with channels last, sums and activations computed with the
+       convolution before them.
+
+    Results differ in rounding. Values that are written to while others use them keep their layout,
+    and so do modules with hooks, on other devices than the CPU, and of other dtypes than float32,
+    bfloat16 and float16, where the machine has those; the log (level info) says which and why.
+
+    Args:
+        model: a model in evaluation mode. It is not changed. Weights that stay as they are shared
+            with it where ``conv_bn_fuse`` is off.
+        pass_config: ``{"conv_bn_fuse": bool, "remove_dropout": bool, "mkldnn_layout_optimize":
+            False | {"heuristic": f}}``; ``f`` gets an :class:`MklSubgraph` and says whether it
+            is to run on oneDNN: :func:`use_mkl_length`, the default, or what
+            :func:`gen_mkl_autotuner` gives.
+        tracer: what traces ``model``.
+
+    Raises:
+        AssertionError: a batch norm is in training mode.
+        RuntimeError: ``mkldnn_layout_optimize`` has no heuristic.
+    """
+    config: dict[str, Any] = {
+        "conv_bn_fuse": True,
+        "remove_dropout": True,
+        "mkldnn_layout_optimize": {"heuristic": use_mkl_length},
+        **(pass_config or {}),
+    }
+    layout = config["mkldnn_layout_optimize"]
+    if layout is not False:
+        if not isinstance(layout, dict):
+            raise RuntimeError("mkldnn_layout_optimize config is not a dict")
+        if "heuristic" not in layout:
+            raise RuntimeError("Heuristic not found in mkldnn_layout_optimize config")
+
+    traced = tracer()
+    graph = traced.trace(model)
+    gm = GraphModule(traced.root, graph, type(model).__name__)
+    if config["conv_bn_fuse"]:
+        from corsac.fx.experimental.optimization import fuse
+
+        gm = fuse(gm, no_trace=True)
+    if config["remove_dropout"]:
+        remove_dropout(gm, in_training=True)
+    if layout is False:
+        return gm
+    return _optimize_layout(gm, layout["heuristic"])
+
+
+def _optimize_layout(gm: GraphModule, heuristic: Any) -> GraphModule:
+    subgraphs, refused = find_subgraphs(gm)
+    for site in refused:
+        if site.reason.endswith("is in training mode"):
+            raise AssertionError(
+                f"models are optimised for evaluation only, but {site.reason}: call model.eval() "
+                "first"
+            )
+        _log.info("%s (%s) runs as it did: %s", site.node, site.target, site.reason)
+    accepted = []
+    for subgraph in subgraphs:
+        if has_layers(gm, subgraph) and heuristic(subgraph):
+            accepted.append(subgraph)
+        else:
+            leave_out(subgraph)
+    conversions = sum(len(s.start_nodes) + len(s.end_nodes) for s in accepted)
+    _log.info("mkldnn conversions: %s", conversions)
+    run_on_mkldnn(gm, accepted)
+    gm.delete_all_unused_submodules()
+    gm.graph.lint()
+    gm.recompile()
+    return gm

@@ -1,0 +1,133 @@
+"""The autotuner runs subgraphs both ways and remembers which was faster."""
+
+import json
+
+import pytest
+import torch
+import torch.fx.experimental.optimization as reference
+import torchvision
+from torch import nn
+
+import corsac.fx.experimental.optimization as subject
+from corsac.fx.experimental import _mkldnn_autotuner as autotuner
+from corsac.fx.experimental._mkldnn_modules import MkldnnConv2d
+from models import Net, as_if_trained
+
+
+def tuned(model, heuristic):
+    with torch.no_grad():
+        return subject.optimize_for_inference(
+            model, {"mkldnn_layout_optimize": {"heuristic": heuristic}}
+        )
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return as_if_trained(Net(nn.Softmax(1)))
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, 3, 16, 16)
+
+
+def test_each_subgraph_is_measured(model, x):
+    rule = subject.gen_mkl_autotuner([x], iters=3, warmup=1)
+    result = tuned(model, rule)
+    assert [m.first for m in rule.measurements] == ["stem", "second_conv", "head"]
+    for measurement in rule.measurements:
+        assert 0 < measurement.plain_seconds < 1 and 0 < measurement.mkldnn_seconds < 1
+        faster = measurement.mkldnn_seconds < measurement.plain_seconds
+        assert measurement.use_mkldnn == faster and not measurement.reused
+    with torch.no_grad():
+        torch.testing.assert_close(result(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("winner", ["plain", "mkldnn"])
+def test_the_faster_way_is_taken(model, x, winner, monkeypatch):
+    """With a clock that only one of the two ways moves."""
+    now = 0.0
+
+    def slow_for(way):
+        def extract(owner, subgraph, converted):
+            module = extracted(owner, subgraph, converted=converted)
+
+            def advance(*_):
+                nonlocal now
+                now += 1.0 if converted == (way == "mkldnn") else 0.25
+
+            module.register_forward_hook(advance)
+            return module
+
+        return extract
+
+    extracted = autotuner._extract
+    loser = "mkldnn" if winner == "plain" else "plain"
+    monkeypatch.setattr(autotuner, "_extract", slow_for(loser))
+    monkeypatch.setattr(autotuner, "_clock", lambda: lambda: now)
+    rule = subject.gen_mkl_autotuner([x], iters=2)
+    result = tuned(model, rule)
+    assert {(m.plain_seconds, m.mkldnn_seconds) for m in rule.measurements} == {
+        (0.25, 1.0) if winner == "plain" else (1.0, 0.25)
+    }
+    packed = sum(type(m) is MkldnnConv2d for m in result.modules())
+    assert packed == (0 if winner == "plain" else 5)
+    conversions = [node for node in result.graph.nodes if node.name.startswith("to_")]
+    assert bool(conversions) == (winner == "mkldnn")
+
+
+def test_decisions_are_kept(model, x, tmp_path, monkeypatch):
+    file = tmp_path / "some" / "decisions.json"
+    first = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
+    before = tuned(model, first)
+    content = json.loads(file.read_text())
+    assert content["format"] == 1 and len(content["decisions"]) == 3
+
+    def no_measurement(*_):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(autotuner.MklAutotuner, "_measure", no_measurement)
+    second = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
+    after = tuned(model, second)
+    assert all(m.reused for m in second.measurements)
+    assert str(after.graph) == str(before.graph)
+    with torch.no_grad():
+        assert torch.equal(after(x), before(x))
+    # Other shapes are another question.
+    with pytest.raises(AssertionError, match="measured again"):
+        tuned(model, subject.gen_mkl_autotuner([torch.randn(1, 3, 9, 9)], decisions=file))
+    # And so are other parameters of modules.
+    model.second.side.stride = (1, 2)
+    model.second.conv.stride = (1, 2)
+    with pytest.raises(AssertionError, match="measured again"):
+        tuned(model, subject.gen_mkl_autotuner([x], decisions=file))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"format": 2, "decisions": {}}', '{"format": 1, "decisions": {"a": {}}}']
+)
+def test_a_file_with_something_else(x, tmp_path, content):
+    file = tmp_path / "decisions.json"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=r"decisions\.json holds no decisions"):
+        subject.gen_mkl_autotuner([x], decisions=file)
+    assert file.read_text() == content
+
+
+def test_progress_is_shown_when_it_takes_long(model, x, capsys, monkeypatch):
+    tuned(model, subject.gen_mkl_autotuner([x], iters=1))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(autotuner, "PATIENCE", 0.0)
+    tuned(model, subject.gen_mkl_autotuner([x], iters=1))
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "corsac: measuring stem to first_relu (5 nodes), round 1 of 2 ..."
+    assert len(shown) == 3
+
+
+def test_torch_fx_cannot(x):
+    """What the docstring there shows does not run."""
+    config = {"mkldnn_layout_optimize": {"heuristic": reference.gen_mkl_autotuner([x])}}
+    model = torchvision.models.resnet18().eval()
+    with pytest.raises((RuntimeError, TypeError)):
+        reference.optimize_for_inference(model, config)
