@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import copy
 import fnmatch
+import importlib
 import operator
 import platform
 import subprocess
@@ -217,6 +218,26 @@ def fuse() -> Bench:
     )
 
 
+def split(name: str, parts: int) -> Bench:
+    """``split_module`` into parts of about as many nodes, in the order of the graph."""
+    root = model(name)
+
+    def work(fx: ModuleType) -> Work:
+        split_module = importlib.import_module(f"{fx.__name__}.passes.split_module").split_module
+        traced = fx.symbolic_trace(root)
+        calls = [n for n in traced.graph.nodes if n.op.startswith("call_")]
+        part_of = {node: place * parts // len(calls) for place, node in enumerate(calls)}
+
+        def shows(whole: Any) -> str:
+            inner = [m for m in whole.children() if hasattr(m, "graph")]
+            return "\n".join(text(m) for m in (whole, *inner))
+
+        return Work(lambda _: split_module(traced, root, part_of.__getitem__), shows=shows)
+
+    nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
+    return Bench(f"split/{name} into {parts}", nodes, **sides(work), at_least=10, aim=20)
+
+
 def reading() -> Iterator[Callable[[], Bench]]:
     """Attribute access and iteration over 100k nodes, which the caller holds in a list."""
 
@@ -329,6 +350,7 @@ BENCHES: dict[str, Callable[[], Bench]] = {
     "replace_pattern/20k/1000": lambda: replace_pattern(1_000, 20, 100),
     "replace_pattern/20k/10000": lambda: replace_pattern(10_000, 200, 1_000),
     "fuse/resnet50": fuse,
+    "split/vit_b_16 into 100": lambda: split("vit_b_16", 100),
     **dict(
         zip(
             ("read/op", "read/target", "read/args", "read/users", "read/iterate/100k"),

@@ -80,6 +80,10 @@ entity_id! {
     pub ScopeId, "scope"
 }
 entity_id! {
+    /// A part of a graph that is being split.
+    pub PartId, "part"
+}
+entity_id! {
     /// A use: one definition, one user.
     pub(crate) EdgeId, "e"
 }

@@ -40,6 +40,7 @@ pub mod namespace;
 mod op;
 pub mod proxy;
 pub mod rewrite;
+pub mod split;
 mod text;
 mod topo;
 mod verify;
@@ -48,7 +49,7 @@ pub use arg::{Arg, Dict, MAX_DEPTH, Seq};
 pub use diff::{Aspect, Change, DiffEntry, GraphDiff};
 pub use dtype::{DType, Device, DeviceKind, Layout, MemoryFormat};
 pub use entity::{
-    EntityId, ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol,
+    EntityId, ExternalId, FunctionId, NodeId, PartId, ScopeId, SecondaryMap, SourceId, Symbol,
 };
 pub use error::GraphError;
 pub use graph::{Graph, InsertPoint, Node, NodeSpec, Nodes, Origin, Scope, Source, Translation};

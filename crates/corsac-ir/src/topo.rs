@@ -1,7 +1,7 @@
 //! Putting an out-of-order graph in order.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use crate::entity::{NodeId, SecondaryMap};
 use crate::error::GraphError;
@@ -37,6 +37,102 @@ impl Graph {
             self.move_after(id, after)?;
         }
         Ok(moves.len())
+    }
+}
+
+impl Graph {
+    /// Some nodes in an order in which each comes after those of them that it uses; among those
+    /// that could come next, the one that comes first in `nodes` does.
+    ///
+    /// # Errors
+    /// [`GraphError::Cycle`] if they use each other in a cycle.
+    pub fn sorted(&self, nodes: &[NodeId]) -> Result<Vec<NodeId>, GraphError> {
+        let mut place: SecondaryMap<NodeId, Option<u32>> = SecondaryMap::new();
+        for (position, &node) in nodes.iter().enumerate() {
+            // No more nodes than 32-bit ids.
+            place.set(node, u32::try_from(position).ok());
+        }
+        let waits = |&node: &NodeId| self.inputs(node).filter(|&n| place[n].is_some()).count();
+        let mut waits: Vec<usize> = nodes.iter().map(waits).collect();
+        let mut ready: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
+        ready.extend((0..nodes.len()).filter(|&p| waits[p] == 0).map(Reverse));
+        let mut sorted = Vec::with_capacity(nodes.len());
+        while let Some(Reverse(position)) = ready.pop() {
+            sorted.push(nodes[position]);
+            for user in self.users(nodes[position]) {
+                if let Some(user) = place[user] {
+                    let waits = &mut waits[user as usize];
+                    *waits -= 1;
+                    if *waits == 0 {
+                        ready.push(Reverse(user as usize));
+                    }
+                }
+            }
+        }
+        if sorted.len() < nodes.len() {
+            let stuck = nodes.iter().zip(&waits).filter(|&(_, &waits)| waits > 0);
+            let cycle = stuck.map(|(&node, _)| self.node(node).name().to_owned());
+            return Err(GraphError::Cycle {
+                cycle: cycle.collect(),
+            });
+        }
+        Ok(sorted)
+    }
+
+    /// All nodes, each as soon as what it uses is there: a queue, whose head those join for which
+    /// `first` holds.
+    ///
+    /// Source: `torch.fx.passes.tools_common.legalize_graph`.
+    ///
+    /// # Errors
+    /// [`GraphError::Cycle`] if nodes use each other in a cycle.
+    pub fn queue_order(
+        &self,
+        mut first: impl FnMut(NodeId) -> bool,
+    ) -> Result<Vec<NodeId>, GraphError> {
+        let mut waits: SecondaryMap<NodeId, u32> = SecondaryMap::with_capacity(self.id_bound());
+        let mut queue: VecDeque<NodeId> = VecDeque::new();
+        for node in self.nodes() {
+            let count = self.inputs(node).filter(|&n| self.contains(n)).count();
+            waits.set(node, u32::try_from(count).unwrap_or(u32::MAX));
+            if count == 0 {
+                queue.push_back(node);
+            }
+        }
+        let mut order = Vec::with_capacity(self.len());
+        while let Some(node) = queue.pop_front() {
+            order.push(node);
+            for user in self.users(node) {
+                waits[user] -= 1;
+                match (waits[user], first(user)) {
+                    (0, true) => queue.push_front(user),
+                    (0, false) => queue.push_back(user),
+                    _ => {}
+                }
+            }
+        }
+        if order.len() < self.len() {
+            let stuck = self.nodes().filter(|&node| waits[node] > 0);
+            let cycle = stuck.map(|node| self.node(node).name().to_owned());
+            return Err(GraphError::Cycle {
+                cycle: cycle.collect(),
+            });
+        }
+        Ok(order)
+    }
+
+    /// Puts all nodes in this order.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownNode`] or [`GraphError::Erased`] if one is not in the graph.
+    pub fn reorder(&mut self, order: &[NodeId]) -> Result<(), GraphError> {
+        for &node in order {
+            self.check_live(node)?;
+        }
+        for &node in order {
+            self.move_before(node, NodeId::ROOT)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,10 @@
 //! The filetests of what `corsac-ir` does to graphs. Other crates run their own passes.
 
-use corsac_ir::{Graph, NoHost};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use corsac_ir::split::{Options, Parts, split};
+use corsac_ir::{Graph, NoHost, PartId};
 use corsac_testkit::filetest::{on_graph, run};
 
 #[test]
@@ -57,5 +61,49 @@ fn diff() {
             .expect("two graphs, a line between");
         let diff = corsac_testkit::parse(before).diff(&corsac_testkit::parse(after));
         format!("{}\n{diff}", diff.summary())
+    });
+}
+
+/// After the comment a line `parts node=number …`, or `tags` for the other style.
+#[test]
+fn splitting() {
+    run("split", |input| {
+        let rest = input
+            .split_inclusive('\n')
+            .skip_while(|line| line.starts_with('#'));
+        let rest: String = rest.collect();
+        let (head, text) = rest.split_once('\n').expect("a line of parts");
+        let graph = corsac_testkit::parse(text);
+        let mut words = head.split(' ');
+        let tagged = words.next() == Some("tags");
+        let numbers: BTreeMap<&str, usize> = words
+            .filter_map(|word| word.split_once('='))
+            .map(|(node, number)| (node, number.parse().expect("a number")))
+            .collect();
+        let len = numbers.values().max().map_or(0, |most| most + 1);
+        let mut parts = Parts::new(len);
+        let ids: Vec<PartId> = parts.ids().collect();
+        for node in graph.nodes() {
+            if let Some(&number) = numbers.get(graph.node(node).name()) {
+                parts.assign(node, ids[number]);
+            }
+        }
+        let names: Vec<String> = (0..len).map(|n| format!("part_{n}")).collect();
+        let options = if tagged {
+            Options::tagged(&names)
+        } else {
+            Options::new(&names)
+        };
+        match split(&graph, &parts, &options) {
+            Ok(split) => {
+                let mut out = split.parent.graph.to_string();
+                for (name, part) in names.iter().zip(&split.parts) {
+                    // Writing to a `String` cannot fail.
+                    let _ = write!(out, "\n{name}:\n{}", part.graph);
+                }
+                out
+            }
+            Err(error) => error.to_string(),
+        }
     });
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from base64 import b32encode
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,22 @@ class _PendingForward:
                 cls.forward = function  # type: ignore[attr-defined]
                 break
         return function.__get__(instance, owner) if instance is not None else function
+
+
+class _ForwardPutOff:
+    """Stands on a class in the place of ``forward`` until the module's code is generated."""
+
+    __slots__ = ("_module",)
+
+    def __init__(self, module: Any) -> None:
+        self._module = weakref.ref(module)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        module = self._module()
+        if module is None:
+            raise RuntimeError("the module that this forward belongs to is gone")
+        module.recompile()
+        return getattr(owner if instance is None else instance, "forward")  # noqa: B009
 
 
 def generate(graph: Graph) -> tuple[PythonCode, dict[str, Any]]:

@@ -13,7 +13,7 @@ import torch
 from torch.fx.graph import _custom_builtins
 from torch.package import Importer, PackageExporter, PackageImporter, sys_importer
 
-from ._generated_code import _PendingForward, generate
+from ._generated_code import _ForwardPutOff, _PendingForward, generate
 from ._generated_source import (
     _exec_with_source,
     _forward_from_src,
@@ -28,6 +28,7 @@ from ._module_attributes import (
     _get_attr,
     _get_attr_via_attr_list,
     _has_attr,
+    _set_module,
 )
 from ._module_folder import write_folder
 from ._print_readable import _print_readable, fast_sympy_repr
@@ -164,6 +165,14 @@ def _deserialize_graph_module(
     return module
 
 
+_EMPTY_MODULE = torch.nn.Module().__dict__
+_MODULE_CONTAINERS = [
+    (name, type(value))
+    for name, value in _EMPTY_MODULE.items()
+    if value is not None and not isinstance(value, bool)
+]
+
+
 def _state_names(graph: Graph) -> Iterable[str]:
     """The qualified names that ``graph`` reads, in order."""
     # Without making a handle of each node, where the graph is one of ours.
@@ -269,21 +278,61 @@ class GraphModule(torch.nn.Module):
             raise RuntimeError(f"Unsupported type {root} passed for root!")
 
         self.graph = graph
+        self._remember(graph)
 
+    if TYPE_CHECKING:  # What :meth:`_remember` sets; TorchScript would read the annotations.
+        _tracer_cls: type[Tracer] | None
+        _tracer_extras: dict[str, Any]
+        meta: dict[str, Any]
+        _replace_hooks: list[Callable[[Node, str, Node], object]]
+        _create_node_hooks: list[Callable[[Node], object]]
+        _erase_node_hooks: list[Callable[[Node], object]]
+        _deepcopy_hooks: list[Callable[[GraphModule], object]]
+        shape_env: ShapeEnv | None
+
+    def _remember(self, graph: Graph) -> None:
         # A tracer class is kept so that unpickling, which traces again, can use it. Local
         # classes cannot be pickled.
-        self._tracer_cls: type[Tracer] | None = None
-        tracer_cls = self.graph._tracer_cls
-        if tracer_cls and "<locals>" not in tracer_cls.__qualname__:
-            self._tracer_cls = tracer_cls
-        self._tracer_extras: dict[str, Any] = self.graph._tracer_extras or {}
+        tracer_cls = graph._tracer_cls
+        is_local = tracer_cls is not None and "<locals>" in tracer_cls.__qualname__
+        # None of these is a module or a tensor, which Module.__setattr__ would look for.
+        self.__dict__.update(
+            _tracer_cls=None if is_local else tracer_cls,
+            _tracer_extras=graph._tracer_extras or {},
+            meta={},
+            _replace_hooks=[],
+            _create_node_hooks=[],
+            _erase_node_hooks=[],
+            _deepcopy_hooks=[],
+            shape_env=None,
+        )
 
-        self.meta: dict[str, Any] = {}
-        self._replace_hooks: list[Callable[[Node, str, Node], object]] = []
-        self._create_node_hooks: list[Callable[[Node], object]] = []
-        self._erase_node_hooks: list[Callable[[Node], object]] = []
-        self._deepcopy_hooks: list[Callable[[GraphModule], object]] = []
-        self.shape_env: ShapeEnv | None = None
+    @classmethod
+    def _with_code_put_off(cls, state: dict[str, Any], graph: Graph) -> GraphModule:
+        """A module that runs ``graph`` on ``state``, a dict from qualified name to value.
+
+        Its code is generated when somebody asks for it, runs the module, or looks at the graph,
+        which nobody else may hold. For many modules that are made at once.
+        """
+        module = cls.__new__(cls)
+        # What Module.__init__ does, in a fraction of the time.
+        module.__dict__.update(_EMPTY_MODULE)
+        for name, container in _MODULE_CONTAINERS:
+            module.__dict__[name] = container()
+        own = type(module)
+        own.__name__ = "GraphModule"
+        for name, value in sorted(state.items(), key=lambda item: item[0].count(".")):
+            if "." not in name and isinstance(value, torch.nn.Module):
+                _set_module(module, name, value)
+            else:
+                _assign_attr(value, module, name)
+        module.__dict__["_graph"] = graph
+        graph.owning_module = module
+        module._remember(graph)
+        own.forward = _ForwardPutOff(module)  # type: ignore[method-assign, assignment]
+        own._wrapped_call = _WrappedCall(own, None)  # type: ignore[attr-defined]
+        own.__call__ = _call_wrapped  # type: ignore[method-assign, assignment]
+        return module
 
     # TorchScript is not to compile these.
     __jit_unused_properties__ = ["graph", "code", "_boxed_call"]  # noqa: RUF012
@@ -295,6 +344,8 @@ class GraphModule(torch.nn.Module):
     @property
     def graph(self) -> Graph:
         """The graph this module is generated from; assigning another one recompiles."""
+        if "_code" not in self.__dict__ and "_graph" in self.__dict__:
+            self.recompile()
         return self._graph
 
     @graph.setter
@@ -311,7 +362,9 @@ class GraphModule(torch.nn.Module):
     def code(self) -> str:
         """The Python source generated from :attr:`graph`."""
         if "_code" not in self.__dict__:
-            raise RuntimeError("no code: this module has not been given a graph")
+            if "_graph" not in self.__dict__:
+                raise RuntimeError("no code: this module has not been given a graph")
+            self.recompile()
         return self._code
 
     def recompile(self) -> PythonCode:
@@ -347,7 +400,8 @@ class GraphModule(torch.nn.Module):
         return [
             (name, child.recompile())
             for name, child in self.named_children()
-            if isinstance(child, GraphModule)
+            # Code that was put off is generated from the graph as it will be then.
+            if isinstance(child, GraphModule) and "_code" in child.__dict__
         ]
 
     # Saving --------------------------------------------------------------------------------

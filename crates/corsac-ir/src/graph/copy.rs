@@ -24,6 +24,17 @@ pub struct Translation {
     scopes: SecondaryMap<ScopeId, Option<ScopeId>>,
     new_externals: Vec<(ExternalId, ExternalId)>,
     new_functions: Vec<(FunctionId, FunctionId)>,
+    learned: Learned,
+}
+
+/// What a translation has found out itself, so that it can be forgotten again.
+#[derive(Clone, Debug, Default)]
+struct Learned {
+    symbols: Vec<Symbol>,
+    functions: Vec<FunctionId>,
+    externals: Vec<ExternalId>,
+    sources: Vec<SourceId>,
+    scopes: Vec<ScopeId>,
 }
 
 impl Translation {
@@ -55,6 +66,35 @@ impl Translation {
         std::mem::take(&mut self.new_functions)
     }
 
+    /// Forgets what was found out while copying, so that the translation serves another
+    /// destination. Takes time in proportion to what was found out, however large the source is;
+    /// what was said with [`Translation::know_external`] and [`Translation::know_function`] stays.
+    pub fn forget(&mut self) {
+        let learned = std::mem::take(&mut self.learned);
+        learned
+            .symbols
+            .into_iter()
+            .for_each(|id| self.symbols.set(id, None));
+        learned
+            .functions
+            .into_iter()
+            .for_each(|id| self.functions.set(id, None));
+        learned
+            .externals
+            .into_iter()
+            .for_each(|id| self.externals.set(id, None));
+        learned
+            .sources
+            .into_iter()
+            .for_each(|id| self.sources.set(id, None));
+        learned
+            .scopes
+            .into_iter()
+            .for_each(|id| self.scopes.set(id, None));
+        self.new_externals.clear();
+        self.new_functions.clear();
+    }
+
     /// What `symbol` of `from` is in `to`.
     pub fn symbol(&mut self, from: &Graph, to: &mut Graph, symbol: Symbol) -> Symbol {
         if let Some(known) = self.symbols[symbol] {
@@ -62,6 +102,7 @@ impl Translation {
         }
         let new = to.intern(from.text(symbol));
         self.symbols.set(symbol, Some(new));
+        self.learned.symbols.push(symbol);
         new
     }
 
@@ -87,6 +128,7 @@ impl Translation {
             }
         };
         self.functions.set(function, Some(new));
+        self.learned.functions.push(function);
         self.new_functions.push((function, new));
         new
     }
@@ -98,6 +140,7 @@ impl Translation {
         }
         let new = to.add_external(from.external_name(external));
         self.externals.set(external, Some(new));
+        self.learned.externals.push(external);
         self.new_externals.push((external, new));
         new
     }
@@ -199,6 +242,7 @@ impl Translation {
         };
         let new = to.add_source(source);
         self.sources.set(id, Some(new));
+        self.learned.sources.push(id);
         new
     }
 
@@ -229,6 +273,7 @@ impl Translation {
                 call,
             });
             self.scopes.set(id, Some(new));
+            self.learned.scopes.push(id);
         }
         self.scopes[id].expect("set in the loop or before")
     }

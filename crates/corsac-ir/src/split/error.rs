@@ -1,0 +1,59 @@
+//! Why a graph cannot be split as it was asked for.
+
+use thiserror::Error;
+
+use crate::entity::NodeId;
+use crate::error::GraphError;
+
+/// Why a graph cannot be split as it was asked for. The graph is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SplitError {
+    /// Parts need values of each other, so that none can run first.
+    #[error("cycle exists between partitions: {}", .path.join(" -> "))]
+    Cycle {
+        /// Names of nodes along the cycle, each used by the next, from the first one back to it.
+        path: Vec<String>,
+    },
+    /// Parts are to run in the order of their ids, but one needs a value of a later one.
+    #[error("node {user} is in part {part}, but uses {input} of the later part {later}")]
+    Order {
+        /// The name of the node.
+        user: String,
+        /// The index of its part.
+        part: usize,
+        /// The name of what it uses.
+        input: String,
+        /// The index of the part that comes too late.
+        later: usize,
+    },
+    /// A value is needed where nothing stands for it: it is defined too late.
+    #[error("node {name} is used before it is defined")]
+    Missing {
+        /// The node.
+        node: NodeId,
+        /// Its name.
+        name: String,
+    },
+    /// There is not one name for each part.
+    #[error("{parts} parts need as many names, got {names}")]
+    Names {
+        /// How many parts there are.
+        parts: usize,
+        /// How many names were given.
+        names: usize,
+    },
+    /// A call that is to be replaced by a part does not fit it.
+    #[error("call {call} gives {got} values to a part that takes {expected}")]
+    Arguments {
+        /// The name of the call.
+        call: String,
+        /// How many inputs the part has.
+        expected: usize,
+        /// How many the call gives.
+        got: usize,
+    },
+    /// One of the graphs refuses a node.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}

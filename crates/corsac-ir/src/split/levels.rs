@@ -1,0 +1,69 @@
+//! Putting nodes of one colour together, in time proportional to nodes and uses.
+
+use rustc_hash::FxHashMap;
+
+use super::parts::{Growing, Grown, Parts};
+use crate::entity::{NodeId, SecondaryMap};
+use crate::graph::Graph;
+
+/// Where a node is on the ways to the end of the program.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    colour: Option<u32>,
+    /// For a coloured node: how often a way from it to the end enters its colour again, at most.
+    /// For others, the same of the nodes that use it, plus one where they are coloured.
+    level: u32,
+}
+
+impl Parts {
+    /// Puts as many nodes of one colour together as possible, connected or not (`None`: in no
+    /// part).
+    ///
+    /// The level of a node is the largest number of times that a way from it to the end of the
+    /// program leaves a colour and enters one. Nodes of one colour and level form a part. No use
+    /// leads to a higher level, and one that stays in a level stays in a part, so that no way
+    /// leads out of a part and back. With one colour there are as few parts as there can be: some
+    /// way enters the colour as often as there are parts.
+    ///
+    /// The graph has to be in order.
+    ///
+    /// Source: what `torch.fx.passes.infra.partitioner` answers with horizontal fusion, which it
+    /// finds by trying all pairs.
+    #[must_use]
+    pub fn coloured(graph: &Graph, mut colour: impl FnMut(NodeId) -> Option<u32>) -> Grown {
+        let mut places: SecondaryMap<NodeId, Place> = SecondaryMap::with_capacity(graph.id_bound());
+        let mut grown = Growing::default();
+        let mut keys: FxHashMap<(u32, u32), usize> = FxHashMap::default();
+        for (position, node) in graph.nodes().rev().enumerate() {
+            let colour = colour(node);
+            let level = |user: NodeId| match (places[user], colour) {
+                (
+                    Place {
+                        colour: None,
+                        level,
+                    },
+                    _,
+                ) => level,
+                (
+                    Place {
+                        colour: Some(a),
+                        level,
+                    },
+                    Some(b),
+                ) if a == b => level,
+                (Place { level, .. }, _) => level + 1,
+            };
+            let level = graph.users(node).map(level).max().unwrap_or(0);
+            places.set(node, Place { colour, level });
+            if let Some(colour) = colour {
+                let key = keys.entry((colour, level));
+                let key = *key.or_insert_with(|| grown.add_with_seed(node, position));
+                // The second node is as large a part as the first one was.
+                if grown.assign(node, key) == 2 {
+                    grown.reseed(key, node, position);
+                }
+            }
+        }
+        grown.finish()
+    }
+}

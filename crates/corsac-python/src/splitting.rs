@@ -1,0 +1,427 @@
+//! Splitting graphs, and sorting nodes.
+
+use corsac_ir::split::{
+    Alternation, AttributePlace, InputNames, Inputs, Kind, Options, Order, ParentStyle, Part,
+    Parts, Region, Sequence, SplitError, Style, ValueNames, alternate, extract, split,
+};
+use corsac_ir::{EntityId, NodeId, Op, PartId, SecondaryMap, Target};
+use pyo3::exceptions::{PyAssertionError, PyKeyError, PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::collector::PausedCollector;
+use crate::error::graph_error;
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+
+type Nodes = Vec<Py<PyNode>>;
+
+/// The exception for a graph that cannot be split: of the class that torch.fx raises there.
+fn split_error(error: SplitError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        SplitError::Graph(error) => graph_error(error),
+        SplitError::Missing { .. } => PyKeyError::new_err(message),
+        SplitError::Order { .. } => PyAssertionError::new_err(message),
+        SplitError::Names { .. } | SplitError::Arguments { .. } => PyValueError::new_err(message),
+        _ => PyRuntimeError::new_err(message),
+    }
+}
+
+/// A new `corsac.fx.Graph` with what `part` was made of, and the metadata of the nodes copied.
+fn adopt<'py>(
+    from: &Bound<'py, PyGraph>,
+    class: &Bound<'py, PyAny>,
+    part: Part,
+) -> PyResult<Bound<'py, PyGraph>> {
+    let py = from.py();
+    let graph = class.call0()?.cast_into::<PyGraph>()?;
+    let mut metas = Vec::new();
+    {
+        let source = from.try_borrow()?;
+        let mut to = graph.try_borrow_mut()?;
+        let (ir, host) = to.parts_mut();
+        *ir = part.graph;
+        for (old, new) in part.externals {
+            host.attach_external(new, &source.host().external_object(py, old));
+        }
+        for (old, new) in part.functions {
+            if let Some(callable) = source.host().function_object(old) {
+                host.attach_function(new, callable.bind(py));
+            }
+        }
+        for (old, new) in part.copies {
+            if let Some(meta) = source.host().meta(old) {
+                metas.push((new, meta.clone_ref(py)));
+            }
+        }
+    }
+    for (new, meta) in metas {
+        PyGraph::set_meta_copy(&graph, new, meta.bind(py))?;
+    }
+    Ok(graph)
+}
+
+/// Attaches Python's `operator.getitem` to the calling graph, which uses it without knowing it.
+fn attach_getitem(graph: &Bound<'_, PyGraph>) -> PyResult<()> {
+    let py = graph.py();
+    let getitem = py
+        .import(intern!(py, "operator"))?
+        .getattr(intern!(py, "getitem"))?;
+    let mut borrowed = graph.try_borrow_mut()?;
+    let (ir, host) = borrowed.parts_mut();
+    let unattached = ir.functions().find(|(_, f)| f.external.is_none());
+    if let Some(id) = unattached.map(|(id, _)| id) {
+        let external = host.external(ir, &getitem);
+        ir.set_function_external(id, external);
+        host.attach_function(id, &getitem);
+    }
+    Ok(())
+}
+
+fn graph_class<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    py.import(intern!(py, "corsac.fx.graph"))?
+        .getattr(intern!(py, "Graph"))
+}
+
+fn handles(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<Nodes> {
+    let borrowed = graph.try_borrow()?;
+    let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
+    nodes.iter().map(handle).collect()
+}
+
+fn own_all(graph: &Bound<'_, PyGraph>, nodes: &[Bound<'_, PyNode>]) -> PyResult<Vec<NodeId>> {
+    nodes.iter().map(|node| PyGraph::own(graph, node)).collect()
+}
+
+/// The parts that the numbers of nodes, in graph order, say.
+fn read_parts(graph: &PyGraph, numbers: &[Option<usize>], len: usize) -> PyResult<Parts> {
+    let mut parts = Parts::new(len);
+    if numbers.len() != graph.ir().len() {
+        return Err(PyValueError::new_err(format!(
+            "{} nodes need as many part numbers, got {}",
+            graph.ir().len(),
+            numbers.len()
+        )));
+    }
+    for (node, number) in graph.ir().nodes().zip(numbers) {
+        match number {
+            Some(number) if *number < len => parts.assign(node, PartId::from_index(*number)),
+            Some(number) => {
+                return Err(PyValueError::new_err(format!(
+                    "node {} is in part {number} of {len}",
+                    graph.ir().node(node).name()
+                )));
+            }
+            None => {}
+        }
+    }
+    Ok(parts)
+}
+
+/// A graph that was made of a part, and the targets in it: name here, name in the original.
+type MadePart = (Py<PyGraph>, Vec<(String, String)>);
+
+/// Splits `graph` into parts.
+///
+/// `part_of` has the number of the part of each node, in graph order, or None; `names` what the
+/// calling graph calls each part. `tagged` writes the graphs as `split_by_tags` does, otherwise
+/// they are as `split_module` writes them. `local` are attributes that parts read themselves,
+/// `companions` maps nodes to those that have to be passed along with them, and each of `regions`
+/// is a node that turns a mode on, one that turns it off or None, and the numbers of the parts in
+/// between.
+///
+/// Answers the calling graph with the targets in it, the same for each part, and the order in
+/// which the parts are called.
+///
+/// Raises RuntimeError if parts need each other in a cycle, KeyError if a value is used before it
+/// is defined, AssertionError if `tagged` and a part uses values of a later one.
+#[pyfunction]
+#[pyo3(signature = (
+    graph, part_of, names, *, tagged = false, local = Vec::new(), companions = None,
+    regions = Vec::new(), original_order = false, original_names = false, input_names = true,
+    tuple_return = false
+))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keywords, one for each option that Python has"
+)]
+#[expect(clippy::type_complexity, reason = "a tuple of what Python takes apart")]
+pub(crate) fn split_graph<'py>(
+    graph: &Bound<'py, PyGraph>,
+    part_of: Vec<Option<usize>>,
+    names: Vec<String>,
+    tagged: bool,
+    local: Vec<Bound<'py, PyNode>>,
+    companions: Option<&Bound<'py, PyDict>>,
+    regions: Vec<(Bound<'py, PyNode>, Option<Bound<'py, PyNode>>, Vec<usize>)>,
+    original_order: bool,
+    original_names: bool,
+    input_names: bool,
+    tuple_return: bool,
+) -> PyResult<(MadePart, Vec<MadePart>, Vec<usize>)> {
+    let py = graph.py();
+    let local: FxHashSet<NodeId> = own_all(graph, &local)?.into_iter().collect();
+    let is_local = |node: NodeId| local.contains(&node);
+    let mut options = if tagged {
+        Options::tagged(&names)
+    } else {
+        Options {
+            style: Style {
+                inputs: Inputs::Front,
+                input_names: if input_names {
+                    InputNames::Original
+                } else {
+                    InputNames::Numbered
+                },
+                value_names: if original_names {
+                    ValueNames::Original
+                } else {
+                    ValueNames::AfterTarget
+                },
+                flat_targets: true,
+                tuple_return,
+            },
+            parent: ParentStyle {
+                attributes: if original_order {
+                    AttributePlace::BeforeUse
+                } else {
+                    AttributePlace::Front
+                },
+                inputs_by_name: original_names,
+                defaults: true,
+            },
+            sequence: if original_order {
+                Sequence::ById
+            } else {
+                Sequence::Sorted(Order::DepthFirst)
+            },
+            local: &is_local,
+            ..Options::new(&names)
+        }
+    };
+    options.style.tuple_return = tuple_return;
+    for (node, others) in companions.into_iter().flatten() {
+        let node = PyGraph::own(graph, node.cast::<PyNode>()?)?;
+        let others: Vec<Bound<'_, PyNode>> = others.extract()?;
+        options.companions.insert(node, own_all(graph, &others)?);
+    }
+    for (enter, exit, parts) in regions {
+        if let Some(part) = parts.iter().find(|&&part| part >= names.len()) {
+            return Err(PyValueError::new_err(format!("there is no part {part}")));
+        }
+        options.regions.push(Region {
+            enter: PyGraph::own(graph, &enter)?,
+            exit: exit.map(|exit| PyGraph::own(graph, &exit)).transpose()?,
+            parts: parts.into_iter().map(PartId::from_index).collect(),
+        });
+    }
+    let split = {
+        let borrowed = graph.try_borrow()?;
+        let parts = read_parts(&borrowed, &part_of, names.len())?;
+        if tagged {
+            parts.check_ascending(borrowed.ir()).map_err(split_error)?;
+        } else if original_order {
+            // torch.fx refuses cycles whatever the order.
+            let order = parts.order(borrowed.ir(), Order::DepthFirst);
+            order.map_err(split_error)?;
+        }
+        split(borrowed.ir(), &parts, &options).map_err(split_error)?
+    };
+    let _paused = PausedCollector::new(py)?;
+    let class = graph_class(py)?;
+    let made = |mut part: Part| -> PyResult<MadePart> {
+        let targets = std::mem::take(&mut part.targets);
+        Ok((adopt(graph, &class, part)?.unbind(), targets))
+    };
+    let parts = split.parts.into_iter().map(made);
+    let parts = parts.collect::<PyResult<Vec<_>>>()?;
+    let (parent, targets) = made(split.parent)?;
+    attach_getitem(parent.bind(py))?;
+    let order = split.order.into_iter().map(PartId::index).collect();
+    Ok(((parent, targets), parts, order))
+}
+
+/// Makes a graph of `nodes`, in this order: their inputs from elsewhere become its inputs, and
+/// what others use of them is what it gives. Answers the graph, and what its inputs and outputs
+/// are in the original.
+///
+/// Inputs come in the order of their first use, but in graph order if all are inputs of the
+/// program. Raises KeyError if one of the nodes uses a later one.
+#[pyfunction]
+#[pyo3(signature = (graph, nodes, *, tuple_return = false))]
+pub(crate) fn extract_nodes<'py>(
+    graph: &Bound<'py, PyGraph>,
+    nodes: Vec<Bound<'py, PyNode>>,
+    tuple_return: bool,
+) -> PyResult<(Py<PyGraph>, Nodes, Nodes)> {
+    let members = own_all(graph, &nodes)?;
+    let part = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        let inside: FxHashSet<NodeId> = members.iter().copied().collect();
+        let mut seen = FxHashSet::default();
+        let mut inputs: Vec<NodeId> = members
+            .iter()
+            .flat_map(|&node| ir.inputs(node))
+            .filter(|&input| !inside.contains(&input) && seen.insert(input))
+            .collect();
+        let is_input = |&node: &NodeId| ir.node(node).op() == Op::Placeholder;
+        if inputs.iter().all(is_input) {
+            inputs.sort_unstable_by_key(|&node| ir.node(node).order());
+        }
+        let is_output = |&node: &NodeId| ir.users(node).any(|user| !inside.contains(&user));
+        let outputs = members.iter().copied().filter(is_output).collect();
+        let style = Style {
+            inputs: Inputs::Front,
+            input_names: InputNames::Original,
+            value_names: ValueNames::Original,
+            flat_targets: false,
+            tuple_return,
+        };
+        extract(ir, inputs, members, outputs, style).map_err(split_error)?
+    };
+    let (inputs, outputs) = (
+        handles(graph, &part.inputs)?,
+        handles(graph, &part.outputs)?,
+    );
+    let extracted = adopt(graph, &graph_class(graph.py())?, part)?;
+    Ok((extracted.unbind(), inputs, outputs))
+}
+
+/// Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one
+/// and back into it. Answers None if so, otherwise a message that names a cycle.
+#[pyfunction]
+pub(crate) fn find_part_cycle<'py>(
+    graph: &Bound<'py, PyGraph>,
+    parts: Vec<Vec<Bound<'py, PyNode>>>,
+) -> PyResult<Option<String>> {
+    let mut assigned = Parts::new(parts.len());
+    for (nodes, part) in parts.iter().zip(assigned.ids()) {
+        for node in own_all(graph, nodes)? {
+            assigned.assign(node, part);
+        }
+    }
+    let borrowed = graph.try_borrow()?;
+    Ok(match assigned.check(borrowed.ir()) {
+        Ok(()) => None,
+        Err(error) => Some(error.to_string()),
+    })
+}
+
+/// Puts supported nodes together into as large parts as make no cycle.
+///
+/// `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
+/// connection may be in one part. Answers for each part its number, counting supported nodes from
+/// the end, its nodes in graph order, and those that joined it since what they take an item from
+/// is in it.
+#[pyfunction]
+#[pyo3(signature = (graph, supported, *, horizontal = true))]
+pub(crate) fn propose_parts(
+    graph: &Bound<'_, PyGraph>,
+    supported: Vec<bool>,
+    horizontal: bool,
+) -> PyResult<Vec<(usize, Nodes, Nodes)>> {
+    let (numbers, members) = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        let mut is_supported: SecondaryMap<NodeId, bool> = SecondaryMap::new();
+        for (node, supported) in ir.nodes().zip(supported) {
+            is_supported.set(node, supported);
+        }
+        let grown = if horizontal {
+            Parts::coloured(ir, |node| is_supported[node].then_some(0))
+        } else {
+            Parts::along_uses(ir, |node| is_supported[node])
+        };
+        let counted = ir.nodes().rev().filter(|&node| is_supported[node]);
+        let numbers: FxHashMap<NodeId, usize> = counted.zip(0..).collect();
+        let seeds: Vec<usize> = grown.seeds.iter().map(|seed| numbers[seed]).collect();
+        let mut parts = grown.parts;
+        let moved = parts.take_items_along(ir);
+        let mut late = vec![Vec::new(); parts.len()];
+        for &node in &moved {
+            if let Some(part) = parts.part_of(node) {
+                late[part.index()].push(node);
+            }
+        }
+        let mut members = parts.members(ir);
+        for (nodes, late) in members.iter_mut().zip(&late) {
+            nodes.retain(|node| !late.contains(node));
+        }
+        (seeds, members.into_iter().zip(late).collect::<Vec<_>>())
+    };
+    let mut proposed = Vec::with_capacity(members.len());
+    for (number, (nodes, late)) in numbers.into_iter().zip(members) {
+        proposed.push((number, handles(graph, &nodes)?, handles(graph, &late)?));
+    }
+    Ok(proposed)
+}
+
+/// Groups that take turns on host and device. `on_device` says of each of a number of things where
+/// it runs, `before` has pairs of which the first has to run before the second, `together` lists of
+/// those that have to run at once. Answers for each group whether it is the device's, and its
+/// things.
+#[pyfunction]
+#[pyo3(signature = (on_device, before, together, *, host_first))]
+pub(crate) fn alternate_groups(
+    on_device: Vec<bool>,
+    before: Vec<(u32, u32)>,
+    together: Vec<Vec<u32>>,
+    host_first: bool,
+) -> PyResult<Vec<(bool, Vec<u32>)>> {
+    let in_range = |&thing: &u32| (thing as usize) < on_device.len();
+    let pairs_fit = before.iter().all(|(a, b)| in_range(a) && in_range(b));
+    if !pairs_fit || !together.iter().flatten().all(in_range) {
+        return Err(PyValueError::new_err("there is no such thing"));
+    }
+    let kind = |device| if device { Kind::Device } else { Kind::Host };
+    let things = Alternation {
+        kinds: on_device.into_iter().map(|d| Some(kind(d))).collect(),
+        before,
+        together,
+    };
+    let groups = alternate(&things, Some(kind(!host_first))).into_iter();
+    Ok(groups
+        .map(|(k, group)| (k == Kind::Device, group))
+        .collect())
+}
+
+/// `nodes` in an order in which each comes after those of them that it uses; among those that
+/// could come next, the one that comes first in `nodes` does.
+///
+/// Raises AssertionError if they use each other in a cycle.
+#[pyfunction]
+pub(crate) fn sort_nodes<'py>(
+    graph: &Bound<'py, PyGraph>,
+    nodes: Vec<Bound<'py, PyNode>>,
+) -> PyResult<Nodes> {
+    let ids = own_all(graph, &nodes)?;
+    let sorted = graph.try_borrow()?.ir().sorted(&ids);
+    handles(
+        graph,
+        &sorted.map_err(|e| PyAssertionError::new_err(e.to_string()))?,
+    )
+}
+
+/// Puts the nodes of `graph` in the order in which they can run, breadth first; calls of one of
+/// `first` come as soon as they can.
+///
+/// Raises RuntimeError if nodes use each other in a cycle.
+#[pyfunction]
+pub(crate) fn sort_breadth_first<'py>(
+    graph: &Bound<'py, PyGraph>,
+    first: &Bound<'py, PyList>,
+) -> PyResult<()> {
+    let mut borrowed = graph.try_borrow_mut()?;
+    let known = first
+        .iter()
+        .filter_map(|f| borrowed.host().known_function(f.as_unbound()));
+    let first: FxHashSet<Target> = known.map(Target::Function).collect();
+    let ir = borrowed.ir();
+    let order = ir.queue_order(|node| first.contains(&ir.node(node).target()));
+    let order = order.map_err(graph_error)?;
+    borrowed.ir_mut().reorder(&order).map_err(graph_error)
+}
