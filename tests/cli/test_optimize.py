@@ -83,6 +83,7 @@ def test_a_run_from_the_shell_writes_a_module_that_computes_the_same(folder: Pat
     table = {line[:21].strip(): line[21:].split() for line in lines if re.search(r" ms$", line)}
     assert table["capture"][0] == "6"
     assert table["dropout removal"][:3] == ["6", "->", "5"]
+    assert table["no-op removal"][0] == "5"
     assert table["Conv+BatchNorm fusion"][:3] == ["5", "->", "4"]
     assert table["common subexpressions"][0] == "4"
     assert table["dead code"][0] == "4"
@@ -247,3 +248,29 @@ def test_help_and_version_need_no_torch():
     )
     assert result.returncode == 2
     assert "invalid choice: 'optimise'" in result.stderr
+
+
+def test_verification_runs_the_model_after_every_pass(folder: Path):
+    result = corsac(
+        "optimize", "model.py:Net", "--input", "1,3,8,8", "--verify", "--repeat", "2", cwd=folder
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    errors = re.findall(r" ms  (\d\.\de[+-]\d+)$", result.stdout, re.M)
+    assert len(errors) == 5
+    assert all(float(error) < 1e-5 for error in errors)
+
+
+def test_verification_names_the_change_that_is_wrong(folder: Path, monkeypatch):
+    from corsac.cli import pipeline
+    from corsac.cli.failure import Failure
+
+    def wrong(module):
+        for node in module.graph.find_nodes(op="call_module", target="conv"):
+            node.replace_all_uses_with(node.args[0])
+        module.recompile()
+
+    monkeypatch.setattr(pipeline, "PASSES", (*pipeline.PASSES, ("wrong", wrong)))
+    model = torch.nn.Sequential()
+    model.add_module("conv", torch.nn.Conv2d(2, 2, 1))
+    with pytest.raises(Failure, match=r"(?s)wrong changed .*change 1, by wrong"):
+        pipeline.capture_and_optimize(model.eval(), [torch.randn(1, 2, 3, 3)], 1e-5)

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod arg;
+pub mod canonical;
 mod diff;
 mod dtype;
 mod entity;

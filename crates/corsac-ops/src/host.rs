@@ -27,6 +27,10 @@ pub struct ModuleInfo {
     pub eps: f64,
     /// Whether it renormalises its own weight when called (`max_norm`).
     pub renormalises: bool,
+    /// Into how many groups its channels are divided, where it is a convolution.
+    pub groups: usize,
+    /// Whether it puts zeros around its input.
+    pub zero_padded: bool,
 }
 
 /// What the host knows of a function besides its name.

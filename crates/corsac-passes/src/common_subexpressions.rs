@@ -31,7 +31,10 @@ use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHasher};
 
 use crate::analysis::Analysis;
+use crate::budget::Budget;
 use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report::{Report as Done, Site};
 
 /// What was computed twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +52,18 @@ impl Report {
         !self.merged.is_empty()
     }
 
+    /// Leaves in place what the budget does not allow to merge.
+    pub fn limit(&mut self, budget: &mut Budget) {
+        // A merge depends on none that comes after it.
+        let granted = budget.take_up_to(self.merged.len());
+        let left = self.merged.drain(granted..);
+        self.kept.extend(left.map(|(node, like)| Kept {
+            node,
+            like,
+            reason: Reason::Budget,
+        }));
+    }
+
     /// Makes users use what took the places of their arguments, each user once, and removes what
     /// was replaced.
     ///
@@ -60,6 +75,36 @@ impl Report {
             replaced.by.set(gone, Some(kept));
         }
         replaced.apply(graph, &self.merged)
+    }
+}
+
+/// The pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CommonSubexpressions;
+
+impl Pass for CommonSubexpressions {
+    fn name(&self) -> &'static str {
+        "common subexpressions"
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
+        let nodes_before = graph.len();
+        let mut report = find(graph, context.host)?;
+        report.limit(&mut context.budget);
+        report.apply(graph)?;
+        let name = |id| Some(graph.node(id).name().to_owned());
+        let merged = report.merged.iter();
+        let merged = merged.map(|&(node, kept)| Site::new(graph, node, name(kept), None));
+        let kept = report.kept.iter().map(|kept| {
+            let reason = Some(kept.reason.as_str().to_owned());
+            Site::new(graph, kept.node, name(kept.like), reason)
+        });
+        Ok(Done {
+            pass: self.name().to_owned(),
+            sites: merged.chain(kept).collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
     }
 }
 
@@ -83,6 +128,8 @@ pub enum Reason {
     ResultIsWritten,
     /// The caller gets both results.
     BothReturned,
+    /// They could be one, but no more changes may be made.
+    Budget,
 }
 
 impl Reason {
@@ -93,6 +140,7 @@ impl Reason {
             Self::ReadIsWritten => "what it reads is written to in between",
             Self::ResultIsWritten => "one of the two results is written to later",
             Self::BothReturned => "the caller gets both results and may write to one of them",
+            Self::Budget => Budget::EXHAUSTED,
         }
     }
 }
@@ -246,7 +294,7 @@ impl<'a> Writes<'a> {
 }
 
 /// By node: whether the caller gets its value, or one that may share storage with it.
-fn returned(graph: &Graph, analysis: &Analysis) -> Vec<bool> {
+pub(crate) fn returned(graph: &Graph, analysis: &Analysis) -> Vec<bool> {
     let mut returned = vec![false; graph.id_bound()];
     // Plain nodes pass nothing on.
     for (index, effects) in analysis.special().rev() {

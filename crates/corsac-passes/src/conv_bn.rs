@@ -1,11 +1,17 @@
-//! Folds a batch norm into the weights of the convolution before it.
+//! Folds batch norms into the weights of the layers beside them.
 //!
-//! What it does: where the only thing that uses a convolution is a batch norm in evaluation, the
-//! convolution's weights are changed so that it computes what both did, and the batch norm is
-//! removed. With [`Options::linear`], a linear layer before a one-dimensional batch norm likewise.
+//! What it does: a batch norm in evaluation multiplies each channel by a number and adds another.
+//! Where nothing but the batch norm uses the result of a convolution, transposed convolution or
+//! linear layer, the layer's weights are changed so that it computes what both did, and the batch
+//! norm is removed. Where nothing but such a layer uses the result of the batch norm, likewise,
+//! unless the layer puts zeros around its input or is a transposed convolution: the number added
+//! would then be missing at the border. Layers and batch norms may be modules, or functions whose
+//! weights are attributes; a function gets new attributes, so that others may share the old ones.
 //!
 //! Needs: weights that stay as they are from now on; inputs with a batch dimension, since an
-//! unbatched sequence is normalised over another dimension.
+//! unbatched input is normalised over another dimension. Where the number of dimensions is known
+//! ([`TensorFacts`]), it decides. A linear layer is folded where its input is known to have two
+//! dimensions, or is declared to with [`Options::linear`].
 //!
 //! Preserves: order, names and everything known of the nodes that stay. Results differ in rounding
 //! only.
@@ -19,37 +25,67 @@
 //! Reference: `torch.fx.experimental.optimization.fuse`, which also folds where the convolution is
 //! called twice or its weight is read elsewhere, and computes something else then.
 
-use corsac_ir::{Graph, Node, NodeId, Op};
-use corsac_ops::{Host, ModuleInfo};
+mod operand;
+
+use corsac_ir::{Arg, EntityId, Graph, InsertPoint, Node, NodeId, Op, ThinVec};
+use corsac_ops::{ClassId, Host, ModuleInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
+use crate::analysis::Analysis;
+use crate::budget::Budget;
 use crate::error::PassError;
-use crate::weights::{Fold, Weights, WeightsError};
+use crate::pass::{Context, Pass};
+use crate::report::{Report as Done, Site as Place};
+use crate::tensors::TensorFacts;
+use crate::weights::{Fold, LayerTensors, NormTensors, Side, Weights, WeightsError};
+
+use operand::{Layer, LayerKind, Norm};
 
 /// What to fold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether to fold into linear layers too. Their inputs must have two dimensions: batch and
-    /// features.
+    /// Whether to fold into linear layers too whose inputs are not known to have two dimensions,
+    /// batch and features. They must have.
     pub linear: bool,
 }
 
 /// A batch norm, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
-    /// The qualified name of the batch norm.
+    /// The qualified name of the batch norm; of the node, where it is no module.
     pub norm: String,
-    /// The qualified name of the layer it was folded into, or could have been.
+    /// The layer it was folded into, or could have been, named likewise.
     pub layer: Option<String>,
     /// The node of the batch norm, erased where it was folded.
     pub node: NodeId,
-    /// The node of the layer, which users of the batch norm use from then on.
+    /// The node of the layer.
     pub layer_node: Option<NodeId>,
-    /// What the batch norm adds to the variance.
-    pub eps: f64,
+    /// How the weights are to be changed, where they are.
+    pub plan: Option<Plan>,
     /// Why it was not folded, if it was not.
     pub refusal: Option<Refusal>,
+}
+
+/// How the weights of a layer are to be changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The layer's weights.
+    pub layer: LayerTensors,
+    /// The batch norm's.
+    pub norm: NormTensors,
+    /// What the batch norm adds to the variance.
+    pub eps: f64,
+    /// Which of the two is applied first.
+    pub side: Side,
+    /// Whether the first dimension of the weight is that of the input channels.
+    pub transposed: bool,
+    /// Into how many groups the layer's channels are divided.
+    pub groups: usize,
+    /// The nodes of weight and bias, where the layer is a function.
+    parameters: Option<(NodeId, Option<NodeId>)>,
+    /// The names of the new weights, where the layer is a function.
+    pub result: Option<LayerTensors>,
 }
 
 /// Every batch norm of the graph, in order.
@@ -57,6 +93,15 @@ pub struct Site {
 pub struct Report {
     /// The sites.
     pub sites: Vec<Site>,
+}
+
+/// Which nodes came and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// New nodes, each with the one that it is in the place of.
+    pub added: Vec<(NodeId, NodeId)>,
+    /// Nodes erased.
+    pub erased: Vec<NodeId>,
 }
 
 impl Report {
@@ -69,7 +114,26 @@ impl Report {
     /// How many batch norms were folded.
     #[must_use]
     pub fn folded(&self) -> usize {
-        self.sites.iter().filter(|s| s.refusal.is_none()).count()
+        self.planned().count()
+    }
+
+    /// The sites where something is to be done, with their indices.
+    pub fn planned(&self) -> impl Iterator<Item = (usize, &Site, &Plan)> {
+        let sites = self.sites.iter().enumerate();
+        sites.filter_map(|(index, site)| match (&site.refusal, &site.plan) {
+            (None, Some(plan)) => Some((index, site, plan)),
+            _ => None,
+        })
+    }
+
+    /// Says what the weights of a planned site are called now.
+    ///
+    /// # Panics
+    /// If there is no site `index`.
+    pub fn settle(&mut self, index: usize, result: LayerTensors) {
+        if let Some(plan) = &mut self.sites[index].plan {
+            plan.result = Some(result);
+        }
     }
 
     /// Says that the weights of a planned site could not be changed. What would have been folded
@@ -78,31 +142,113 @@ impl Report {
     /// # Panics
     /// If there is no site `index`.
     pub fn refuse(&mut self, index: usize, error: WeightsError) {
-        let (layer, expected) = (self.sites[index].layer.clone(), "a layer");
+        let layer = self.sites[index].layer_node;
         let input = self.sites[index].norm.clone();
         self.sites[index].refusal = Some(error.into());
         for site in &mut self.sites[index + 1..] {
-            if site.layer == layer && site.refusal.is_none() {
-                let input = input.clone();
+            if site.layer_node == layer && site.refusal.is_none() {
+                let (input, expected) = (input.clone(), "a layer");
                 site.refusal = Some(Refusal::NotAfterLayer { input, expected });
             }
         }
     }
 
-    /// Applies the plan to the graph: users of a folded batch norm use the layer, and the batch
-    /// norm is removed. The weights have been changed by then.
+    /// Applies the plan to the graph: the layer takes the place of the batch norm, which is
+    /// removed. The weights have been changed by then.
     ///
     /// # Errors
     /// If the graph is another one than the plan was made for.
-    pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
-        for site in self.sites.iter().filter(|s| s.refusal.is_none()) {
-            if let Some(layer) = site.layer_node {
-                graph.replace_all_uses(site.node, layer)?;
-                graph.erase(site.node)?;
+    pub fn apply(&self, graph: &mut Graph) -> Result<Applied, PassError> {
+        let mut applied = Applied::default();
+        let mut orphans = Vec::new();
+        for (_, site, plan) in self.planned() {
+            let Some(layer) = site.layer_node else {
+                continue;
+            };
+            orphans.extend(graph.inputs(site.node).filter(|&n| is_attribute(graph, n)));
+            match plan.side {
+                Side::After => {
+                    graph.replace_all_uses(site.node, layer)?;
+                }
+                Side::Before => {
+                    let input = graph.inputs(site.node).next().unwrap_or(site.node);
+                    graph.replace_input(layer, site.node, input)?;
+                }
+            }
+            graph.erase(site.node)?;
+            applied.erased.push(site.node);
+        }
+        let mut results: FxHashMap<NodeId, &Plan> = FxHashMap::default();
+        for (_, site, plan) in self.planned() {
+            if let Some(layer) = site.layer_node
+                && plan.result.is_some()
+            {
+                results.insert(layer, plan);
             }
         }
-        Ok(())
+        let mut results: Vec<_> = results.into_iter().collect();
+        results.sort_unstable_by_key(|&(layer, _)| layer.index());
+        for (layer, plan) in results {
+            if let (Some((weight, bias)), Some(result)) = (plan.parameters, &plan.result) {
+                orphans.extend([Some(weight), bias].into_iter().flatten());
+                give_parameters(graph, layer, (weight, bias), result, &mut applied)?;
+            }
+        }
+        orphans.sort_unstable();
+        orphans.dedup();
+        for orphan in orphans {
+            if graph.node(orphan).num_users() == 0 {
+                graph.erase(orphan)?;
+                applied.erased.push(orphan);
+            }
+        }
+        Ok(applied)
     }
+}
+
+fn is_attribute(graph: &Graph, node: NodeId) -> bool {
+    graph.node(node).op() == Op::GetAttr
+}
+
+/// Makes the function that `layer` calls use new attributes.
+fn give_parameters(
+    graph: &mut Graph,
+    layer: NodeId,
+    (weight, bias): (NodeId, Option<NodeId>),
+    result: &LayerTensors,
+    applied: &mut Applied,
+) -> Result<(), PassError> {
+    let before = graph.set_insert_point(InsertPoint::Before(layer))?;
+    let mut attribute = |graph: &mut Graph, name: &str, like: NodeId| {
+        let new = graph.get_attr(name)?;
+        graph.set_origin(new, graph.origin(like));
+        applied.added.push((new, like));
+        Ok::<_, PassError>(new)
+    };
+    let made = attribute(graph, &result.weight, weight).and_then(|new_weight| {
+        let name = result.bias.as_deref().unwrap_or_default();
+        Ok((new_weight, attribute(graph, name, bias.unwrap_or(weight))?))
+    });
+    graph.restore_insert_point(before);
+    let (new_weight, new_bias) = made?;
+    let view = graph.node(layer);
+    let mut args: ThinVec<Arg> = view.args().into();
+    let mut kwargs: ThinVec<_> = view.kwargs().into();
+    let names = ["weight", "bias"].map(|name| graph.intern(name));
+    for (position, (name, new)) in [(names[0], new_weight), (names[1], new_bias)]
+        .into_iter()
+        .enumerate()
+    {
+        if let Some(arg) = args.get_mut(position + 1) {
+            *arg = new.into();
+        } else if let Some((_, arg)) = kwargs.iter_mut().find(|(key, _)| *key == name) {
+            *arg = new.into();
+        } else {
+            kwargs.push((name, new.into()));
+        }
+    }
+    graph.set_arguments(layer, args, kwargs)?;
+    Ok(())
 }
 
 /// Why a batch norm was not folded.
@@ -171,29 +317,116 @@ pub enum Refusal {
         /// The module that it is part of.
         parent: String,
     },
+    /// A weight of a function is no attribute of the program.
+    #[error("its {parameter} is no attribute")]
+    NotAttribute {
+        /// Which.
+        parameter: String,
+    },
+    /// A layer after it puts zeros around its input, which would be normalised too.
+    #[error("{layer} comes after it and pads its input with zeros")]
+    Padded {
+        /// The layer.
+        layer: String,
+    },
+    /// A transposed convolution after it, whose border sees fewer terms.
+    #[error("{layer} comes after it and is a transposed convolution")]
+    Transposed {
+        /// The layer.
+        layer: String,
+    },
+    /// Without a batch dimension, another dimension is normalised than the channels.
+    #[error(
+        "its input has {rank} dimensions, so that it does not normalise the channels of {layer}"
+    )]
+    Rank {
+        /// The layer.
+        layer: String,
+        /// Dimensions of what is normalised.
+        rank: usize,
+    },
+    /// Weights, inputs or values in between are written to.
+    #[error("the program writes to what {layer} reads")]
+    Written {
+        /// The layer.
+        layer: String,
+    },
+    /// It could be folded, but no more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
     /// The weights could not be changed.
     #[error(transparent)]
     Weights(#[from] WeightsError),
 }
 
-/// Folds batch norms into the layers before them.
+/// The pass, with its options. Without weights it does nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FuseBatchNorms(pub Options);
+
+impl Pass for FuseBatchNorms {
+    fn name(&self) -> &'static str {
+        "conv-bn fusion"
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
+        let nodes_before = graph.len();
+        let report = match &mut context.weights {
+            Some(weights) => {
+                let (host, tensors) = (context.host, context.tensors);
+                let budget = &mut context.budget;
+                fuse(graph, host, tensors, *weights, self.0, budget)?
+            }
+            None => Report::default(),
+        };
+        let sites = report.sites.into_iter().map(|site| {
+            let reason = site.refusal.map(|refusal| refusal.to_string());
+            Place::new(graph, site.node, site.layer, reason)
+        });
+        Ok(Done {
+            pass: self.name().to_owned(),
+            sites: sites.collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
+}
+
+/// Folds batch norms into the layers beside them.
 ///
 /// # Errors
 /// If the graph refuses a change, which it does not for a graph that is well formed.
 pub fn fuse(
     graph: &mut Graph,
     host: &dyn Host,
+    tensors: &TensorFacts,
     weights: &mut dyn Weights,
     options: Options,
+    budget: &mut Budget,
 ) -> Result<Report, PassError> {
-    let mut report = plan(graph, host, options);
+    let mut report = plan(graph, host, tensors, options, budget)?;
+    // What the weights of a layer are called after earlier folds.
+    let mut current: FxHashMap<NodeId, LayerTensors> = FxHashMap::default();
     for index in 0..report.sites.len() {
         let site = &report.sites[index];
-        if let (None, Some(layer)) = (&site.refusal, &site.layer) {
-            let (norm, eps) = (&site.norm, site.eps);
-            if let Err(error) = weights.fold(Fold { layer, norm, eps }) {
-                report.refuse(index, error);
+        let (None, Some(plan), Some(node)) = (&site.refusal, &site.plan, site.layer_node) else {
+            continue;
+        };
+        let folded = weights.fold(&Fold {
+            layer: site.layer.as_deref().unwrap_or_default(),
+            norm: &site.norm,
+            layer_tensors: current.get(&node).unwrap_or(&plan.layer),
+            norm_tensors: &plan.norm,
+            eps: plan.eps,
+            side: plan.side,
+            transposed: plan.transposed,
+            groups: plan.groups,
+        });
+        match folded {
+            Ok(result) => {
+                current.insert(node, result.clone());
+                report.settle(index, result);
             }
+            Err(error) => report.refuse(index, error),
         }
     }
     report.apply(graph)?;
@@ -201,30 +434,57 @@ pub fn fuse(
 }
 
 /// Every batch norm of the graph, with what it could be folded into or why not. Nothing changes.
-#[must_use]
-pub fn plan(graph: &Graph, host: &dyn Host, options: Options) -> Report {
-    let modules = Modules::of_graph(graph, host);
+///
+/// # Errors
+/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+pub fn plan(
+    graph: &Graph,
+    host: &dyn Host,
+    tensors: &TensorFacts,
+    options: Options,
+    budget: &mut Budget,
+) -> Result<Report, PassError> {
+    let mut planner = Planner {
+        graph,
+        host,
+        tensors,
+        options,
+        modules: Modules::of_graph(graph, host),
+        folded: FxHashMap::default(),
+        writes: None,
+    };
     let mut report = Report::default();
-    // What folded batch norms leave in their places.
-    let mut folded = FxHashMap::default();
-    for node in graph.find_nodes(Op::CallModule, None) {
-        let norm = graph.node(node).target_name();
-        let Some(info) = modules.by_path.get(norm).filter(|m| is_batch_norm(m)) else {
+    for node in graph.nodes() {
+        let Some(norm) = Norm::read(graph, &planner.modules, node) else {
             continue;
         };
         let mut site = Site {
-            norm: norm.to_owned(),
+            norm: match &norm {
+                Ok(norm) => norm.name.clone(),
+                Err((name, _)) => name.clone(),
+            },
             layer: None,
             node,
             layer_node: None,
-            eps: info.eps,
+            plan: None,
             refusal: None,
         };
-        match decide(graph, &modules, &folded, node, info, options) {
-            Ok(layer) => {
-                folded.insert(node, layer);
-                site.layer = Some(graph.node(layer).target_name().to_owned());
-                site.layer_node = Some(layer);
+        let decision = match norm {
+            Ok(norm) => planner.decide(node, &norm)?,
+            Err((_, refusal)) => Err((None, refusal)),
+        };
+        match decision {
+            Ok((layer, _)) if !budget.take() => {
+                site.layer = Some(layer.name);
+                site.refusal = Some(Refusal::Budget);
+            }
+            Ok((layer, plan)) => {
+                if plan.side == Side::After {
+                    planner.folded.insert(node, layer.node);
+                }
+                site.layer = Some(layer.name);
+                site.layer_node = Some(layer.node);
+                site.plan = Some(plan);
             }
             Err((layer, refusal)) => {
                 site.layer = layer;
@@ -233,7 +493,7 @@ pub fn plan(graph: &Graph, host: &dyn Host, options: Options) -> Report {
         }
         report.sites.push(site);
     }
-    report
+    Ok(report)
 }
 
 /// The modules that a graph calls, and the attributes that it uses by itself.
@@ -288,6 +548,51 @@ impl Modules {
         modules
     }
 
+    /// Why the modules of a layer and a batch norm cannot be made one, if they cannot.
+    fn refusal(
+        &self,
+        layer: &Layer,
+        of_layer: Option<&ModuleInfo>,
+        norm: &Norm,
+        of_norm: Option<&ModuleInfo>,
+    ) -> Option<Refusal> {
+        if let Some(info) = of_layer {
+            let calls = self.calls.get(&info.identity).copied().unwrap_or(0);
+            if calls > 1 {
+                let layer = layer.name.clone();
+                return Some(Refusal::LayerIsShared { layer, calls });
+            }
+        }
+        for (info, path) in [(of_norm, &norm.name), (of_layer, &layer.name)] {
+            let Some(info) = info else { continue };
+            let path = path.clone();
+            if info.training {
+                return Some(Refusal::Training { path });
+            }
+            if info.hooks || info.impure == Some(true) {
+                return Some(Refusal::Hooks { path });
+            }
+            if let Some(attribute) = self.attribute_of.get(&info.identity) {
+                let attribute = attribute.clone();
+                return Some(Refusal::AttributeIsUsed { attribute });
+            }
+        }
+        if of_norm.is_some_and(|info| !info.tracks_statistics) {
+            let norm = norm.name.clone();
+            return Some(Refusal::BatchStatistics { norm });
+        }
+        of_layer?;
+        parents(&layer.name).find_map(|parent| {
+            let identity = self.identities.get(parent)?;
+            self.calls
+                .contains_key(identity)
+                .then(|| Refusal::PartOfCalled {
+                    layer: layer.name.clone(),
+                    parent: parent.to_owned(),
+                })
+        })
+    }
+
     fn identify(&mut self, path: &str, host: &dyn Host) -> Option<u64> {
         if let Some(&identity) = self.identities.get(path) {
             return Some(identity);
@@ -307,107 +612,203 @@ fn parents(path: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn is_batch_norm(info: &ModuleInfo) -> bool {
-    matches!(
-        info.torch_class(),
-        Some("BatchNorm1d" | "BatchNorm2d" | "BatchNorm3d")
-    )
-}
-
-/// What a batch norm of this class is folded into.
-fn layers_before(norm: &ModuleInfo, options: Options) -> (&'static [&'static str], &'static str) {
-    match norm.torch_class() {
-        Some("BatchNorm1d") if options.linear => {
-            (&["Conv1d", "Linear"], "a Conv1d or Linear module")
-        }
-        Some("BatchNorm1d") => (&["Conv1d"], "a Conv1d module"),
-        Some("BatchNorm2d") => (&["Conv2d"], "a Conv2d module"),
-        _ => (&["Conv3d"], "a Conv3d module"),
+/// What a batch norm of this kind is folded into.
+fn expected(norm: &Norm, options: Options) -> &'static str {
+    match norm.dims {
+        Some(1) if options.linear => "a 1-d convolution or a linear layer",
+        Some(1) => "a 1-d convolution",
+        Some(2) => "a 2-d convolution",
+        Some(_) => "a 3-d convolution",
+        None => "a convolution or a linear layer",
     }
 }
 
-/// The only argument of a call that has no other.
-fn only_argument(node: Node<'_>) -> Option<NodeId> {
-    match (node.args(), node.kwargs()) {
-        ([arg], []) => arg.as_node(),
-        ([], [(_, arg)]) => node.kwarg("input").and(arg.as_node()),
-        _ => None,
-    }
-}
+type Decision = Result<(Layer, Plan), (Option<String>, Refusal)>;
 
-/// The node of the layer that the batch norm at `node` is folded into.
-fn decide(
-    graph: &Graph,
-    modules: &Modules,
-    folded: &FxHashMap<NodeId, NodeId>,
-    node: NodeId,
-    norm: &ModuleInfo,
+/// What is known while batch norms are looked at, in graph order.
+struct Planner<'a> {
+    graph: &'a Graph,
+    host: &'a dyn Host,
+    tensors: &'a TensorFacts,
     options: Options,
-) -> Result<NodeId, (Option<String>, Refusal)> {
-    let norm_node = graph.node(node);
-    let norm_path = norm_node.target_name().to_owned();
-    let (classes, expected) = layers_before(norm, options);
-    let Some(input) = only_argument(norm_node) else {
-        return Err((None, Refusal::Arguments { path: norm_path }));
-    };
-    let layer_node = folded.get(&input).copied().unwrap_or(input);
-    let view = graph.node(layer_node);
-    let layer = (view.op() == Op::CallModule)
-        .then(|| modules.by_path.get(view.target_name()))
-        .flatten()
-        .filter(|info| info.torch_class().is_some_and(|c| classes.contains(&c)));
-    let Some(layer) = layer else {
-        let input = view.name().to_owned();
-        return Err((None, Refusal::NotAfterLayer { input, expected }));
-    };
-    let layer_path = view.target_name().to_owned();
-    let refused = |refusal| Err((Some(layer_path.clone()), refusal));
+    modules: Modules,
+    /// What folded batch norms leave in their places.
+    folded: FxHashMap<NodeId, NodeId>,
+    /// The places of writes, found when somebody asks.
+    writes: Option<Writes>,
+}
 
-    if only_argument(view).is_none() {
-        return refused(Refusal::Arguments {
-            path: layer_path.clone(),
-        });
+/// Where a program writes.
+struct Writes {
+    /// The writing nodes with the classes that they write to, in order.
+    places: Vec<(NodeId, Vec<ClassId>)>,
+    analysis: Analysis,
+}
+
+impl Planner<'_> {
+    /// The layer that the batch norm at `node` is folded into, and how.
+    fn decide(&mut self, node: NodeId, norm: &Norm) -> Result<Decision, PassError> {
+        let after = self.after_layer(node, norm)?;
+        let Err((layer, refusal)) = after else {
+            return Ok(after);
+        };
+        Ok(match self.before_layer(node, norm)? {
+            Some(Ok(decided)) => Ok(decided),
+            // Which of the two reasons says more: that of the layer before, if there is one.
+            Some(Err(before)) if layer.is_none() => Err(before),
+            Some(Err(_)) | None => Err((layer, refusal)),
+        })
     }
-    // The layer's own, or that of a batch norm which becomes the layer's.
-    let result = graph.node(input);
-    if result.num_users() > 1 {
-        let users = result.users().map(|u| graph.node(u).name().to_owned());
-        return refused(Refusal::LayerIsUsed {
-            layer: layer_path.clone(),
-            users: users.collect(),
-        });
-    }
-    let calls = modules.calls.get(&layer.identity).copied().unwrap_or(0);
-    if calls > 1 {
-        let layer = layer_path.clone();
-        return refused(Refusal::LayerIsShared { layer, calls });
-    }
-    for (info, path) in [(norm, &norm_path), (layer, &layer_path)] {
-        let path = path.clone();
-        if info.training {
-            return refused(Refusal::Training { path });
+
+    /// The layer whose result the batch norm normalises.
+    fn after_layer(&mut self, node: NodeId, norm: &Norm) -> Result<Decision, PassError> {
+        let layer_node = self.folded.get(&norm.input).copied().unwrap_or(norm.input);
+        let layer = Layer::read(self.graph, &self.modules, layer_node);
+        let Some(layer) = layer.filter(|layer| self.fits(norm, layer)) else {
+            let input = self.graph.node(layer_node).name().to_owned();
+            let expected = expected(norm, self.options);
+            return Ok(Err((None, Refusal::NotAfterLayer { input, expected })));
+        };
+        // The layer's own, or that of a batch norm which becomes the layer's.
+        let result = self.graph.node(norm.input);
+        if result.num_users() > 1 {
+            return Ok(Err(used(self.graph, &layer, result)));
         }
-        if info.hooks || info.impure == Some(true) {
-            return refused(Refusal::Hooks { path });
-        }
-        if let Some(attribute) = modules.attribute_of.get(&info.identity) {
-            let attribute = attribute.clone();
-            return refused(Refusal::AttributeIsUsed { attribute });
+        Ok(self.check(node, norm, &layer, Side::After)?.map_or_else(
+            || Ok((layer.clone(), plan_of(&layer, norm, Side::After))),
+            |refusal| Err((Some(layer.name.clone()), refusal)),
+        ))
+    }
+
+    /// The layer that alone uses what the batch norm computes; `None` if there is no such layer.
+    fn before_layer(&mut self, node: NodeId, norm: &Norm) -> Result<Option<Decision>, PassError> {
+        let graph = self.graph;
+        let view = graph.node(node);
+        let mut users = view.users();
+        let (Some(user), None) = (users.next(), users.next()) else {
+            return Ok(None);
+        };
+        let layer = Layer::read(graph, &self.modules, user);
+        let Some(layer) = layer.filter(|l| l.input == node && self.fits(norm, l)) else {
+            return Ok(None);
+        };
+        let name = layer.name.clone();
+        let refusal = if matches!(layer.kind, LayerKind::ConvTranspose(_)) {
+            Some(Refusal::Transposed { layer: name })
+        } else if layer.zero_padded {
+            Some(Refusal::Padded { layer: name })
+        } else {
+            self.check(node, norm, &layer, Side::Before)?
+        };
+        Ok(Some(match refusal {
+            Some(refusal) => Err((Some(layer.name), refusal)),
+            None => {
+                let plan = plan_of(&layer, norm, Side::Before);
+                Ok((layer, plan))
+            }
+        }))
+    }
+
+    /// Whether a batch norm of this kind normalises the channels of such a layer.
+    fn fits(&self, norm: &Norm, layer: &Layer) -> bool {
+        match layer.kind {
+            LayerKind::Linear => {
+                let flat = self.tensors.rank(norm.input) == Some(2);
+                matches!(norm.dims, None | Some(1)) && (flat || self.options.linear)
+            }
+            LayerKind::Conv(dims) | LayerKind::ConvTranspose(dims) => {
+                norm.dims.is_none_or(|norm| norm == dims)
+            }
         }
     }
-    if !norm.tracks_statistics {
-        return refused(Refusal::BatchStatistics { norm: norm_path });
-    }
-    for parent in parents(&layer_path) {
-        let identity = modules.identities.get(parent);
-        if identity.is_some_and(|identity| modules.calls.contains_key(identity)) {
-            return refused(Refusal::PartOfCalled {
-                layer: layer_path.clone(),
-                parent: parent.to_owned(),
-            });
+
+    /// Why the two cannot be one, if they cannot.
+    fn check(
+        &mut self,
+        node: NodeId,
+        norm: &Norm,
+        layer: &Layer,
+        side: Side,
+    ) -> Result<Option<Refusal>, PassError> {
+        let batched = match layer.kind {
+            LayerKind::Linear => 2,
+            LayerKind::Conv(dims) | LayerKind::ConvTranspose(dims) => usize::from(dims) + 2,
+        };
+        if let Some(rank) = self.tensors.rank(norm.input).filter(|&r| r != batched) {
+            let layer = layer.name.clone();
+            return Ok(Some(Refusal::Rank { layer, rank }));
         }
+        let modules = &self.modules;
+        let info = |path| modules.by_path.get(path);
+        let of_layer = layer.tensors.module.as_deref().and_then(info);
+        let of_norm = norm.tensors.module.as_deref().and_then(info);
+        if let Some(refusal) = modules.refusal(layer, of_layer, norm, of_norm) {
+            return Ok(Some(refusal));
+        }
+        // A module reads its input where it is called, and nothing can write to what is between
+        // the two; a function's weights, and what is read later than before, may be written to.
+        if side == Side::Before || !norm.is_module || layer.parameters.is_some() {
+            let (from, to) = match side {
+                Side::After => (layer.node, node),
+                Side::Before => (node, layer.node),
+            };
+            if self.is_written(norm, from, to)? {
+                let layer = layer.name.clone();
+                return Ok(Some(Refusal::Written { layer }));
+            }
+        }
+        Ok(None)
     }
-    Ok(layer_node)
+
+    /// Whether the program writes to attributes anywhere, or to what is normalised between two
+    /// nodes.
+    fn is_written(&mut self, norm: &Norm, from: NodeId, to: NodeId) -> Result<bool, PassError> {
+        let writes = match &mut self.writes {
+            Some(writes) => writes,
+            None => {
+                let analysis = Analysis::of_graph(self.graph, self.host)?;
+                let places = analysis.special().filter(|(_, effects)| effects.writes());
+                let places = places.map(|(place, effects)| {
+                    let written = effects.mutates.iter().map(|&n| analysis.classes.class(n));
+                    let state = effects.writes_state.then_some(ClassId::OUTSIDE);
+                    (
+                        analysis.nodes[place as usize],
+                        written.chain(state).collect(),
+                    )
+                });
+                let places = places.collect();
+                self.writes.insert(Writes { places, analysis })
+            }
+        };
+        let input = writes.analysis.classes.class(norm.input);
+        let graph = self.graph;
+        Ok(writes.places.iter().any(|(at, classes)| {
+            let between = graph.is_before(from, *at) && graph.is_before(*at, to);
+            classes.contains(&ClassId::OUTSIDE) || (between && classes.contains(&input))
+        }))
+    }
+}
+
+fn used(graph: &Graph, layer: &Layer, result: Node<'_>) -> (Option<String>, Refusal) {
+    let users = result.users().map(|u| graph.node(u).name().to_owned());
+    let refusal = Refusal::LayerIsUsed {
+        layer: layer.name.clone(),
+        users: users.collect(),
+    };
+    (Some(layer.name.clone()), refusal)
+}
+
+fn plan_of(layer: &Layer, norm: &Norm, side: Side) -> Plan {
+    Plan {
+        layer: layer.tensors.clone(),
+        norm: norm.tensors.clone(),
+        eps: norm.eps,
+        side,
+        transposed: matches!(layer.kind, LayerKind::ConvTranspose(_)),
+        groups: layer.groups,
+        parameters: layer.parameters,
+        result: None,
+    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,10 @@ use corsac_ir::{EntityId, Graph, NodeId, Op};
 use corsac_ops::{ClassId, Effects, Host};
 
 use crate::analysis::Analysis;
+use crate::budget::Budget;
 use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report::{Report as Done, Site};
 
 /// What counts as observable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,44 @@ impl Report {
     pub fn changed(&self) -> bool {
         !self.removed.is_empty()
     }
+
+    /// Leaves in place what the budget does not allow to remove.
+    pub fn limit(&mut self, budget: &mut Budget) {
+        let granted = budget.take_up_to(self.removed.len());
+        let left = self.removed.drain(granted..);
+        self.kept.extend(left.map(|node| (node, Reason::Budget)));
+    }
+}
+
+/// The pass, with its options.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeadCode(pub Options);
+
+impl Pass for DeadCode {
+    fn name(&self) -> &'static str {
+        "dead code"
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
+        let nodes_before = graph.len();
+        let mut report = find(graph, context.host, self.0)?;
+        report.limit(&mut context.budget);
+        for &node in &report.removed {
+            graph.erase(node)?;
+        }
+        let removed = report.removed.iter().rev();
+        let removed = removed.map(|&node| Site::new(graph, node, None, None));
+        let kept = report
+            .kept
+            .iter()
+            .map(|&(node, reason)| Site::new(graph, node, None, Some(reason.as_str().to_owned())));
+        Ok(Done {
+            pass: self.name().to_owned(),
+            sites: removed.chain(kept).collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
 }
 
 /// Why a node that nobody uses stays.
@@ -76,6 +117,8 @@ pub enum Reason {
     WrittenIsRead,
     /// Nothing is known of what it calls.
     Unknown,
+    /// It could go, but no more changes may be made.
+    Budget,
 }
 
 impl Reason {
@@ -88,6 +131,7 @@ impl Reason {
             Self::WritesOutside => "writes to an input, an attribute or the state of a module",
             Self::WrittenIsRead => "writes to a value that is used later",
             Self::Unknown => "calls something of which nothing is known",
+            Self::Budget => Budget::EXHAUSTED,
         }
     }
 }

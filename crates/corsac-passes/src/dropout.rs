@@ -23,7 +23,10 @@ use corsac_ir::{Arg, Graph, Node, NodeId, Op};
 use corsac_ops::{AliasClasses, Catalogue, Host, When};
 use thiserror::Error;
 
+use crate::budget::Budget;
 use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report::{Report as Done, Site as Place};
 
 /// Which dropouts to remove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +67,31 @@ impl Report {
     }
 }
 
+/// The pass, with its options.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RemoveDropout(pub Options);
+
+impl Pass for RemoveDropout {
+    fn name(&self) -> &'static str {
+        "dropout"
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Done, PassError> {
+        let nodes_before = graph.len();
+        let report = remove(graph, context.host, self.0, &mut context.budget)?;
+        let sites = report.sites.iter().map(|site| {
+            let reason = site.refusal.as_ref().map(ToString::to_string);
+            Place::new(graph, site.node, None, reason)
+        });
+        Ok(Done {
+            pass: self.name().to_owned(),
+            sites: sites.collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
+}
+
 /// Why a dropout stays.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -77,6 +105,9 @@ pub enum Refusal {
     /// It is called with something else than one tensor.
     #[error("it is called with other arguments than a tensor, a probability and modes")]
     Arguments,
+    /// It could go, but no more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
     /// It makes a copy in training mode, which is written to or whose source is.
     #[error("its input or its result is written to, and they would be one tensor")]
     Written,
@@ -86,7 +117,12 @@ pub enum Refusal {
 ///
 /// # Errors
 /// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn remove(graph: &mut Graph, host: &dyn Host, options: Options) -> Result<Report, PassError> {
+pub fn remove(
+    graph: &mut Graph,
+    host: &dyn Host,
+    options: Options,
+    budget: &mut Budget,
+) -> Result<Report, PassError> {
     let mut catalogue = Catalogue::new(host);
     let mut report = Report::default();
     let mut written: Option<Written> = None;
@@ -110,6 +146,7 @@ pub fn remove(graph: &mut Graph, host: &dyn Host, options: Options) -> Result<Re
             refusal: None,
         };
         match decision {
+            Ok(_) if !budget.take() => site.refusal = Some(Refusal::Budget),
             Ok(input) => {
                 graph.replace_all_uses(node, input)?;
                 graph.erase(node)?;
@@ -263,7 +300,13 @@ mod tests {
     #[test]
     fn a_module_in_evaluation_goes() {
         let (mut graph, neg, relu) = program("relu_");
-        let report = remove(&mut graph, &Drop::new(false), Options::default()).unwrap();
+        let report = remove(
+            &mut graph,
+            &Drop::new(false),
+            Options::default(),
+            &mut Budget::unlimited(),
+        )
+        .unwrap();
         assert_eq!(report.removed(), 1);
         assert_eq!(graph.inputs(relu).collect::<Vec<_>>(), [neg]);
     }
@@ -272,14 +315,25 @@ mod tests {
     fn a_module_in_training_stays_unless_asked_for_and_nothing_writes() {
         let training = Drop::new(true);
         let (mut graph, ..) = program("relu");
-        let report = remove(&mut graph, &training, Options::default()).unwrap();
+        let report = remove(
+            &mut graph,
+            &training,
+            Options::default(),
+            &mut Budget::unlimited(),
+        )
+        .unwrap();
         assert_eq!(report.sites[0].refusal, Some(Refusal::Training));
 
         let options = Options { in_training: true };
-        assert_eq!(remove(&mut graph, &training, options).unwrap().removed(), 1);
+        assert_eq!(
+            remove(&mut graph, &training, options, &mut Budget::unlimited())
+                .unwrap()
+                .removed(),
+            1
+        );
 
         let (mut graph, ..) = program("relu_");
-        let report = remove(&mut graph, &training, options).unwrap();
+        let report = remove(&mut graph, &training, options, &mut Budget::unlimited()).unwrap();
         assert_eq!(report.sites[0].refusal, Some(Refusal::Written));
     }
 
@@ -310,7 +364,13 @@ mod tests {
                 .collect();
             graph.call_function(function, args).unwrap();
         }
-        let report = remove(&mut graph, &corsac_ops::Unhosted, Options::default()).unwrap();
+        let report = remove(
+            &mut graph,
+            &corsac_ops::Unhosted,
+            Options::default(),
+            &mut Budget::unlimited(),
+        )
+        .unwrap();
         for (name, _, goes) in cases {
             let site = report.sites.iter().find(|s| s.target == name);
             assert_eq!(site.is_some_and(|s| s.refusal.is_none()), goes, "{name}");

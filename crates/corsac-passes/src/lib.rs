@@ -9,9 +9,15 @@
 //! |---|---|
 //! | [`dead_code`] | removes what nobody can observe |
 //! | [`common_subexpressions`] | computes once what is computed twice |
-//! | [`conv_bn`] | folds a batch norm into the weights of the convolution before it |
+//! | [`conv_bn`] | folds a batch norm into the weights of the layer beside it |
 //! | [`dropout`] | removes dropouts that are the identity |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
+//! | [`no_ops`] | removes what computes what is there already |
+//!
+//! Each is a [`Pass`] of the [`registry`] too: it runs within a [`Budget`], so that a wrong change
+//! is found by bisection ([`first_failing`]), and answers with a [`Report`] that anybody can show.
+//! [`canonical`] puts a graph into an order, and gives it a hash, that depend on nothing but what
+//! it computes.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -35,12 +41,22 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod budget;
+pub mod canonical;
 pub mod common_subexpressions;
 pub mod conv_bn;
 pub mod dead_code;
 pub mod dropout;
 mod error;
 pub mod mkldnn;
+pub mod no_ops;
+mod pass;
+mod report;
+mod tensors;
 pub mod weights;
 
+pub use budget::{Budget, first_failing};
 pub use error::PassError;
+pub use pass::{Context, Pass, RunError, registry, run_passes};
+pub use report::{Report, Site};
+pub use tensors::{TensorFact, TensorFacts};

@@ -8,15 +8,87 @@ use std::collections::BTreeMap;
 use half::{bf16, f16};
 use thiserror::Error;
 
-/// Which weights to change, by the qualified names of two modules.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Which of two operations is applied first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The batch norm comes after the layer: it scales output channels.
+    After,
+    /// The batch norm comes before the layer: it scales input channels.
+    Before,
+}
+
+/// The tensors of a convolution or linear layer, by qualified name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerTensors {
+    /// The module that they are in, which may lack the bias; `None` where a function is called.
+    pub module: Option<String>,
+    /// The weight.
+    pub weight: String,
+    /// The bias, if there is one.
+    pub bias: Option<String>,
+}
+
+impl LayerTensors {
+    /// Those of the module at `path`.
+    #[must_use]
+    pub fn of_module(path: &str) -> Self {
+        Self {
+            module: Some(path.to_owned()),
+            weight: format!("{path}.weight"),
+            bias: Some(format!("{path}.bias")),
+        }
+    }
+}
+
+/// The tensors of a batch norm, by qualified name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NormTensors {
+    /// The module that they are in, which may lack gamma and beta; `None` where a function is
+    /// called.
+    pub module: Option<String>,
+    /// The running mean.
+    pub mean: String,
+    /// The running variance.
+    pub variance: String,
+    /// What the result is multiplied by, if it is.
+    pub gamma: Option<String>,
+    /// What is added to the result, if something is.
+    pub beta: Option<String>,
+}
+
+impl NormTensors {
+    /// Those of the module at `path`.
+    #[must_use]
+    pub fn of_module(path: &str) -> Self {
+        Self {
+            module: Some(path.to_owned()),
+            mean: format!("{path}.running_mean"),
+            variance: format!("{path}.running_var"),
+            gamma: Some(format!("{path}.weight")),
+            beta: Some(format!("{path}.bias")),
+        }
+    }
+}
+
+/// Which weights to change, and how.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fold<'a> {
-    /// The convolution or linear layer whose weights change.
+    /// What messages call the layer whose weights change.
     pub layer: &'a str,
-    /// The batch norm that is folded into them.
+    /// What messages call the batch norm that is folded into them.
     pub norm: &'a str,
+    /// The layer's weights.
+    pub layer_tensors: &'a LayerTensors,
+    /// The batch norm's.
+    pub norm_tensors: &'a NormTensors,
     /// What the batch norm adds to the variance.
     pub eps: f64,
+    /// Which of the two is applied first.
+    pub side: Side,
+    /// Whether the first dimension of the weight is that of the input channels.
+    pub transposed: bool,
+    /// Into how many groups the channels are divided.
+    pub groups: usize,
 }
 
 /// Why weights could not be changed. They are then as they were before.
@@ -51,22 +123,27 @@ pub enum WeightsError {
 
 /// Something that has the weights of a model.
 pub trait Weights {
-    /// Changes the weight and bias of a layer so that it computes what the layer followed by the
-    /// batch norm in evaluation did:
+    /// Makes weight and bias with which the layer alone computes what it and the batch norm in
+    /// evaluation did, one after the other:
     ///
     /// ```text
     /// scale = gamma / sqrt(var + eps)
-    /// weight' = weight * scale            per output channel, the first dimension
-    /// bias' = (bias - mean) * scale + beta
+    /// shift = beta - mean * scale
+    /// after:   weight' = weight * scale      per output channel
+    ///          bias'   = bias * scale + shift
+    /// before:  weight' = weight * scale      per input channel
+    ///          bias'   = bias + the sum of weight * shift over input channels and taps
     /// ```
     ///
-    /// A missing bias counts as zero, a missing gamma as one, a missing beta as zero. Source:
-    /// `torch/nn/utils/fusion.py`; Jacob et al., "Quantization and Training of Neural Networks
-    /// for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 3.2.
+    /// A missing bias counts as zero, a missing gamma as one, a missing beta as zero. The tensors
+    /// of a module are replaced; a function gets new ones, which are called something else.
+    /// Answers what they are called. Source: `torch/nn/utils/fusion.py`; Jacob et al.,
+    /// "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+    /// Inference", CVPR 2018, section 3.2.
     ///
     /// # Errors
     /// If a tensor is missing or has the wrong shape; nothing has changed then.
-    fn fold(&mut self, fold: Fold<'_>) -> Result<(), WeightsError>;
+    fn fold(&mut self, fold: &Fold<'_>) -> Result<LayerTensors, WeightsError>;
 }
 
 /// The elements of a tensor, in row-major order.
@@ -145,63 +222,154 @@ pub struct MemoryWeights {
 }
 
 impl MemoryWeights {
-    fn values(&self, module: &str, tensor: &str) -> Option<Vec<f64>> {
-        let tensor = self.tensors.get(&format!("{module}.{tensor}"))?;
-        Some(tensor.elements.to_f64())
+    fn values(&self, name: Option<&String>) -> Option<Vec<f64>> {
+        Some(self.tensors.get(name?)?.elements.to_f64())
     }
 
-    fn required(&self, module: &str, tensor: &str) -> Result<Vec<f64>, WeightsError> {
-        self.values(module, tensor)
-            .ok_or_else(|| WeightsError::Missing {
-                name: format!("{module}.{tensor}"),
-            })
+    fn required(&self, name: &String) -> Result<Vec<f64>, WeightsError> {
+        let missing = || WeightsError::Missing { name: name.clone() };
+        self.values(Some(name)).ok_or_else(missing)
+    }
+
+    /// The first name that is free.
+    fn fresh(&self, wish: &str) -> String {
+        let candidates = (1..).map(|n| format!("{wish}_{n}"));
+        std::iter::once(wish.to_owned())
+            .chain(candidates)
+            .find(|name| !self.tensors.contains_key(name))
+            .unwrap_or_default()
+    }
+}
+
+/// How the elements of a weight belong to channels.
+struct ChannelMap {
+    transposed: bool,
+    /// The first two dimensions.
+    sizes: [usize; 2],
+    /// Elements behind the first two dimensions.
+    taps: usize,
+    groups: usize,
+}
+
+impl ChannelMap {
+    fn of(shape: &[usize], fold: &Fold<'_>) -> Self {
+        let size = |i| shape.get(i).copied().unwrap_or(1);
+        Self {
+            transposed: fold.transposed,
+            sizes: [size(0), size(1)],
+            taps: shape.iter().skip(2).product(),
+            groups: fold.groups.max(1),
+        }
+    }
+
+    /// How many output channels there are.
+    fn outputs(&self) -> usize {
+        self.count(self.transposed)
+    }
+
+    /// How many input channels there are.
+    fn inputs(&self) -> usize {
+        self.count(!self.transposed)
+    }
+
+    /// The second dimension is that of one group.
+    fn count(&self, second: bool) -> usize {
+        if second {
+            self.sizes[1] * self.groups
+        } else {
+            self.sizes[0]
+        }
+    }
+
+    /// The output and input channel of the element at `index`, in row-major order.
+    fn channels(&self, index: usize) -> (usize, usize) {
+        let (first, second) = (
+            index / (self.taps * self.sizes[1]),
+            index / self.taps % self.sizes[1],
+        );
+        let group = first / (self.sizes[0] / self.groups).max(1);
+        let other = group * self.sizes[1] + second;
+        if self.transposed {
+            (other, first)
+        } else {
+            (first, other)
+        }
     }
 }
 
 impl Weights for MemoryWeights {
-    fn fold(&mut self, fold: Fold<'_>) -> Result<(), WeightsError> {
-        let weight_name = format!("{}.weight", fold.layer);
-        let Some(weight) = self.tensors.get(&weight_name) else {
-            return Err(WeightsError::Missing { name: weight_name });
+    fn fold(&mut self, fold: &Fold<'_>) -> Result<LayerTensors, WeightsError> {
+        let names = fold.layer_tensors;
+        let Some(weight) = self.tensors.get(&names.weight) else {
+            let name = names.weight.clone();
+            return Err(WeightsError::Missing { name });
         };
-        let channels = weight.shape.first().copied().unwrap_or(0);
-        let mean = self.required(fold.norm, "running_mean")?;
-        let variance = self.required(fold.norm, "running_var")?;
-        let or = |values: Option<Vec<f64>>, default| values.unwrap_or(vec![default; channels]);
-        let gamma = or(self.values(fold.norm, "weight"), 1.0);
-        let beta = or(self.values(fold.norm, "bias"), 0.0);
-        let bias = or(self.values(fold.layer, "bias"), 0.0);
-        for values in [&mean, &variance, &gamma, &beta, &bias] {
-            if values.len() != channels {
+        let map = ChannelMap::of(&weight.shape, fold);
+        let mean = self.required(&fold.norm_tensors.mean)?;
+        let variance = self.required(&fold.norm_tensors.variance)?;
+        let normalised = match fold.side {
+            Side::After => map.outputs(),
+            Side::Before => map.inputs(),
+        };
+        let or = |name: Option<&String>, default, len| {
+            self.values(name).unwrap_or_else(|| vec![default; len])
+        };
+        let gamma = or(fold.norm_tensors.gamma.as_ref(), 1.0, normalised);
+        let beta = or(fold.norm_tensors.beta.as_ref(), 0.0, normalised);
+        let mut bias = or(names.bias.as_ref(), 0.0, map.outputs());
+        let sizes = [&mean, &variance, &gamma, &beta].map(|values| (values.len(), normalised));
+        for (got, expected) in sizes.into_iter().chain([(bias.len(), map.outputs())]) {
+            if got != expected {
                 return Err(WeightsError::Channels {
                     layer: fold.layer.to_owned(),
                     norm: fold.norm.to_owned(),
-                    expected: channels,
-                    got: values.len(),
+                    expected,
+                    got,
                 });
             }
         }
 
         let scale = |c: usize| gamma[c] / (variance[c] + fold.eps).sqrt();
-        let scales: Vec<f64> = (0..channels).map(scale).collect();
-        let per_channel = weight.elements.len() / channels.max(1);
-        let folded = weight.elements.to_f64().into_iter().enumerate();
-        let folded = folded.map(|(i, w)| w * scales[i / per_channel]).collect();
-        let folded_bias = (0..channels)
-            .map(|c| (bias[c] - mean[c]) * scales[c] + beta[c])
-            .collect();
+        let scales: Vec<f64> = (0..normalised).map(scale).collect();
+        let mut values = weight.elements.to_f64();
+        match fold.side {
+            Side::After => {
+                for (index, value) in values.iter_mut().enumerate() {
+                    *value *= scales[map.channels(index).0];
+                }
+                for (c, bias) in bias.iter_mut().enumerate() {
+                    *bias = (*bias - mean[c]) * scales[c] + beta[c];
+                }
+            }
+            Side::Before => {
+                for (index, value) in values.iter_mut().enumerate() {
+                    let (output, input) = map.channels(index);
+                    bias[output] += *value * (beta[input] - mean[input] * scales[input]);
+                    *value *= scales[input];
+                }
+            }
+        }
         let folded_bias = Tensor {
-            shape: vec![channels],
-            elements: weight.elements.like(folded_bias),
+            shape: vec![map.outputs()],
+            elements: weight.elements.like(bias),
         };
         let folded = Tensor {
             shape: weight.shape.clone(),
-            elements: weight.elements.like(folded),
+            elements: weight.elements.like(values),
         };
-        self.tensors.insert(weight_name, folded);
-        self.tensors
-            .insert(format!("{}.bias", fold.layer), folded_bias);
-        Ok(())
+        let result = match &names.module {
+            Some(path) => LayerTensors::of_module(path),
+            None => LayerTensors {
+                module: None,
+                weight: self.fresh(&format!("{}_folded", names.weight)),
+                bias: Some(self.fresh(&format!("{}_folded_bias", names.weight))),
+            },
+        };
+        self.tensors.insert(result.weight.clone(), folded);
+        if let Some(name) = &result.bias {
+            self.tensors.insert(name.clone(), folded_bias);
+        }
+        Ok(result)
     }
 }
 
@@ -230,11 +398,18 @@ mod tests {
         }
     }
 
-    const FOLD: Fold<'_> = Fold {
-        layer: "conv",
-        norm: "bn",
-        eps: 1.0,
-    };
+    fn fold(weights: &mut MemoryWeights) -> Result<LayerTensors, WeightsError> {
+        weights.fold(&Fold {
+            layer: "conv",
+            norm: "bn",
+            layer_tensors: &LayerTensors::of_module("conv"),
+            norm_tensors: &NormTensors::of_module("bn"),
+            eps: 1.0,
+            side: Side::After,
+            transposed: false,
+            groups: 1,
+        })
+    }
 
     #[test]
     fn a_folded_layer_computes_what_both_did() {
@@ -246,7 +421,7 @@ mod tests {
         ];
         for like in kinds {
             let mut weights = weights(&like);
-            weights.fold(FOLD).unwrap();
+            fold(&mut weights).unwrap();
             // scale = 4 / sqrt(4), 0.5 / sqrt(1): all exact in each type.
             let expected = tensor(&[2, 1, 1], &[4.0, -1.5], &like);
             assert_eq!(weights.tensors["conv.weight"], expected);
@@ -263,7 +438,7 @@ mod tests {
         weights.tensors.remove("bn.bias");
         let bias = tensor(&[2], &[3.0, 0.5], &like);
         weights.tensors.insert("conv.bias".to_owned(), bias);
-        weights.fold(FOLD).unwrap();
+        fold(&mut weights).unwrap();
         assert_eq!(
             weights.tensors["conv.bias"],
             tensor(&[2], &[1.0, 0.0], &like)
@@ -276,7 +451,7 @@ mod tests {
         let mut missing = weights(&like);
         missing.tensors.remove("bn.running_var");
         let before = missing.clone();
-        let error = missing.fold(FOLD).unwrap_err();
+        let error = fold(&mut missing).unwrap_err();
         assert_eq!(error.to_string(), "there is no tensor bn.running_var");
         assert_eq!(missing, before);
 
@@ -284,8 +459,106 @@ mod tests {
         let mean = tensor(&[3], &[0.0; 3], &like);
         wrong.tensors.insert("bn.running_mean".to_owned(), mean);
         let before = wrong.clone();
-        let error = wrong.fold(FOLD).unwrap_err();
+        let error = fold(&mut wrong).unwrap_err();
         assert_eq!(error.to_string(), "bn normalises 3 channels, conv makes 2");
         assert_eq!(wrong, before);
+    }
+
+    /// The layer, as sums over channels: one tap, one position.
+    fn apply(weight: &Tensor, bias: &[f64], fold: &Fold<'_>, x: &[f64]) -> Vec<f64> {
+        let map = ChannelMap::of(&weight.shape, fold);
+        let mut y = bias.to_vec();
+        for (index, value) in weight.elements.to_f64().into_iter().enumerate() {
+            let (output, input) = map.channels(index);
+            y[output] += value * x[input];
+        }
+        y
+    }
+
+    #[test]
+    fn every_side_layout_and_grouping_computes_what_both_did() {
+        let like = Elements::F64(Vec::new());
+        for (side, transposed, groups) in [
+            (Side::After, false, 1),
+            (Side::After, false, 2),
+            (Side::After, true, 1),
+            (Side::After, true, 2),
+            (Side::Before, false, 1),
+            (Side::Before, false, 2),
+        ] {
+            // Four input channels, six output channels.
+            let (inputs, outputs) = (4, 6);
+            let shape = match transposed {
+                false => [outputs, inputs / groups, 1],
+                true => [inputs, outputs / groups, 1],
+            };
+            let len: usize = shape.iter().product();
+            let ramp = |len: usize, from: f64| -> Vec<f64> {
+                (0..len).map(|i| from + i as f64 * 0.25).collect()
+            };
+            let normalised = if side == Side::After { outputs } else { inputs };
+            let mut weights = MemoryWeights::default();
+            for (name, shape, values) in [
+                ("w", &shape[..], ramp(len, -1.0)),
+                ("b", &[outputs], ramp(outputs, 0.5)),
+                ("mean", &[normalised], ramp(normalised, -0.5)),
+                ("var", &[normalised], ramp(normalised, 1.0)),
+                ("gamma", &[normalised], ramp(normalised, 2.0)),
+                ("beta", &[normalised], ramp(normalised, -3.0)),
+            ] {
+                let tensor = tensor(shape, &values, &like);
+                weights.tensors.insert(name.to_owned(), tensor);
+            }
+            let name = |name: &str| name.to_owned();
+            let layer_tensors = LayerTensors {
+                module: None,
+                weight: name("w"),
+                bias: Some(name("b")),
+            };
+            let norm_tensors = NormTensors {
+                module: None,
+                mean: name("mean"),
+                variance: name("var"),
+                gamma: Some(name("gamma")),
+                beta: Some(name("beta")),
+            };
+            let fold = Fold {
+                layer: "conv",
+                norm: "norm",
+                layer_tensors: &layer_tensors,
+                norm_tensors: &norm_tensors,
+                eps: 0.5,
+                side,
+                transposed,
+                groups,
+            };
+            let values = |w: &MemoryWeights, name: &str| w.tensors[name].elements.to_f64();
+            let normalise = |x: &[f64], w: &MemoryWeights| -> Vec<f64> {
+                let [mean, var, gamma, beta] =
+                    ["mean", "var", "gamma", "beta"].map(|n| values(w, n));
+                let each = x.iter().enumerate();
+                let one = |(c, x): (usize, &f64)| {
+                    (x - mean[c]) / (var[c] + 0.5).sqrt() * gamma[c] + beta[c]
+                };
+                each.map(one).collect()
+            };
+            let x = ramp(inputs, 1.5);
+            let (weight, bias) = (weights.tensors["w"].clone(), values(&weights, "b"));
+            let expected = match side {
+                Side::After => normalise(&apply(&weight, &bias, &fold, &x), &weights),
+                Side::Before => apply(&weight, &bias, &fold, &normalise(&x, &weights)),
+            };
+            let result = weights.fold(&fold).unwrap();
+            assert_eq!(result.weight, "w_folded");
+            assert_eq!(weights.tensors["w"], weight, "others may use it");
+            let bias = values(&weights, &result.bias.unwrap());
+            let found = apply(&weights.tensors[&result.weight], &bias, &fold, &x);
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(
+                    (found - expected).abs() < 1e-9,
+                    "{side:?} {transposed} {groups}"
+                );
+            }
+        }
     }
 }

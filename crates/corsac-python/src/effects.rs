@@ -1,14 +1,16 @@
 //! What Python knows of the modules and functions of a graph, for the passes.
 
-use corsac_ir::{EntityId, FunctionId, Graph, Op};
+use corsac_ir::{EntityId, FunctionId, Graph, NodeId, Op};
 use corsac_ops::schema::Schema;
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
+use corsac_passes::{TensorFact, TensorFacts};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PySet};
+use pyo3::types::{PyDict, PyInt, PyList, PySet};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::PyGraph;
+use crate::runtime::{TorchValue, TorchValues};
 
 /// What Python knows, found before a pass runs: a pass calls no Python.
 pub(crate) struct Facts {
@@ -28,6 +30,8 @@ type Description = (
     f64,
     bool,
     f64,
+    bool,
+    usize,
     bool,
 );
 
@@ -105,6 +109,8 @@ fn modules(
             tracks_statistics,
             eps,
             renormalises,
+            groups,
+            zero_padded,
         ): Description = description.extract()?;
         let info = ModuleInfo {
             class,
@@ -117,6 +123,8 @@ fn modules(
             tracks_statistics,
             eps,
             renormalises,
+            groups,
+            zero_padded,
         };
         modules.insert(path, info);
     }
@@ -168,6 +176,52 @@ fn describe_functions(
         }
     }
     Ok(found)
+}
+
+/// The shapes and dtypes that the metadata of nodes says: `meta["tensor_meta"]` as shape
+/// propagation leaves it, else `meta["val"]`.
+pub(crate) fn tensor_facts(graph: &Bound<'_, PyGraph>) -> PyResult<TensorFacts> {
+    let py = graph.py();
+    let metas: Vec<(NodeId, Py<PyAny>)> = {
+        let borrowed = graph.try_borrow()?;
+        let metas = borrowed.host().metas();
+        metas.map(|(id, meta)| (id, meta.clone_ref(py))).collect()
+    };
+    let torch = TorchValues::get(py)?;
+    let mut facts = TensorFacts::default();
+    for (node, meta) in metas {
+        let Ok(meta) = meta.bind(py).cast::<PyDict>() else {
+            continue;
+        };
+        let found = match meta.get_item(intern!(py, "tensor_meta"))? {
+            Some(found) => Some(found),
+            None => meta.get_item(intern!(py, "val"))?,
+        };
+        let Some(found) = found else { continue };
+        // What several tensors are described by has neither.
+        let shape = found.getattr_opt(intern!(py, "shape"))?;
+        let dtype = found.getattr_opt(intern!(py, "dtype"))?;
+        let dtype = dtype.and_then(|dtype| match torch.of(&dtype) {
+            Some(TorchValue::DType(dtype)) => Some(dtype),
+            Some(_) | None => None,
+        });
+        // Sizes that are symbols are not known.
+        let sizes = shape.and_then(|shape| {
+            let sizes = shape.try_iter().ok()?.map(|size| {
+                let size = size?;
+                size.cast_exact::<PyInt>()?.extract::<i64>()
+            });
+            sizes.collect::<PyResult<Vec<i64>>>().ok()
+        });
+        facts.set(
+            node,
+            TensorFact {
+                shape: sizes,
+                dtype,
+            },
+        );
+    }
+    Ok(facts)
 }
 
 /// The module `corsac.fx._effects`.

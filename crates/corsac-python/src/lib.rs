@@ -17,7 +17,9 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod budget;
 mod callable;
+mod canonical;
 mod codegen;
 mod collector;
 mod config;
@@ -64,6 +66,10 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(passes::common_subexpressions, m)?)?;
     m.add_function(wrap_pyfunction!(passes::fold_batch_norms, m)?)?;
     m.add_function(wrap_pyfunction!(passes::remove_dropout, m)?)?;
+    m.add_function(wrap_pyfunction!(passes::remove_no_ops, m)?)?;
+    m.add_class::<budget::PyBudget>()?;
+    m.add_function(wrap_pyfunction!(budget::first_failing_change, m)?)?;
+    m.add_function(wrap_pyfunction!(canonical::reorder, m)?)?;
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
     mkldnn::register(m)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;

@@ -2,12 +2,14 @@
 
 use corsac_ir::{Graph, NodeId};
 use corsac_ops::Catalogue;
-use corsac_passes::weights::WeightsError;
-use corsac_passes::{common_subexpressions as cse, conv_bn, dead_code, dropout};
+use corsac_passes::weights::{LayerTensors, Side, WeightsError};
+use corsac_passes::{common_subexpressions as cse, conv_bn, dead_code, dropout, no_ops};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
 
-use crate::effects::{Facts, effects};
+use crate::budget::{PyBudget, within};
+use crate::effects::{Facts, effects, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
@@ -75,13 +77,20 @@ pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<(
     Ok(())
 }
 
-fn dead_code_of(graph: &Bound<'_, PyGraph>, impure_random: bool) -> PyResult<dead_code::Report> {
+fn dead_code_of(
+    graph: &Bound<'_, PyGraph>,
+    impure_random: bool,
+    budget: Option<&Bound<'_, PyBudget>>,
+) -> PyResult<dead_code::Report> {
     let facts = Facts::of_graph(graph)?;
     let options = dead_code::Options { impure_random };
-    let report = {
+    let report = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
-        dead_code::find(borrowed.ir(), &facts, options).map_err(pass_error)?
-    };
+        let report = dead_code::find(borrowed.ir(), &facts, options);
+        let mut report = report.map_err(pass_error)?;
+        report.limit(budget);
+        Ok(report)
+    })?;
     erase(graph, &report.removed)?;
     Ok(report)
 }
@@ -89,12 +98,13 @@ fn dead_code_of(graph: &Bound<'_, PyGraph>, impure_random: bool) -> PyResult<dea
 /// Removes what nobody can observe from `graph`. Answers the nodes that were removed and those
 /// that nobody uses and that stay, with the reason.
 #[pyfunction]
-#[pyo3(signature = (graph, *, impure_random = true))]
+#[pyo3(signature = (graph, *, impure_random = true, budget = None))]
 pub(crate) fn eliminate_dead_code(
     graph: &Bound<'_, PyGraph>,
     impure_random: bool,
+    budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<Site>> {
-    let report = dead_code_of(graph, impure_random)?;
+    let report = dead_code_of(graph, impure_random, budget)?;
     let borrowed = graph.try_borrow()?;
     let removed = report.removed.iter().rev();
     let removed = removed.map(|&node| site(borrowed.ir(), node, None, None));
@@ -108,13 +118,19 @@ pub(crate) fn eliminate_dead_code(
 /// Computes once what `graph` computes twice. Answers the nodes that were removed, each with the
 /// one that took its place, and those that stay, with the reason.
 #[pyfunction]
-pub(crate) fn common_subexpressions(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<Site>> {
+#[pyo3(signature = (graph, *, budget = None))]
+pub(crate) fn common_subexpressions(
+    graph: &Bound<'_, PyGraph>,
+    budget: Option<&Bound<'_, PyBudget>>,
+) -> PyResult<Vec<Site>> {
     let py = graph.py();
     let facts = Facts::of_graph(graph)?;
-    let report = {
+    let report = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
-        cse::find(borrowed.ir(), &facts).map_err(pass_error)?
-    };
+        let mut report = cse::find(borrowed.ir(), &facts).map_err(pass_error)?;
+        report.limit(budget);
+        Ok(report)
+    })?;
     let hooked = {
         let borrowed = graph.try_borrow()?;
         borrowed.hooks(py, intern!(py, "_replace_hooks"))?.is_some()
@@ -148,47 +164,57 @@ pub(crate) fn common_subexpressions(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<
     Ok(merged.chain(kept).collect())
 }
 
-/// Folds batch norms into the layers before them. `fold(pairs)` gets names of layers and norms; it
-/// changes the weights of the layers, in order, and answers for each None, or why it cannot.
-/// Answers every batch norm, with the layer.
+/// Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
+/// makes the new weights, in order, and answers for each the names of weight and bias, or why it
+/// cannot be done. Answers every batch norm, with the layer.
 #[pyfunction]
-#[pyo3(signature = (graph, fold, *, linear = false))]
+#[pyo3(signature = (graph, fold, *, linear = false, budget = None))]
 pub(crate) fn fold_batch_norms(
     graph: &Bound<'_, PyGraph>,
     fold: &Bound<'_, PyAny>,
     linear: bool,
+    budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<Site>> {
+    let py = graph.py();
     let facts = Facts::of_graph(graph)?;
-    let mut report = {
+    let tensors = tensor_facts(graph)?;
+    let mut report = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
-        conv_bn::plan(borrowed.ir(), &facts, conv_bn::Options { linear })
-    };
-    let planned = report.sites.iter().enumerate();
-    let planned: Vec<(usize, String, String)> = planned
-        .filter(|(_, site)| site.refusal.is_none())
-        .filter_map(|(index, site)| Some((index, site.layer.clone()?, site.norm.clone())))
-        .collect();
-    if !planned.is_empty() {
-        let pairs: Vec<_> = planned
-            .iter()
-            .map(|(_, layer, norm)| (layer, norm))
-            .collect();
-        let refusals: Vec<Option<String>> = fold.call1((pairs,))?.extract()?;
-        for ((index, ..), refusal) in planned.iter().zip(refusals) {
-            if let Some(reason) = refusal {
-                report.refuse(*index, WeightsError::Host { reason });
+        let options = conv_bn::Options { linear };
+        conv_bn::plan(borrowed.ir(), &facts, &tensors, options, budget).map_err(pass_error)
+    })?;
+    let plans = report.planned();
+    let plans = plans.map(|(index, site, plan)| Ok((index, describe_plan(py, site, plan)?)));
+    let (indices, plans): (Vec<usize>, Vec<_>) =
+        plans.collect::<PyResult<Vec<_>>>()?.into_iter().unzip();
+    if !plans.is_empty() {
+        let answers = fold.call1((PyList::new(py, plans)?,))?;
+        for (index, answer) in indices.into_iter().zip(answers.try_iter()?) {
+            let answer = answer?;
+            match answer.extract::<String>() {
+                Ok(reason) => report.refuse(index, WeightsError::Host { reason }),
+                Err(_) => {
+                    let (weight, bias): (String, String) = answer.extract()?;
+                    report.settle(
+                        index,
+                        LayerTensors {
+                            module: None,
+                            weight,
+                            bias: Some(bias),
+                        },
+                    );
+                }
             }
         }
     }
-    let gone: Vec<NodeId> = {
-        let folded = report.sites.iter().filter(|s| s.refusal.is_none());
-        folded.map(|s| s.node).collect()
-    };
     if report.changed() {
-        let mut borrowed = graph.try_borrow_mut()?;
-        report.apply(borrowed.ir_mut()).map_err(pass_error)?;
+        let applied = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            report.apply(borrowed.ir_mut()).map_err(pass_error)?
+        };
+        PyGraph::inherit_metas(graph, &applied.added)?;
+        erased(graph, &applied.erased)?;
     }
-    erased(graph, &gone)?;
     let borrowed = graph.try_borrow()?;
     let sites = report.sites.into_iter();
     let sites = sites.map(|s| {
@@ -198,17 +224,78 @@ pub(crate) fn fold_batch_norms(
     Ok(sites.collect())
 }
 
+/// What Python has to know to make the weights.
+fn describe_plan<'py>(
+    py: Python<'py>,
+    site: &conv_bn::Site,
+    plan: &conv_bn::Plan,
+) -> PyResult<Bound<'py, PyDict>> {
+    let described = PyDict::new(py);
+    described.set_item("key", site.layer_node.map(corsac_ir::EntityId::index))?;
+    described.set_item("layer", &site.layer)?;
+    described.set_item("norm", &site.norm)?;
+    described.set_item("layer_module", &plan.layer.module)?;
+    described.set_item("weight", &plan.layer.weight)?;
+    described.set_item("bias", &plan.layer.bias)?;
+    described.set_item("norm_module", &plan.norm.module)?;
+    described.set_item("mean", &plan.norm.mean)?;
+    described.set_item("variance", &plan.norm.variance)?;
+    described.set_item("gamma", &plan.norm.gamma)?;
+    described.set_item("beta", &plan.norm.beta)?;
+    described.set_item("eps", plan.eps)?;
+    described.set_item("after", plan.side == Side::After)?;
+    described.set_item("transposed", plan.transposed)?;
+    described.set_item("groups", plan.groups)?;
+    Ok(described)
+}
+
+/// Removes what computes what is there already. Answers every such node, with what takes its
+/// place.
+#[pyfunction]
+#[pyo3(signature = (graph, *, budget = None))]
+pub(crate) fn remove_no_ops(
+    graph: &Bound<'_, PyGraph>,
+    budget: Option<&Bound<'_, PyBudget>>,
+) -> PyResult<Vec<Site>> {
+    let facts = Facts::of_graph(graph)?;
+    let tensors = tensor_facts(graph)?;
+    let report = within(budget, |budget| {
+        let borrowed = graph.try_borrow()?;
+        no_ops::find(borrowed.ir(), &facts, &tensors, budget).map_err(pass_error)
+    })?;
+    if report.changed() {
+        {
+            let mut borrowed = graph.try_borrow_mut()?;
+            report.apply(borrowed.ir_mut()).map_err(pass_error)?;
+        }
+        let gone = report.sites.iter().filter(|s| s.refusal.is_none());
+        let gone: Vec<NodeId> = gone.map(|s| s.node).collect();
+        erased(graph, &gone)?;
+    }
+    let borrowed = graph.try_borrow()?;
+    let sites = report.sites.iter().map(|s| {
+        let input = borrowed.ir().node(s.input).name().to_owned();
+        let reason = s.refusal.map(|refusal| refusal.to_string());
+        site(borrowed.ir(), s.node, Some(input), reason)
+    });
+    Ok(sites.collect())
+}
+
 /// Removes dropouts that are the identity, with `in_training` also modules in training mode.
 /// Answers every dropout.
 #[pyfunction]
-#[pyo3(signature = (graph, *, in_training = false))]
-pub(crate) fn remove_dropout(graph: &Bound<'_, PyGraph>, in_training: bool) -> PyResult<Vec<Site>> {
+#[pyo3(signature = (graph, *, in_training = false, budget = None))]
+pub(crate) fn remove_dropout(
+    graph: &Bound<'_, PyGraph>,
+    in_training: bool,
+    budget: Option<&Bound<'_, PyBudget>>,
+) -> PyResult<Vec<Site>> {
     let facts = Facts::of_graph(graph)?;
-    let report = {
+    let report = within(budget, |budget| {
         let mut borrowed = graph.try_borrow_mut()?;
         let options = dropout::Options { in_training };
-        dropout::remove(borrowed.ir_mut(), &facts, options).map_err(pass_error)?
-    };
+        dropout::remove(borrowed.ir_mut(), &facts, options, budget).map_err(pass_error)
+    })?;
     let gone: Vec<NodeId> = {
         let removed = report.sites.iter().filter(|s| s.refusal.is_none());
         removed.map(|s| s.node).collect()
@@ -293,7 +380,7 @@ impl PyGraph {
             Some(is_impure_node) => erase_where_told(slf, is_impure_node)?,
             None => {
                 let impure_random = effects(py)?.getattr(intern!(py, "impure_random"))?;
-                dead_code_of(slf, impure_random.call0()?.is_truthy()?)?.changed()
+                dead_code_of(slf, impure_random.call0()?.is_truthy()?, None)?.changed()
             }
         };
         let children = effects(py)?.getattr(intern!(py, "clean_children"))?;

@@ -1,53 +1,5 @@
-"""Whether two results of a model agree."""
+"""Whether two results of a model agree: what the passes are checked with."""
 
-from __future__ import annotations
+from corsac.passes._agreement import Agreement, compare_outputs
 
-from dataclasses import dataclass
-from typing import Any
-
-import torch
-from torch.utils._pytree import tree_flatten
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """The largest difference between two results, and the largest value it is measured by."""
-
-    error: float
-    scale: float
-
-    def within(self, tolerance: float) -> bool:
-        """Whether the difference is at most that part of the largest value (or of 1)."""
-        return self.error <= tolerance * max(self.scale, 1.0)
-
-
-def compare_outputs(expected: Any, actual: Any) -> Agreement | str:
-    """How far the tensors in both results are apart, or how the results differ in kind."""
-    leaves, structure = tree_flatten(expected)
-    other_leaves, other_structure = tree_flatten(actual)
-    if structure != other_structure:
-        return f"the original returns {structure}, the result {other_structure}"
-    error = scale = 0.0
-    for number, (left, right) in enumerate(zip(leaves, other_leaves, strict=True)):
-        if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
-            if isinstance(left, torch.Tensor) or isinstance(right, torch.Tensor) or left != right:
-                return f"output {number} is {left!r} from the original, {right!r} from the result"
-            continue
-        if (left.shape, left.dtype) != (right.shape, right.dtype):
-            return (
-                f"output {number} is {tuple(left.shape)} {left.dtype} from the original, "
-                f"{tuple(right.shape)} {right.dtype} from the result"
-            )
-        if left.numel() == 0:
-            continue
-        wide = torch.complex128 if left.is_complex() else torch.float64
-        left, right = left.to(wide), right.to(wide)
-        # Equal infinities and NaNs agree.
-        same = (left == right) | (left.isnan() & right.isnan())
-        difference = torch.where(same, 0.0, (left - right).abs())
-        if difference.isnan().any():
-            return f"output {number} has NaNs or infinities that differ"
-        error = max(error, float(difference.max()))
-        finite = left.abs()[left.isfinite()]
-        scale = max(scale, float(finite.max()) if finite.numel() else 0.0)
-    return Agreement(error, scale)
+__all__ = ["Agreement", "compare_outputs"]

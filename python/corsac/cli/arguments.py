@@ -84,6 +84,12 @@ def parser() -> argparse.ArgumentParser:
         help="largest difference accepted, as a part of the largest output (1e-4)",
     )
     optimize.add_argument(
+        "--verify",
+        action="store_true",
+        help="run the model before and after every pass, and name the first one, and the change "
+        "that it made, after which the result differs",
+    )
+    optimize.add_argument(
         "--randomize-stats",
         action=argparse.BooleanOptionalAction,
         default=None,

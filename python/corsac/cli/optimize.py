@@ -52,7 +52,8 @@ def optimize(options: argparse.Namespace) -> bool:
     with torch.inference_mode():
         expected = call(model, inputs, described)
 
-    module, steps = capture_and_optimize(model)
+    verify = inputs if options.verify else None
+    module, steps = capture_and_optimize(model, verify, options.tolerance)
     print_steps(steps)
 
     with torch.inference_mode():
@@ -110,11 +111,14 @@ def randomize_batch_norms(
 def print_steps(steps: list[Step]) -> None:
     """The table: pass, nodes before and after, time."""
     width = max(len(step.name) for step in steps)
-    print(f"\n{'pass':{width}}  {'nodes':>15}  {'time':>10}")
+    verified = any(step.error is not None for step in steps)
+    head = f"\n{'pass':{width}}  {'nodes':>15}  {'time':>10}"
+    print(head + (f"  {'error':>8}" if verified else ""))
     for step in steps:
         before, after = step.nodes_before, step.nodes_after
         nodes = f"{before} -> {after}" if before != after else f"{after}"
-        print(f"{step.name:{width}}  {nodes:>15}  {milliseconds(step.seconds):>10}")
+        error = "" if step.error is None else f"  {step.error:>8.1e}"
+        print(f"{step.name:{width}}  {nodes:>15}  {milliseconds(step.seconds):>10}{error}")
     total = sum(step.seconds for step in steps)
     nodes = f"{steps[0].nodes_before} -> {steps[-1].nodes_after}"
     print(f"{'in all':{width}}  {nodes:>15}  {milliseconds(total):>10}")

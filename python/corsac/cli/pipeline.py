@@ -22,19 +22,27 @@ class Step:
     nodes_before: int
     nodes_after: int
     seconds: float
+    #: The largest difference that verification found, where it was asked for.
+    error: float | None = None
 
 
 #: What is run, in order. Fusion comes before the clean-up that it makes work for.
 PASSES: tuple[tuple[str, Callable[[fx.GraphModule], Any]], ...] = (
     ("dropout removal", passes.remove_dropout),
+    ("no-op removal", passes.remove_no_ops),
     ("Conv+BatchNorm fusion", passes.fuse_conv_bn),
     ("common subexpressions", passes.common_subexpressions),
     ("dead code", passes.eliminate_dead_code),
 )
 
 
-def capture_and_optimize(model: torch.nn.Module) -> tuple[fx.GraphModule, list[Step]]:
-    """The optimized model, which shares no changed module with ``model``, and how it came about."""
+def capture_and_optimize(
+    model: torch.nn.Module, verify: list[Any] | None = None, tolerance: float | None = None
+) -> tuple[fx.GraphModule, list[Step]]:
+    """The optimized model, which shares no changed module with ``model``, and how it came about.
+
+    With ``verify``, the model is run on these inputs before and after each pass.
+    """
     with working("capturing the model"):
         try:
             module, seconds = timed(lambda: fx.symbolic_trace(model))
@@ -44,12 +52,33 @@ def capture_and_optimize(model: torch.nn.Module) -> tuple[fx.GraphModule, list[S
     steps = [Step("capture", nodes, nodes, seconds)]
     for name, run in PASSES:
         with working(name):
-            _, seconds = timed(lambda run=run: run(module))
+            seconds, checked = _apply(run, module, verify, tolerance)
         nodes = len(module.graph.nodes)
-        steps.append(Step(name, steps[-1].nodes_after, nodes, seconds))
+        steps.append(Step(name, steps[-1].nodes_after, nodes, seconds, checked))
     with working("generating code"):
         module.delete_all_unused_submodules()
         module.graph.lint()
         _, seconds = timed(lambda: (module.recompile(), module.code))
     steps.append(Step("Python code", nodes, nodes, seconds))
     return module, steps
+
+
+def _apply(
+    run: Callable[[fx.GraphModule], Any],
+    module: fx.GraphModule,
+    verify: list[Any] | None,
+    tolerance: float | None,
+) -> tuple[float, float | None]:
+    """Run one pass, checked if asked for; answers the seconds it took and the largest error."""
+    if verify is None:
+        _, seconds = timed(lambda: run(module))
+        return seconds, None
+    manager = passes.PassManager([run], verify=verify, tolerance=tolerance)
+    before = fx.GraphModule(module, module.graph.__deepcopy__({}))
+    try:
+        (step,) = manager(module).steps
+    except passes.VerificationError as error:
+        culprit = manager.bisect(before)
+        raise Failure(f"{error}" + ("" if culprit is None else f"\n{culprit}")) from error
+    assert step.agreement is not None
+    return step.seconds, step.agreement.error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +49,9 @@ def describe_operator(operator: Any) -> tuple[bool, bool, str | None]:
 
 def describe_modules(
     root: torch.nn.Module, paths: list[str]
-) -> list[tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool] | None]:
+) -> list[
+    tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool, int, bool] | None
+]:
     """What the passes have to know of the submodules with these paths; None where there is none.
 
     The fields are those of ``ModuleInfo`` in corsac-ops.
@@ -73,7 +77,7 @@ def _submodule(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
 
 def _describe(
     module: torch.nn.Module | None, hooked_globally: bool
-) -> tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool] | None:
+) -> tuple[str, int, bool, bool, bool, bool | None, float, bool, float, bool, int, bool] | None:
     if module is None:
         return None
     cls, own = type(module), module.__dict__
@@ -108,7 +112,35 @@ def _describe(
         tracked,
         float(own.get("eps", 0.0)) if isinstance(own.get("eps", 0.0), (int, float)) else 0.0,
         own.get("max_norm") is not None,
+        groups if isinstance(groups := own.get("groups", 1), int) and groups >= 0 else 1,
+        own.get("padding_mode", "zeros") == "zeros" and not _is_zero(own.get("padding", 0)),
     )
+
+
+def _is_zero(padding: Any) -> bool:
+    """Whether a convolution with this padding puts nothing around its input."""
+    if isinstance(padding, str):
+        return padding == "valid"
+    sizes = padding if isinstance(padding, (tuple, list)) else (padding,)
+    return all(isinstance(size, int) and size == 0 for size in sizes)
+
+
+def describe_value(value: Any) -> str:
+    """A text that is equal for values that count as the same: by content where that is plain,
+    by identity otherwise."""
+    name = getattr(value, "__qualname__", None)
+    if isinstance(value, type) or (name is not None and "<" not in name):
+        module = getattr(value, "__module__", None)
+        found: Any = sys.modules.get(module) if isinstance(module, str) else None
+        for part in name.split(".") if isinstance(name, str) else ():
+            found = getattr(found, part, None)
+        if found is value:
+            return f"{module}.{name}"
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
+    if isinstance(value, torch._ops.OpOverload):
+        return str(value)
+    return f"{type(value).__module__}.{type(value).__qualname__} at {id(value)}"
 
 
 def clean_children(graph: _core.Graph) -> bool:

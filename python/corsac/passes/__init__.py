@@ -15,20 +15,37 @@ which nothing is known may do anything: :func:`pure` and ``_is_impure = False`` 
 that it does nothing besides computing its result.
 """
 
-from corsac.passes._cleaning import common_subexpressions, eliminate_dead_code, pure
+from corsac.passes._budget import Budget, rewrite_budget
+from corsac.passes._cleaning import (
+    canonicalize,
+    common_subexpressions,
+    eliminate_dead_code,
+    pure,
+    remove_no_ops,
+)
 from corsac.passes._dropout import remove_dropout
 from corsac.passes._effects import Effects, effects
 from corsac.passes._fusion import fuse_conv_bn
+from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
 from corsac.passes._report import Report, Site
 
 __all__ = [
+    "Budget",
+    "Culprit",
     "Effects",
+    "Outcome",
+    "PassManager",
     "Report",
     "Site",
+    "Step",
+    "VerificationError",
+    "canonicalize",
     "common_subexpressions",
     "effects",
     "eliminate_dead_code",
     "fuse_conv_bn",
     "pure",
     "remove_dropout",
+    "remove_no_ops",
+    "rewrite_budget",
 ]

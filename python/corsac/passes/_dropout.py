@@ -5,12 +5,15 @@ from __future__ import annotations
 from corsac import _core
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
+from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report
-from corsac.passes._target import run
+from corsac.passes._target import RawSites, run
 from corsac.passes._weights import drop_unused
 
 
-def remove_dropout(target: GraphModule | Graph, *, in_training: bool = False) -> Report:
+def remove_dropout(
+    target: GraphModule | Graph, *, in_training: bool = False, budget: Budget | None = None
+) -> Report:
     """Remove dropouts that are the identity.
 
     These are the modules ``Dropout``, ``Dropout1d`` to ``3d``, ``AlphaDropout`` and
@@ -21,12 +24,14 @@ def remove_dropout(target: GraphModule | Graph, *, in_training: bool = False) ->
         target: what to change.
         in_training: whether modules in training mode go too. The program then computes what it
             computes in evaluation mode.
+        budget: how many may be removed; see :class:`Budget`.
 
     The report lists every dropout; those that stay with the reason.
     """
 
-    def transform(graph: Graph) -> list[tuple[str, str, str | None, str | None]]:
-        return _core.remove_dropout(graph, in_training=in_training)
+    def transform(graph: Graph) -> RawSites:
+        budget_ = current_budget(budget)
+        return _core.remove_dropout(graph, in_training=in_training, budget=budget_)
 
     report = run("dropout", target, transform)
     if isinstance(target, GraphModule):

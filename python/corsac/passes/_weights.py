@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,59 +16,158 @@ _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 class FoldedLayers:
-    """Layers with batch norms folded into their weights: new modules, by qualified name.
+    """Layers with batch norms folded into their weights.
 
-    The modules of ``root`` stay as they are.
+    Modules get new modules in their places (:attr:`layers`, by qualified name), functions get new
+    parameters (:attr:`parameters`). What is in ``root`` stays as it is until :meth:`install`.
     """
 
     def __init__(self, root: torch.nn.Module) -> None:
         self._root = root
         self.layers: dict[str, torch.nn.Module] = {}
+        self.parameters: dict[str, torch.nn.Parameter] = {}
+        # What the weights of functions are called by now, by the key of the layer.
+        self._renamed: dict[int, tuple[str, str]] = {}
 
-    def fold(self, sites: list[tuple[str, str]]) -> list[str | None]:
-        """Fold batch norms into layers, both by qualified name and in this order.
+    def fold(self, plans: list[dict[str, Any]]) -> list[str | tuple[str, str]]:
+        """Make the weights of ``plans``, in this order.
 
-        Returns for each why it cannot be done; None where it was.
+        Returns for each the names of the new weight and bias, or why it cannot be done.
         """
-        norms = [self._root.get_submodule(norm) for _, norm in sites]
-        reasons: list[str | None] = []
-        failed: set[str] = set()
+        answers: list[str | tuple[str, str]] = []
+        failed: set[int] = set()
         with torch.no_grad():
-            for (layer, name), affine in zip(sites, _Affine.of_norms(norms), strict=True):
-                if layer in failed:
-                    reasons.append(f"the batch norm between {layer} and {name} stays")
-                    continue
-                reasons.append(self._fold(layer, name, affine))
-                if reasons[-1] is not None:
-                    failed.add(layer)
-        return reasons
+            for plan, affine in zip(plans, _Affine.of_plans(self._root, plans), strict=True):
+                answer: str | tuple[str, str]
+                if plan["key"] in failed:
+                    answer = f"the batch norm between {plan['layer']} and {plan['norm']} stays"
+                elif isinstance(affine, str):
+                    answer = affine
+                else:
+                    answer = self._fold(plan, affine)
+                if isinstance(answer, str):
+                    failed.add(plan["key"])
+                answers.append(answer)
+        return answers
 
-    def _fold(self, layer: str, name: str, affine: _Affine) -> str | None:
-        before = self.layers.get(layer) or self._root.get_submodule(layer)
-        weight, bias = before._parameters.get("weight"), before._parameters.get("bias")
-        if weight is None:
-            return f"{layer} has no weight"
+    def _fold(self, plan: dict[str, Any], affine: _Affine) -> str | tuple[str, str]:
+        layer, path = plan["layer"], plan["layer_module"]
+        before = None
+        if path is not None:
+            before = self.layers.get(path) or self._root.get_submodule(path)
+            weight, bias = before._parameters.get("weight"), before._parameters.get("bias")
+            if weight is None:
+                return f"{layer} has no weight"
+        else:
+            names = self._renamed.get(plan["key"], (plan["weight"], plan["bias"]))
+            weight, bias = (
+                None if name is None else self.parameters.get(name, _tensor(self._root, name))
+                for name in names
+            )
+            if not isinstance(weight, torch.Tensor):
+                return f"{layer} has no weight"
+        channels = _Channels(weight, plan["transposed"], plan["groups"])
         if weight.dtype not in _FLOATS:
             return f"the weight of {layer} is {weight.dtype}"
-        if affine.factor.numel() != weight.shape[0]:
-            return f"{name} normalises {affine.factor.numel()} channels, {layer} makes {weight.shape[0]}"
+        count = channels.outputs if plan["after"] else channels.inputs
+        if affine.factor.numel() != count:
+            verb = "makes" if plan["after"] else "takes"
+            return f"{plan['norm']} normalises {affine.factor.numel()} channels, {layer} {verb} {count}"
         if weight.device != affine.factor.device:
-            return f"{layer} is on {weight.device}, {name} on {affine.factor.device}"
+            return f"{layer} is on {weight.device}, {plan['norm']} on {affine.factor.device}"
 
-        new_weight = weight * affine.factor.reshape(-1, *[1] * (weight.dim() - 1))
-        # A copy: the offsets of all norms lie in one tensor.
-        new_bias = affine.offset.clone() if bias is None else affine.offset_with(bias)
+        if plan["after"]:
+            new_weight = weight * channels.per_output(affine.factor)
+            # A copy: the offsets of all norms lie in one tensor.
+            new_bias = affine.offset.clone() if bias is None else affine.offset_with(bias)
+        else:
+            # Of one type: a sum of many products is not to be rounded in between.
+            wide = torch.promote_types(weight.dtype, torch.float32)
+            factor, offset = (channels.per_input(x.to(wide)) for x in affine)
+            new_weight = weight * factor
+            new_bias = channels.sum_of_inputs(weight.to(wide) * offset)
+            new_bias = new_bias if bias is None else new_bias + bias
         bias_dtype = weight.dtype if bias is None else bias.dtype
         if new_weight.dtype != weight.dtype:
             new_weight = new_weight.to(weight.dtype)
         if new_bias.dtype != bias_dtype:
             new_bias = new_bias.to(bias_dtype)
         trained = bias is not None and bias.requires_grad
-        after = shallow_copy(before)
-        after._parameters["weight"] = torch.nn.Parameter(new_weight, weight.requires_grad)
-        after._parameters["bias"] = torch.nn.Parameter(new_bias, trained)
-        self.layers[layer] = after
-        return None
+        made = (
+            torch.nn.Parameter(new_weight, weight.requires_grad),
+            torch.nn.Parameter(new_bias, trained),
+        )
+        if before is not None:
+            after = shallow_copy(before)
+            after._parameters["weight"], after._parameters["bias"] = made
+            self.layers[path] = after
+            return plan["weight"], plan["bias"]
+        names = self._renamed.get(plan["key"])
+        if names is None:
+            wishes = (f"{plan['weight']}_folded", f"{plan['weight']}_folded_bias")
+            names = self._renamed[plan["key"]] = (self._fresh(wishes[0]), self._fresh(wishes[1]))
+        self.parameters.update(zip(names, made, strict=True))
+        return names
+
+    def _fresh(self, wish: str) -> str:
+        """The first name that nothing has."""
+        owner = self._root.get_submodule(wish.rpartition(".")[0])
+        name, n = wish, 0
+        while hasattr(owner, name.rpartition(".")[2]) or name in self.parameters:
+            n += 1
+            name = f"{wish}_{n}"
+        return name
+
+    def install(self, root: torch.nn.Module) -> None:
+        """Put the new modules and parameters into ``root``."""
+        for path, layer in self.layers.items():
+            install(root, path, layer)
+        for path, parameter in self.parameters.items():
+            owner, _, name = path.rpartition(".")
+            root.get_submodule(owner).register_parameter(name, parameter)
+
+
+def _tensor(root: torch.nn.Module, path: str) -> torch.Tensor | None:
+    """The parameter, buffer or plain attribute with this qualified name, if it is a tensor."""
+    owner, _, name = path.rpartition(".")
+    found = getattr(root.get_submodule(owner), name, None)
+    return found if isinstance(found, torch.Tensor) else None
+
+
+class _Channels:
+    """How the first two dimensions of a weight are channels.
+
+    ``(outputs, inputs of a group, ...)``, or ``(inputs, outputs of a group, ...)`` where the
+    convolution is transposed.
+    """
+
+    def __init__(self, weight: torch.Tensor, transposed: bool, groups: int) -> None:
+        self.shape, self.groups, self.transposed = weight.shape, groups, transposed
+        first, second = self.shape[0], self.shape[1] * groups
+        self.outputs, self.inputs = (second, first) if transposed else (first, second)
+        self._taps = [1] * (len(self.shape) - 2)
+
+    def per_output(self, values: torch.Tensor) -> torch.Tensor:
+        """``values``, one an output channel, in a shape that multiplies the weight."""
+        return self._of_groups(values) if self.transposed else self._of_rows(values)
+
+    def per_input(self, values: torch.Tensor) -> torch.Tensor:
+        """``values``, one an input channel, likewise."""
+        return self._of_rows(values) if self.transposed else self._of_groups(values)
+
+    def _of_rows(self, values: torch.Tensor) -> torch.Tensor:
+        return values.reshape(-1, *[1] * (len(self.shape) - 1))
+
+    def _of_groups(self, values: torch.Tensor) -> torch.Tensor:
+        if self.groups == 1:
+            return values.reshape(1, -1, *self._taps)
+        rows = values.reshape(self.groups, -1)
+        rows = rows.repeat_interleave(self.shape[0] // self.groups, 0)
+        return rows.reshape(self.shape[0], -1, *self._taps)
+
+    def sum_of_inputs(self, products: torch.Tensor) -> torch.Tensor:
+        """Sums over input channels and taps, one an output channel; not of a transposed one."""
+        return products.flatten(1).sum(1)
 
 
 @dataclass(slots=True)
@@ -79,45 +178,80 @@ class _Affine:
     the last bit.
     """
 
-    norm: torch.nn.Module
+    mean: torch.Tensor
+    gamma: torch.Tensor | None
+    beta: torch.Tensor | None
     root: torch.Tensor  # 1 / sqrt(variance + eps)
     factor: torch.Tensor
     offset: torch.Tensor
 
     @classmethod
-    def of_norms(cls, norms: list[torch.nn.Module]) -> list[_Affine]:
-        """All at once: a model has as many of them as it has layers, and each is small."""
-        alike: dict[Any, list[int]] = {}
-        for i, norm in enumerate(norms):
-            mean, parameters = norm._buffers["running_mean"], norm._parameters
-            affine = (parameters["weight"], parameters["bias"])
-            kinds = (None if p is None else p.dtype for p in affine)
-            alike.setdefault((mean.dtype, mean.device, norm.eps, *kinds), []).append(i)
-        found: list[Any] = [None] * len(norms)
+    def of_plans(cls, root: torch.nn.Module, plans: list[dict[str, Any]]) -> list[_Affine | str]:
+        """All at once: a model has as many of them as it has layers, and each is small.
+
+        A text instead where a tensor is missing or no floating-point one.
+        """
+        found: list[Any] = [None] * len(plans)
+        alike: dict[Any, list[tuple[int, _Statistics]]] = {}
+        for i, plan in enumerate(plans):
+            statistics = _Statistics.of_plan(root, plan)
+            if isinstance(statistics, str):
+                found[i] = statistics
+                continue
+            key = (plan["eps"], *(None if t is None else (t.dtype, t.device) for t in statistics))
+            alike.setdefault(key, []).append((i, statistics))
         for group in alike.values():
-            members = [norms[i] for i in group]
-            means = [norm._buffers["running_mean"] for norm in members]
-            variances = [norm._buffers["running_var"] for norm in members]
-            root = torch.rsqrt(torch.cat(variances) + members[0].eps)
-            factor, offset = root, -torch.cat(means) * root
-            if members[0]._parameters["weight"] is not None:
-                scale = torch.cat([norm._parameters["weight"] for norm in members])
-                factor, offset = scale * root, offset * scale
-            if members[0]._parameters["bias"] is not None:
-                offset = offset + torch.cat([norm._parameters["bias"] for norm in members])
+            means, variances, gammas, betas = zip(*(members for _, members in group), strict=True)
+            inverse = torch.rsqrt(torch.cat(variances) + plans[group[0][0]]["eps"])
+            factor, offset = inverse, -torch.cat(means) * inverse
+            if gammas[0] is not None:
+                scale = torch.cat(gammas)
+                factor, offset = scale * inverse, offset * scale
+            if betas[0] is not None:
+                offset = offset + torch.cat(betas)
             sizes = [mean.numel() for mean in means]
-            parts = (members, *(whole.split(sizes) for whole in (root, factor, offset)))
-            for i, *part in zip(group, *parts, strict=True):
-                found[i] = cls(*part)
+            parts = (whole.split(sizes) for whole in (inverse, factor, offset))
+            for (i, _), *rest in zip(group, means, gammas, betas, *parts, strict=True):
+                found[i] = cls(*rest)
         return found
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """Factor and offset."""
+        return iter((self.factor, self.offset))
 
     def offset_with(self, bias: torch.Tensor) -> torch.Tensor:
         """What is added after a layer that adds ``bias`` itself."""
-        scale, shift = self.norm._parameters["weight"], self.norm._parameters["bias"]
-        offset = (bias - self.norm._buffers["running_mean"]) * self.root
-        if scale is not None:
-            offset = offset * scale
-        return offset if shift is None else offset + shift
+        offset = (bias - self.mean) * self.root
+        if self.gamma is not None:
+            offset = offset * self.gamma
+        return offset if self.beta is None else offset + self.beta
+
+
+class _Statistics(NamedTuple):
+    """The tensors of a batch norm."""
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+    gamma: torch.Tensor | None
+    beta: torch.Tensor | None
+
+    @classmethod
+    def of_plan(cls, root: torch.nn.Module, plan: dict[str, Any]) -> _Statistics | str:
+        if (path := plan["norm_module"]) is not None:
+            norm = root.get_submodule(path)
+            buffers, parameters = norm._buffers, norm._parameters
+            return cls(
+                buffers["running_mean"],
+                buffers["running_var"],
+                parameters["weight"],
+                parameters["bias"],
+            )
+        names = [plan[name] for name in ("mean", "variance", "gamma", "beta")]
+        tensors = [None if name is None else _tensor(root, name) for name in names]
+        for name, tensor in zip(names, tensors, strict=True):
+            if name is not None and (tensor is None or tensor.dtype not in _FLOATS):
+                return f"{name} is no floating-point tensor"
+        return cls(*tensors)
 
 
 _CONTAINERS = frozenset({dict, OrderedDict, list, set})
@@ -158,10 +292,23 @@ def install(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
 
 
 def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
-    """Delete those of the submodules that the graph names no more."""
+    """Delete those of the submodules and attributes that the graph names no more."""
     used = {
         node.target for op in ("call_module", "get_attr") for node in gm.graph.find_nodes(op=op)
     }
     for path in set(paths):
-        if not any(target == path or target.startswith(f"{path}.") for target in used):
-            gm.delete_submodule(path)
+        if any(target == path or target.startswith(f"{path}.") for target in used):
+            continue
+        if not gm.delete_submodule(path):
+            owner, _, name = path.rpartition(".")
+            module = gm.get_submodule(owner) if _has_module(gm, owner) else gm
+            if name in module._parameters or name in module._buffers:
+                delattr(module, name)
+
+
+def _has_module(gm: GraphModule, path: str) -> bool:
+    try:
+        gm.get_submodule(path)
+    except AttributeError:
+        return False
+    return True

@@ -3,6 +3,11 @@ use crate::weights::{Elements, MemoryWeights, Tensor};
 use corsac_ir::{Arg, FunctionId};
 use corsac_ops::FunctionInfo;
 
+fn fold(graph: &mut Graph, model: &Model, weights: &mut MemoryWeights, options: Options) -> Report {
+    let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
+    fuse(graph, model, &tensors, weights, options, &mut budget).unwrap()
+}
+
 /// Modules by path.
 #[derive(Default)]
 struct Model {
@@ -56,7 +61,7 @@ impl Model {
 
     fn fuse(&mut self, graph: &mut Graph) -> Report {
         let mut weights = std::mem::take(&mut self.weights);
-        let report = fuse(graph, self, &mut weights, Options::default()).unwrap();
+        let report = fold(graph, self, &mut weights, Options::default());
         self.weights = weights;
         report
     }
@@ -137,11 +142,11 @@ fn modes_and_hooks_refuse() {
     );
     assert_eq!(
         conv(|m| m.class = "mine.Conv2d".to_owned()),
-        "its input block_conv is not the result of a Conv2d module"
+        "its input block_conv is not the result of a 2-d convolution"
     );
     assert_eq!(
         conv(|m| m.class = "torch.nn.modules.conv.Conv1d".to_owned()),
-        "its input block_conv is not the result of a Conv2d module"
+        "its input block_conv is not the result of a 2-d convolution"
     );
 }
 
@@ -229,6 +234,114 @@ fn a_linear_layer_is_folded_on_request() {
     assert_eq!(report.folded(), 0);
     let options = Options { linear: true };
     let mut weights = std::mem::take(&mut model.weights);
-    let report = fuse(&mut graph, &model, &mut weights, options).unwrap();
+    let report = fold(&mut graph, &model, &mut weights, options);
     assert_eq!(report.folded(), 1);
+}
+
+/// `conv(x)`, `batch_norm` of it and the names of the attributes.
+fn functional(training: bool) -> Graph {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let mut attribute = |name| Arg::from(graph.get_attr(name).unwrap());
+    let (weight, mean, var) = (attribute("w"), attribute("mean"), attribute("var"));
+    let conv = graph.function("torch.conv2d");
+    let conv = graph.call_function(conv, [x.into(), weight]).unwrap();
+    let norm = graph.function("torch.nn.functional.batch_norm");
+    let args = [
+        conv.into(),
+        mean,
+        var,
+        Arg::None,
+        Arg::None,
+        Arg::Bool(training),
+    ];
+    let norm = graph.call_function(norm, args).unwrap();
+    graph.output(norm).unwrap();
+    graph
+}
+
+fn attributes() -> Model {
+    let mut model = Model::default();
+    for name in ["w", "mean", "var"] {
+        let tensor = Tensor {
+            shape: if name == "w" {
+                vec![1, 1, 1, 1]
+            } else {
+                vec![1]
+            },
+            elements: Elements::F64(vec![2.0]),
+        };
+        model.weights.tensors.insert(name.to_owned(), tensor);
+    }
+    model
+}
+
+#[test]
+fn functions_of_attributes_get_new_ones() {
+    let (mut graph, mut model) = (functional(false), attributes());
+    assert_eq!(model.fuse(&mut graph).folded(), 1);
+    let listing = "graph():
+    %x : [num_users=1] = placeholder[target=x]
+    %w_folded : [num_users=1] = get_attr[target=w_folded]
+    %w_folded_bias : [num_users=1] = get_attr[target=w_folded_bias]
+    %conv2d : [num_users=1] = call_function[target=torch.conv2d](args = (%x, %w_folded), kwargs = {bias: %w_folded_bias})
+    return conv2d";
+    assert_eq!(graph.to_text(&corsac_ir::NoHost), listing);
+    assert!(model.weights.tensors.contains_key("w"), "others may use it");
+    let reason = attributes().refusal(functional(true));
+    assert_eq!(reason, "batch_norm is in training mode");
+}
+
+#[test]
+fn a_batch_norm_before_a_layer_is_folded_unless_zeros_are_put_around() {
+    let norm = ["running_mean", "running_var"];
+    let program = || {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let norm = graph.call_module("bn", [x.into()]).unwrap();
+        let conv = graph.call_module("conv", [norm.into()]).unwrap();
+        graph.output(conv).unwrap();
+        graph
+    };
+    let model = || {
+        Model::default()
+            .with("bn", "batchnorm.BatchNorm2d", &norm)
+            .with("conv", "conv.Conv2d", &["bias"])
+    };
+    let mut fits = model();
+    let weight = Tensor {
+        shape: vec![1, 1],
+        elements: Elements::F64(vec![3.0]),
+    };
+    fits.weights
+        .tensors
+        .insert("conv.weight".to_owned(), weight);
+    let mut graph = program();
+    assert_eq!(fits.fuse(&mut graph).folded(), 1);
+    assert_eq!(graph.len(), 3);
+    let padded = model().change("conv", |m| m.zero_padded = true);
+    assert_eq!(
+        padded.refusal(program()),
+        "conv comes after it and pads its input with zeros"
+    );
+}
+
+#[test]
+fn a_budget_is_spent_in_order() {
+    let (mut graph, mut model) = (plain(), Model::block());
+    let mut weights = std::mem::take(&mut model.weights);
+    let mut budget = Budget::of(0);
+    let tensors = TensorFacts::default();
+    let options = Options::default();
+    let report = fuse(
+        &mut graph,
+        &model,
+        &tensors,
+        &mut weights,
+        options,
+        &mut budget,
+    )
+    .unwrap();
+    assert_eq!(report.sites[0].refusal, Some(Refusal::Budget));
+    assert_eq!(graph.len(), 4);
 }

@@ -48,6 +48,23 @@ impl PyGraph {
         Ok(())
     }
 
+    /// Gives new nodes shallow copies of the metadata of those that they are in the place of.
+    pub(crate) fn inherit_metas(
+        graph: &Bound<'_, Self>,
+        pairs: &[(NodeId, NodeId)],
+    ) -> PyResult<()> {
+        for &(new, old) in pairs {
+            let meta = {
+                let borrowed = graph.try_borrow()?;
+                borrowed.host.meta(old).map(|m| m.clone_ref(graph.py()))
+            };
+            if let Some(meta) = meta {
+                Self::set_meta_copy(graph, new, meta.bind(graph.py()))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The module calls that a node was recorded under, outermost first, as torch.fx keeps them
     /// in `meta["nn_module_stack"]`: from `path`, or `path@n` for call number n, to path and class.
     fn module_stack<'py>(

@@ -76,10 +76,9 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
                 "model.eval() first"
             )
     fused = GraphModule(model, graph)
-    for path, module in folded.layers.items():
-        install(fused, path, module)
+    folded.install(fused)
     if not inplace:
-        _copy_shared(fused, set(folded.layers))
+        _copy_shared(fused, {*folded.layers, *folded.parameters})
     return fused
 
 
@@ -96,7 +95,7 @@ def _copy_shared(gm: GraphModule, own: set[str]) -> None:
         path, _, name = node.target.rpartition(".")
         owner = gm.get_submodule(path)
         value = getattr(owner, name)
-        if id(value) in copies or any(node.target.startswith(f"{p}.") for p in own):
+        if id(value) in copies or any(f"{node.target}.".startswith(f"{p}.") for p in own):
             continue
         copied = copy.deepcopy(value, memo)
         copies.add(id(copied))

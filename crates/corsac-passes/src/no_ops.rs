@@ -1,0 +1,535 @@
+//! Removes what computes what is there already.
+//!
+//! What it does: users of a node that is known to give its input use the input instead, and the
+//! node is removed. See [`Kind`] for what is known of the result, and the table below.
+//!
+//! | node | condition |
+//! |---|---|
+//! | `nn.Identity` | no hooks |
+//! | `contiguous` of `contiguous` | no memory format is named |
+//! | `to`, `float`, `half`, `double`, `bfloat16`, `int`, `long`, `bool`, `type_as` | the input has that dtype |
+//! | `flatten` | the dimensions to be flattened are one |
+//! | `view`, `reshape`, `expand` | to the shape of the input |
+//! | `transpose`, `t`, `permute`, `unsqueeze` and back | the second undoes the first |
+//! | `clone`, `cat` of one tensor | nothing tells the copy from the original |
+//! | `x + 0`, `x - 0`, `x * 1`, `x / 1`, `x ** 1` | exact, and the dtype stays |
+//!
+//! `x + 0` is removed for integers only: for floating-point numbers it turns -0 into 0. `x * 1` and
+//! the others need a known dtype, since they make numbers of truth values and `x / 1` makes
+//! floating-point numbers of integers.
+//!
+//! Stays: a view where one of its own or its input's shape is changed in place (`unsqueeze_`); a
+//! copy that is written to, or of which the original is, or that the caller gets in the place of
+//! something it can reach otherwise; a copy of a view, which may have other strides.
+//!
+//! Needs: shapes and dtypes that hold for every call, where any are given ([`TensorFacts`]); a
+//! graph in which definitions come before uses.
+//!
+//! Preserves: order, names and everything known of the nodes that stay.
+//!
+//! ```text
+//! relu = self.relu(x)           relu = self.relu(x)
+//! identity = self.id(relu)  →   flatten = torch.flatten(relu, 1)
+//! flatten = torch.flatten(identity, 1)
+//! ```
+
+use corsac_ir::{Arg, DType, EntityId, Graph, Node, NodeId, Op};
+use corsac_ops::{ClassId, Host};
+use thiserror::Error;
+
+use crate::analysis::Analysis;
+use crate::budget::Budget;
+use crate::common_subexpressions::returned;
+use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report;
+use crate::tensors::TensorFacts;
+
+/// What the result of a node has in common with its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is the very same object.
+    Same,
+    /// It shares storage with it, and has its shape.
+    View,
+    /// It is a tensor of its own, of the same shape, strides and elements.
+    Copy,
+}
+
+/// Why a node that gives its input stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It has hooks, or declares side effects.
+    #[error("it has hooks or declares side effects")]
+    Hooks,
+    /// The shape of one of the two is changed in place, or something unknown may do it.
+    #[error("its shape or its input's may be changed in place")]
+    Reshaped,
+    /// The copy or the original is written to.
+    #[error("it is a copy, and it or its original is written to")]
+    Written,
+    /// The caller would get one tensor where it got two.
+    #[error("it is a copy that the caller gets, and it could reach the original otherwise")]
+    Returned,
+    /// What is copied is a view or an input, whose strides the copy may not have.
+    #[error("it is a copy of a view or an input, whose strides may be others")]
+    Strides,
+    /// It could go, but no more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
+}
+
+/// A node that gives its input, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The node, erased where it was removed.
+    pub node: NodeId,
+    /// What it gives.
+    pub input: NodeId,
+    /// What the two have in common.
+    pub kind: Kind,
+    /// Why it stays, if it does.
+    pub refusal: Option<Refusal>,
+}
+
+/// Every node that is known to give its input, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The sites.
+    pub sites: Vec<Site>,
+}
+
+impl Report {
+    /// Whether the graph is another one now.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        self.sites.iter().any(|site| site.refusal.is_none())
+    }
+
+    /// Makes users of the nodes that go use their inputs, and removes them.
+    ///
+    /// # Errors
+    /// If the graph is another one than the report was made for.
+    pub fn apply(&self, graph: &mut Graph) -> Result<(), PassError> {
+        let removed = self.sites.iter().filter(|site| site.refusal.is_none());
+        for site in removed {
+            graph.replace_all_uses(site.node, site.input)?;
+            graph.erase(site.node)?;
+        }
+        Ok(())
+    }
+}
+
+/// The pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RemoveNoOps;
+
+impl Pass for RemoveNoOps {
+    fn name(&self) -> &'static str {
+        "no-ops"
+    }
+
+    fn run(
+        &self,
+        graph: &mut Graph,
+        context: &mut Context<'_>,
+    ) -> Result<report::Report, PassError> {
+        let nodes_before = graph.len();
+        let report = find(graph, context.host, context.tensors, &mut context.budget)?;
+        report.apply(graph)?;
+        let sites = report.sites.iter().map(|site| {
+            let input = graph.node(site.input).name().to_owned();
+            let reason = site.refusal.map(|refusal| refusal.to_string());
+            report::Site::new(graph, site.node, Some(input), reason)
+        });
+        Ok(report::Report {
+            pass: self.name().to_owned(),
+            sites: sites.collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
+}
+
+/// Which nodes give their inputs. Nothing changes.
+///
+/// # Errors
+/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+pub fn find(
+    graph: &Graph,
+    host: &dyn Host,
+    tensors: &TensorFacts,
+    budget: &mut Budget,
+) -> Result<Report, PassError> {
+    let mut report = Report::default();
+    let mut sharing: Option<Sharing> = None;
+    // What nodes that go give, seen through.
+    let mut given: Vec<Option<NodeId>> = vec![None; graph.id_bound()];
+    for node in graph.nodes() {
+        let Some((input, kind)) = gives(graph, host, tensors, node) else {
+            continue;
+        };
+        let input = given[input.index()].unwrap_or(input);
+        let hooked = graph.node(node).op() == Op::CallModule
+            && host
+                .module(graph.node(node).target_name())
+                .is_none_or(|info| info.hooks || info.impure == Some(true));
+        let mut refusal = match kind {
+            _ if hooked => Some(Refusal::Hooks),
+            Kind::Same => None,
+            Kind::View | Kind::Copy => {
+                let sharing = match &mut sharing {
+                    Some(sharing) => sharing,
+                    None => sharing.insert(Sharing::of_graph(graph, host)?),
+                };
+                sharing.refusal(node, input, kind)
+            }
+        };
+        if refusal.is_none() && !budget.take() {
+            refusal = Some(Refusal::Budget);
+        }
+        if refusal.is_none() {
+            given[node.index()] = Some(input);
+        }
+        report.sites.push(Site {
+            node,
+            input,
+            kind,
+            refusal,
+        });
+    }
+    Ok(report)
+}
+
+/// What tells a view or a copy from what it was made from.
+struct Sharing {
+    analysis: Analysis,
+    /// By class: whether something writes to a value in it.
+    written: Vec<bool>,
+    /// By class: whether the shape of a value in it may be changed in place.
+    reshaped: Vec<bool>,
+    /// By node: whether the caller gets its value, or one that may share storage with it.
+    returned: Vec<bool>,
+    /// By class: whether the caller gets a value in it.
+    returned_classes: Vec<bool>,
+    /// By node: whether its value may share storage with another.
+    is_view: Vec<bool>,
+}
+
+impl Sharing {
+    fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
+        let analysis = Analysis::of_graph(graph, host)?;
+        let bound = graph.id_bound();
+        let (mut written, mut reshaped) = (vec![false; bound], vec![false; bound]);
+        let mut is_view = vec![false; bound];
+        for (place, effects) in analysis.special() {
+            let node = analysis.nodes[place as usize];
+            is_view[node.index()] = !effects.aliases.is_empty() || effects.outside;
+            let reshapes = effects.opaque || changes_shape(graph.node(node));
+            for &value in &effects.mutates {
+                let class = analysis.classes.class(value).index();
+                written[class] = true;
+                reshaped[class] |= reshapes;
+            }
+            written[ClassId::OUTSIDE.index()] |= effects.writes_state;
+        }
+        let returned = returned(graph, &analysis);
+        let mut returned_classes = vec![false; bound];
+        for &node in &analysis.nodes {
+            returned_classes[analysis.classes.class(node).index()] |= returned[node.index()];
+        }
+        Ok(Self {
+            analysis,
+            written,
+            reshaped,
+            returned,
+            returned_classes,
+            is_view,
+        })
+    }
+
+    fn refusal(&mut self, node: NodeId, input: NodeId, kind: Kind) -> Option<Refusal> {
+        let class = |n| self.analysis.classes.class(n).index();
+        if kind == Kind::View {
+            return self.reshaped[class(node)].then_some(Refusal::Reshaped);
+        }
+        if self.written[class(node)] || self.written[class(input)] {
+            return Some(Refusal::Written);
+        }
+        if self.is_view[input.index()] {
+            return Some(Refusal::Strides);
+        }
+        if self.returned[node.index()] && self.returned_classes[class(input)] {
+            return Some(Refusal::Returned);
+        }
+        // From now on the caller gets the original instead.
+        let returned = self.returned_classes[class(node)];
+        self.returned_classes[class(input)] |= returned;
+        None
+    }
+}
+
+/// Methods that change what shape, strides or storage a tensor has.
+fn changes_shape(node: Node<'_>) -> bool {
+    let name = node.target_name();
+    let own = match node.op() {
+        Op::CallMethod => name,
+        Op::CallFunction => match name.strip_prefix("torch.ops.aten.") {
+            Some(operator) => operator.split('.').next().unwrap_or(operator),
+            None => name.rsplit_once('.').map_or(name, |(_, own)| own),
+        },
+        Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => return false,
+    };
+    matches!(
+        own,
+        "resize_"
+            | "resize_as_"
+            | "squeeze_"
+            | "unsqueeze_"
+            | "transpose_"
+            | "t_"
+            | "swapaxes_"
+            | "swapdims_"
+            | "as_strided_"
+            | "set_"
+            | "detach_"
+            | "requires_grad_"
+            | "setattr"
+    )
+}
+
+/// The name of what `node` calls, if it is PyTorch's or an operator: `view` of a method or of
+/// `torch.ops.aten.view.default`, `operator.add`.
+fn called(node: Node<'_>) -> Option<&str> {
+    let name = node.target_name();
+    match node.op() {
+        Op::CallMethod => Some(name),
+        Op::CallFunction => {
+            if let Some(operator) = name.strip_prefix("torch.ops.aten.") {
+                return operator.split('.').next();
+            }
+            let (module, own) = name.rsplit_once('.')?;
+            match module {
+                "torch" | "torch.Tensor" | "torch._C.TensorBase" | "torch.nn.functional" => {
+                    Some(own)
+                }
+                "operator" | "_operator" => Some(name),
+                _ => None,
+            }
+        }
+        Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => None,
+    }
+}
+
+/// The argument at `position`, called `name`.
+fn argument<'g>(node: Node<'g>, position: usize, name: &str) -> Option<&'g Arg> {
+    node.args().get(position).or_else(|| node.kwarg(name))
+}
+
+fn integer(arg: &Arg) -> Option<i64> {
+    match arg {
+        Arg::Int(value) => Some(*value),
+        _ => None,
+    }
+}
+
+/// The integers from `position` on: one by one, or as a tuple or list. `None` if they are not all
+/// literals or there is something else.
+fn integers(node: Node<'_>, position: usize) -> Option<Vec<i64>> {
+    if !node.kwargs().is_empty() {
+        return None;
+    }
+    let rest = node.args().get(position..)?;
+    let items = match rest {
+        [Arg::Tuple(items) | Arg::List(items)] => items,
+        rest => rest,
+    };
+    items.iter().map(integer).collect()
+}
+
+/// The node that `node` is known to give, and how; `None` if it is not known to give one.
+fn gives(
+    graph: &Graph,
+    host: &dyn Host,
+    tensors: &TensorFacts,
+    id: NodeId,
+) -> Option<(NodeId, Kind)> {
+    let node = graph.node(id);
+    if node.op() == Op::CallModule {
+        return of_module(node, host);
+    }
+    let name = called(node)?;
+    let input = argument(node, 0, "input").or_else(|| node.kwarg("self"));
+    if name == "cat" || name == "concat" || name == "concatenate" {
+        let list = argument(node, 0, "tensors")?.as_items()?;
+        return match (list, node.kwarg("out")) {
+            ([one], None) => Some((one.as_node()?, Kind::Copy)),
+            _ => None,
+        };
+    }
+    let input = input?.as_node()?;
+    let inner = graph.node(input);
+    let alone = node.args().len() == 1 && node.kwargs().is_empty();
+    match name {
+        "contiguous" if alone => {
+            let again = called(inner)? == "contiguous" && inner.args().len() == 1;
+            (again && inner.kwargs().is_empty()).then_some((input, Kind::Same))
+        }
+        "clone" if alone => Some((input, Kind::Copy)),
+        "flatten" => {
+            let rank = i64::try_from(tensors.rank(input)?).ok()?;
+            let place = |position, name, default| match argument(node, position, name) {
+                Some(arg) => Some(integer(arg)?.rem_euclid(rank.max(1))),
+                None => Some(default),
+            };
+            let (start, end) = (place(1, "start_dim", 0)?, place(2, "end_dim", rank - 1)?);
+            (rank > 0 && start == end).then_some((input, Kind::Same))
+        }
+        "view" | "reshape" => {
+            let wanted = integers(node, 1)?;
+            same_shape(&wanted, tensors.shape(input)?).then_some((input, Kind::View))
+        }
+        "expand" => {
+            let (wanted, shape) = (integers(node, 1)?, tensors.shape(input)?);
+            let same = wanted.len() == shape.len()
+                && wanted.iter().zip(shape).all(|(&w, &s)| w == s || w == -1);
+            same.then_some((input, Kind::View))
+        }
+        "to" | "float" | "half" | "double" | "bfloat16" | "int" | "long" | "bool" | "type_as" => {
+            let wanted = wanted_dtype(node, name, tensors)?;
+            (known_dtype(graph, tensors, input)? == wanted).then_some((input, Kind::Same))
+        }
+        "transpose" | "swapaxes" | "swapdims" | "t" | "permute" | "unsqueeze" | "squeeze" => {
+            let origin = argument(inner, 0, "input")?.as_node()?;
+            undoes(inner, node).then_some((origin, Kind::View))
+        }
+        "operator.add" | "operator.sub" | "operator.mul" | "operator.truediv" | "operator.pow"
+        | "add" | "sub" | "mul" | "div" | "pow" => {
+            let dtype = known_dtype(graph, tensors, input)?;
+            is_neutral(node, name, dtype).then_some((input, Kind::Copy))
+        }
+        _ => None,
+    }
+}
+
+fn of_module(node: Node<'_>, host: &dyn Host) -> Option<(NodeId, Kind)> {
+    let ([arg], []) = (node.args(), node.kwargs()) else {
+        return None;
+    };
+    let is_identity = host.module(node.target_name())?.torch_class()? == "Identity";
+    Some((is_identity.then(|| arg.as_node())??, Kind::Same))
+}
+
+/// Whether a view to `wanted` leaves a tensor of this shape as it is.
+fn same_shape(wanted: &[i64], shape: &[i64]) -> bool {
+    let unknown = wanted.iter().filter(|&&size| size == -1).count();
+    wanted.len() == shape.len()
+        && unknown <= 1
+        && wanted
+            .iter()
+            .zip(shape)
+            .all(|(&w, &s)| w == s || (w == -1 && s > 0))
+}
+
+/// The dtype that a conversion gives, if it converts to nothing else than a dtype.
+fn wanted_dtype(node: Node<'_>, name: &str, tensors: &TensorFacts) -> Option<DType> {
+    let alone = node.args().len() == 1 && node.kwargs().is_empty();
+    match name {
+        "float" if alone => Some(DType::Float32),
+        "half" if alone => Some(DType::Float16),
+        "double" if alone => Some(DType::Float64),
+        "bfloat16" if alone => Some(DType::BFloat16),
+        "int" if alone => Some(DType::Int32),
+        "long" if alone => Some(DType::Int64),
+        "bool" if alone => Some(DType::Bool),
+        "to" => match (node.args(), node.kwargs()) {
+            ([_, Arg::DType(dtype)], []) => Some(*dtype),
+            ([_], [(_, Arg::DType(dtype))]) => node.kwarg("dtype").and(Some(*dtype)),
+            _ => None,
+        },
+        _ => {
+            // `type_as` also moves to another device: it must be the very tensor's own type.
+            let [x, like] = node.args() else { return None };
+            (x == like).then(|| tensors.dtype(x.as_node()?)).flatten()
+        }
+    }
+}
+
+/// The dtype of a value: as it was found, or as a conversion says.
+fn known_dtype(graph: &Graph, tensors: &TensorFacts, value: NodeId) -> Option<DType> {
+    tensors.dtype(value).or_else(|| {
+        let node = graph.node(value);
+        let name = (node.op() == Op::CallMethod).then(|| node.target_name())?;
+        let converts = matches!(
+            name,
+            "to" | "float" | "half" | "double" | "bfloat16" | "int" | "long" | "bool"
+        );
+        converts
+            .then(|| wanted_dtype(node, name, tensors))
+            .flatten()
+    })
+}
+
+/// Whether `outer`, applied to the result of `inner`, gives what `inner` was applied to.
+fn undoes(inner: Node<'_>, outer: Node<'_>) -> bool {
+    let (Some(first), Some(second)) = (called(inner), called(outer)) else {
+        return false;
+    };
+    let swap = |name: &str| matches!(name, "transpose" | "swapaxes" | "swapdims");
+    match (integers(inner, 1), integers(outer, 1)) {
+        (Some(a), Some(b)) if swap(first) && swap(second) => {
+            let sorted = |mut dims: Vec<i64>| {
+                dims.sort_unstable();
+                dims
+            };
+            a.len() == 2 && sorted(a) == sorted(b)
+        }
+        (Some(a), Some(b)) if first == "t" && second == "t" => a.is_empty() && b.is_empty(),
+        (Some(a), Some(b)) if first == "permute" && second == "permute" => is_inverse(&a, &b),
+        (Some(a), Some(b)) if first == "unsqueeze" && second == "squeeze" => a.len() == 1 && a == b,
+        _ => false,
+    }
+}
+
+/// Whether one permutation undoes the other.
+fn is_inverse(first: &[i64], second: &[i64]) -> bool {
+    let len = first.len() as i64;
+    first.len() == second.len()
+        && second.iter().enumerate().all(|(place, &dim)| {
+            let at = usize::try_from(dim.rem_euclid(len)).ok();
+            let of = at.and_then(|at| first.get(at));
+            of.is_some_and(|&dim| dim.rem_euclid(len) == place as i64)
+        })
+}
+
+/// Whether arithmetic with a literal leaves every element of this dtype as it is, to the bit.
+fn is_neutral(node: Node<'_>, name: &str, dtype: DType) -> bool {
+    let ([_, literal], []) = (node.args(), node.kwargs()) else {
+        return false;
+    };
+    let floating = matches!(
+        dtype,
+        DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64
+    );
+    let integral = matches!(
+        dtype,
+        DType::UInt8 | DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64
+    );
+    // A floating-point literal makes integers floating-point numbers.
+    let is = |value: i64| match literal {
+        Arg::Int(x) => *x == value,
+        Arg::Float(x) => floating && *x == value as f64 && x.is_sign_positive(),
+        _ => false,
+    };
+    match name.strip_prefix("operator.").unwrap_or(name) {
+        "add" => integral && is(0),
+        "sub" => (integral || floating) && is(0),
+        "mul" | "pow" => (integral || floating) && is(1),
+        "truediv" | "div" => floating && is(1),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Running passes one after the other, each within a budget and checked by the verifier.
+
+use corsac_ir::{Graph, LintReport};
+use corsac_ops::Host;
+use thiserror::Error;
+
+use crate::budget::Budget;
+use crate::common_subexpressions;
+use crate::conv_bn;
+use crate::dead_code;
+use crate::dropout;
+use crate::error::PassError;
+use crate::no_ops;
+use crate::report::Report;
+use crate::tensors::TensorFacts;
+use crate::weights::Weights;
+
+/// What passes know besides the graph, and how much they may change.
+pub struct Context<'a> {
+    /// What only the host knows.
+    pub host: &'a dyn Host,
+    /// Shapes and element types, where they are known.
+    pub tensors: &'a TensorFacts,
+    /// The weights, for passes that change them; those do nothing without.
+    pub weights: Option<&'a mut dyn Weights>,
+    /// How much may still be changed.
+    pub budget: Budget,
+}
+
+/// A transform that keeps what a program computes.
+pub trait Pass {
+    /// What reports call it.
+    fn name(&self) -> &str;
+
+    /// Changes `graph`, within the budget, and says where.
+    ///
+    /// # Errors
+    /// If the graph is not what the pass needs; it is then as it was.
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Report, PassError>;
+}
+
+/// The passes of this crate, by the names under which a command line or a configuration asks for
+/// them. A pass that is missing here is missing from the tests that go over all passes.
+#[must_use]
+pub fn registry() -> Vec<Box<dyn Pass>> {
+    vec![
+        Box::new(dropout::RemoveDropout::default()),
+        Box::new(no_ops::RemoveNoOps),
+        Box::new(conv_bn::FuseBatchNorms::default()),
+        Box::new(common_subexpressions::CommonSubexpressions),
+        Box::new(dead_code::DeadCode::default()),
+    ]
+}
+
+/// Why a sequence of passes stopped.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A pass refused the graph.
+    #[error("{pass}: {error}")]
+    Refused {
+        /// The pass.
+        pass: String,
+        /// Why.
+        error: PassError,
+    },
+    /// A pass left a graph that is not well formed.
+    #[error("{pass} left a graph that is not well formed: {faults}")]
+    Malformed {
+        /// The pass.
+        pass: String,
+        /// What the verifier found.
+        faults: LintReport,
+    },
+}
+
+/// Runs `passes` in order; the verifier checks the graph after each.
+///
+/// ```
+/// use corsac_ir::Graph;
+/// use corsac_ops::Unhosted;
+/// use corsac_passes::{Budget, Context, TensorFacts, registry, run_passes};
+///
+/// let mut graph = Graph::new();
+/// let x = graph.placeholder("x")?;
+/// let a = graph.call_method("cos", [x.into()])?;
+/// let b = graph.call_method("cos", [x.into()])?;
+/// graph.call_method("sin", [b.into()])?;
+/// graph.output(a)?;
+/// let mut context = Context {
+///     host: &Unhosted,
+///     tensors: &TensorFacts::default(),
+///     weights: None,
+///     budget: Budget::of(1),
+/// };
+/// let reports = run_passes(&registry(), &mut graph, &mut context)?;
+/// assert_eq!(reports.iter().map(|r| r.applied().count()).sum::<usize>(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`RunError`], at the first pass that fails.
+pub fn run_passes(
+    passes: &[Box<dyn Pass>],
+    graph: &mut Graph,
+    context: &mut Context<'_>,
+) -> Result<Vec<Report>, RunError> {
+    let mut reports = Vec::with_capacity(passes.len());
+    for pass in passes {
+        let report = pass
+            .run(graph, context)
+            .map_err(|error| RunError::Refused {
+                pass: pass.name().to_owned(),
+                error,
+            })?;
+        graph.verify().map_err(|faults| RunError::Malformed {
+            pass: pass.name().to_owned(),
+            faults,
+        })?;
+        reports.push(report);
+    }
+    Ok(reports)
+}

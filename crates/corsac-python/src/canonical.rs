@@ -1,0 +1,82 @@
+//! The canonical order and hash of a graph.
+
+use corsac_ir::canonical::ExternalIdentity;
+use corsac_ir::{EntityId, ExternalId, Graph};
+use corsac_passes::canonical;
+use pyo3::intern;
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::budget::{PyBudget, within};
+use crate::effects::{Facts, effects};
+use crate::error::pass_error;
+use crate::graph::PyGraph;
+use crate::passes::{Site, site};
+
+/// What Python says of opaque values and callables, found before the graph is walked.
+struct Texts(FxHashMap<ExternalId, String>);
+
+impl Texts {
+    fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
+        let py = graph.py();
+        let objects: Vec<(ExternalId, Py<PyAny>)> = {
+            let borrowed = graph.try_borrow()?;
+            let externals = borrowed.host().externals();
+            externals.map(|(id, o)| (id, o.clone_ref(py))).collect()
+        };
+        let describe = effects(py)?.getattr(intern!(py, "describe_value"))?;
+        let texts = objects.into_iter().map(|(id, object)| {
+            let text = describe.call1((object,))?.extract()?;
+            Ok((id, text))
+        });
+        Ok(Self(texts.collect::<PyResult<_>>()?))
+    }
+}
+
+impl ExternalIdentity for Texts {
+    fn text(&self, _graph: &Graph, external: ExternalId) -> Option<String> {
+        let text = self.0.get(&external).cloned();
+        text.or_else(|| Some(format!("external {}", external.index())))
+    }
+}
+
+/// Puts the nodes of `graph` into canonical order. Answers the nodes that have moved.
+#[pyfunction]
+#[pyo3(name = "canonicalize", signature = (graph, *, budget = None))]
+pub(crate) fn reorder(
+    graph: &Bound<'_, PyGraph>,
+    budget: Option<&Bound<'_, PyBudget>>,
+) -> PyResult<Vec<Site>> {
+    let (facts, texts) = (Facts::of_graph(graph)?, Texts::of_graph(graph)?);
+    let is_in_order = {
+        let borrowed = graph.try_borrow()?;
+        let form = canonical::of_graph(borrowed.ir(), &facts, &texts).map_err(pass_error)?;
+        form.order.iter().copied().eq(borrowed.ir().nodes())
+    };
+    if is_in_order || !within(budget, |budget| Ok(budget.take()))? {
+        return Ok(Vec::new());
+    }
+    let moved = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        canonical::reorder(borrowed.ir_mut(), &facts, &texts).map_err(pass_error)?
+    };
+    let borrowed = graph.try_borrow()?;
+    let moved = moved.into_iter();
+    Ok(moved.map(|n| site(borrowed.ir(), n, None, None)).collect())
+}
+
+#[pymethods]
+impl PyGraph {
+    /// A hash, as 32 hexadecimal digits, that is equal for graphs that compute the same in the
+    /// same way: it does not depend on the names of values nor on the order of independent nodes.
+    /// It does on opcodes, targets, arguments, the names and order of inputs, and on the order of
+    /// writes, random draws and other effects. Weights are not in the graph: their names count.
+    /// Constants that are tensors or objects count by identity, so that hashes of graphs with such
+    /// constants mean something in one process only.
+    fn canonical_hash(slf: &Bound<'_, Self>) -> PyResult<String> {
+        let (facts, texts) = (Facts::of_graph(slf)?, Texts::of_graph(slf)?);
+        let borrowed = slf.try_borrow()?;
+        let form = canonical::of_graph(borrowed.ir(), &facts, &texts).map_err(pass_error)?;
+        Ok(format!("{:032x}", form.hash))
+    }
+}

@@ -1,0 +1,40 @@
+"""How many changes passes may make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from corsac._core import Budget
+
+__all__ = ["Budget", "current_budget", "rewrite_budget"]
+
+_budget: ContextVar[Budget | None] = ContextVar("corsac_budget", default=None)
+
+
+def current_budget(given: Budget | None) -> Budget | None:
+    """The budget that a pass was given, or that of the block it runs in."""
+    return _budget.get() if given is None else given
+
+
+@contextmanager
+def rewrite_budget(limit: int | None = None) -> Iterator[Budget]:
+    """Let the passes of corsac that run in the block make at most ``limit`` changes in all.
+
+    They leave the graph as it is where the budget does not suffice, and their reports say so.
+    Yields the :class:`Budget`, which says how many changes were made; with no limit it only counts.
+
+    Example::
+
+        with rewrite_budget(10) as budget:
+            corsac.passes.common_subexpressions(gm)
+            corsac.passes.eliminate_dead_code(gm)
+        print(budget.spent)
+    """
+    budget = Budget(limit)
+    token = _budget.set(budget)
+    try:
+        yield budget
+    finally:
+        _budget.reset(token)
