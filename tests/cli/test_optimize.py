@@ -215,6 +215,8 @@ def test_trained_statistics_are_left_alone(folder: Path, capsys: pytest.CaptureF
 def test_a_result_that_differs_is_exit_code_1(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
+    import torch
+
     from corsac.cli import pipeline
 
     def spoil(module):
@@ -261,6 +263,8 @@ def test_verification_runs_the_model_after_every_pass(folder: Path):
 
 
 def test_verification_names_the_change_that_is_wrong(folder: Path, monkeypatch):
+    import torch
+
     from corsac.cli import pipeline
     from corsac.cli.failure import Failure
 

@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use corsac_ir::{FunctionId, Graph, NodeId};
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
-use corsac_passes::{common_subexpressions, conv_bn, dead_code, dropout};
+use corsac_passes::{Budget, TensorFacts, common_subexpressions, conv_bn, dead_code, dropout};
 use corsac_testkit::filetest::{on_graph, run};
 use rustc_hash::FxHashMap;
 
@@ -147,7 +147,7 @@ fn cse() {
 
 fn dropout_with(options: dropout::Options) -> impl Fn(&mut Graph, &dyn Host) -> String {
     move |graph, host| {
-        let report = match dropout::remove(graph, host, options) {
+        let report = match dropout::remove(graph, host, options, &mut Budget::unlimited()) {
             Ok(report) => report,
             Err(error) => return error.to_string(),
         };
@@ -178,7 +178,12 @@ fn dropouts_in_training() {
 #[test]
 fn conv_and_batch_norm() {
     run_pass("conv-bn", |graph, host| {
-        let report = conv_bn::plan(graph, host, conv_bn::Options { linear: true });
+        let options = conv_bn::Options { linear: true };
+        let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
+        let report = match conv_bn::plan(graph, host, &tensors, options, &mut budget) {
+            Ok(report) => report,
+            Err(error) => return error.to_string(),
+        };
         if let Err(error) = report.apply(graph) {
             return error.to_string();
         }
