@@ -215,8 +215,6 @@ def test_trained_statistics_are_left_alone(folder: Path, capsys: pytest.CaptureF
 def test_a_result_that_differs_is_exit_code_1(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    import torch
-
     from corsac.cli import pipeline
 
     def spoil(module):
