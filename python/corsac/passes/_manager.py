@@ -350,7 +350,8 @@ def _first_difference(
         return isinstance(agreement, Agreement) and agreement.within(tolerance)
 
     for name, value in new.items():
-        if name in old and not agree(old[name], value):
-            if not any(agree(other, value) for other in gone):
-                return name
+        if name not in old or agree(old[name], value):
+            continue
+        if not any(agree(other, value) for other in gone):
+            return name
     return None
