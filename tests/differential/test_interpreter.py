@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from kit import differential
+from kit.swapping import swapping
 
 
 class Net(nn.Module):
@@ -75,20 +76,8 @@ def test_every_step_may_be_overridden(fx, rec):
 
 @differential
 def test_swapping_operators(fx, rec):
-    class Swap(fx.Interpreter):
-        def call_function(self, target, args, kwargs):
-            if target is torch.sigmoid:
-                return torch.neg(*args, **kwargs)
-            return super().call_function(target, args, kwargs)
-
-        def call_method(self, target, args, kwargs):
-            if target == "neg":
-                this, *rest = args
-                return this.sigmoid(*rest, **kwargs)
-            return super().call_method(target, args, kwargs)
-
     traced = fx.symbolic_trace(lambda x: torch.sigmoid(x).neg())
-    rec.call("result", Swap(traced).run, torch.ones(2))
+    rec.call("result", swapping(fx.Interpreter)(traced).run, torch.ones(2))
 
 
 @differential

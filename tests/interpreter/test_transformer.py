@@ -6,6 +6,7 @@ from torch import nn
 
 import corsac.fx as fx
 import corsac.fx.traceback as fx_traceback
+from kit.swapping import swapping
 
 
 class Net(nn.Module):
@@ -29,21 +30,9 @@ def test_an_unchanged_transformer_gives_the_same_program():
 
 
 def test_functions_and_methods_can_be_swapped():
-    class Swap(fx.Transformer):
-        def call_function(self, target, args, kwargs):
-            if target is torch.sigmoid:
-                return torch.neg(*args, **kwargs)
-            return super().call_function(target, args, kwargs)
-
-        def call_method(self, target, args, kwargs):
-            if target == "neg":
-                receiver, *rest = args
-                return receiver.sigmoid(*rest, **kwargs)
-            return super().call_method(target, args, kwargs)
-
     gm = fx.symbolic_trace(lambda x: torch.sigmoid(x).neg())
     x = torch.randn(3)
-    swapped = Swap(gm).transform()
+    swapped = swapping(fx.Transformer)(gm).transform()
     assert torch.equal(swapped(x), torch.neg(x).sigmoid())
     assert [n.name for n in swapped.graph.nodes] == ["x", "neg", "sigmoid", "output"]
 
