@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from corsac import __version__
 
-OPTIMIZE = """\
-Capture a PyTorch model as a graph, remove what inference does not need (dropout, batch norms that
-can be folded into the convolution before them, repeated and unused computations), check the result
-against the original on the given input, and print what each pass did and what was gained.
-"""
 
-EXAMPLES = """\
-examples:
-  corsac optimize torchvision.models:resnet50 --input 1,3,224,224 --out out/resnet50
-  corsac optimize model.py:Net --kwargs hidden=64 --kwargs name=small --input 8,16
-  corsac optimize model.py:Net --kwargs '{"hidden": 64}' --input 1,16:int64 --input 1,16:bool
+@dataclass(frozen=True)
+class Command:
+    """A subcommand; ``corsac.cli.NAME`` has the function ``run`` that does it."""
 
-exit codes: 0 done; 1 the result differs from the original; 2 the request cannot be met
-"""
+    name: str
+    summary: str
+    description: str
+    examples: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,75 +30,20 @@ def parser() -> argparse.ArgumentParser:
     commands = program.add_subparsers(
         title="commands", dest="command", required=True, metavar="COMMAND"
     )
-    optimize = commands.add_parser(
-        "optimize",
-        help="capture a model, run the passes, check the result and measure it",
-        description=OPTIMIZE,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    optimize.add_argument(
-        "model",
-        metavar="MODEL",
-        help="module:callable or file.py:callable; what it returns, or is, must be an nn.Module",
-    )
-    optimize.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        metavar="SHAPE[:DTYPE]",
-        help="shape of a positional input, such as 1,3,224,224 or 1,16:int64; once per input",
-    )
-    optimize.add_argument(
-        "--kwargs",
-        action="append",
-        default=[],
-        metavar="JSON|KEY=VALUE",
-        help="arguments for the callable: a JSON object, or key=value (may be repeated)",
-    )
-    optimize.add_argument(
-        "--out",
-        metavar="DIR",
-        help="write the result: an importable module with its weights, and graph.txt",
-    )
-    optimize.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="seed for the model's weights and the inputs (0)",
-    )
-    optimize.add_argument(
-        "--repeat",
-        type=positive,
-        metavar="N",
-        help="timed calls of the model before and after (20, fewer where they take over 20 s)",
-    )
-    optimize.add_argument(
-        "--tolerance",
-        type=float,
-        default=1e-4,
-        metavar="X",
-        help="largest difference accepted, as a part of the largest output (1e-4)",
-    )
-    optimize.add_argument(
-        "--verify",
-        action="store_true",
-        help="run the model before and after every pass, and name the first one, and the change "
-        "that it made, after which the result differs",
-    )
-    optimize.add_argument(
-        "--randomize-stats",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="give batch norms random weights and measured statistics; by default those of a "
-        "model whose batch norms are all untrained, since folding them would prove nothing",
-    )
-    optimize.add_argument(
-        "--traceback",
-        action="store_true",
-        help="on an error, show where it comes from",
-    )
+    for command in COMMANDS:
+        subparser = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.description,
+            epilog=command.examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(subparser)
+        subparser.add_argument(
+            "--traceback",
+            action="store_true",
+            help="on an error, show where it comes from",
+        )
     return program
 
 
@@ -110,3 +53,210 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number
+
+
+# -- arguments of several commands ---------------------------------------------------------------
+
+MODEL = (
+    "module:callable or file.py:callable; a configuration (*.toml, *.json, *.graph); a graph "
+    "saved as text; or a folder that `corsac optimize --out` wrote"
+)
+
+
+def _model(parser: argparse.ArgumentParser, *names: str, text: str = MODEL) -> None:
+    for name in names or ("model",):
+        parser.add_argument(name, metavar=name.upper(), help=text)
+    parser.add_argument(
+        "--kwargs",
+        action="append",
+        default=[],
+        metavar="JSON|KEY=VALUE",
+        help="arguments for the callable: a JSON object, or key=value (may be repeated)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed for the model's weights and the inputs (0)",
+    )
+
+
+def _input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="SHAPE[:DTYPE]",
+        help="shape of a positional input, such as 1,3,224,224 or 1,16:int64; once per input",
+    )
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs to read")
+
+
+# -- the arguments of each command -----------------------------------------------------------------
+
+
+def _optimize(parser: argparse.ArgumentParser) -> None:
+    text = "module:callable or file.py:callable; what it returns, or is, must be an nn.Module"
+    _model(parser, text=text)
+    _input(parser)
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write the result: an importable module with its weights, and graph.txt",
+    )
+    parser.add_argument(
+        "--repeat",
+        type=positive,
+        metavar="N",
+        help="timed calls of the model before and after (20, fewer where they take over 20 s)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        metavar="X",
+        help="largest difference accepted, as a part of the largest output (1e-4)",
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="run the model before and after every pass, and name the first one, and the change "
+        "that it made, after which the result differs",
+    )
+    parser.add_argument(
+        "--randomize-stats",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="give batch norms random weights and measured statistics; by default those of a "
+        "model whose batch norms are all untrained, since folding them would prove nothing",
+    )
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument(
+        "--lossless", action="store_true", help="the text that reads back as the same graph"
+    )
+    parser.add_argument(
+        "--sources", action="store_true", help="show the line of the program that made each node"
+    )
+    _json(parser)
+
+
+def _table(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _json(parser)
+
+
+def _code(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument(
+        "--verbose", action="store_true", help="with the user's source lines as comments"
+    )
+
+
+def _diff(parser: argparse.ArgumentParser) -> None:
+    _model(parser, "before", "after")
+    _json(parser)
+
+
+def _build(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write the model: an importable module with its weights"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="seed for the model's weights (0)"
+    )
+
+
+def _describe(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument(
+        "--format", choices=("graph", "toml", "json"), help="the notation (graph, or as --out says)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write a file *.graph, *.toml or *.json")
+
+
+COMMANDS = (
+    Command(
+        "optimize",
+        "capture a model, run the passes, check the result and measure it",
+        """\
+Capture a PyTorch model as a graph, remove what inference does not need (dropout, batch norms that
+can be folded into the convolution before them, repeated and unused computations), check the result
+against the original on the given input, and print what each pass did and what was gained.
+""",
+        """\
+examples:
+  corsac optimize torchvision.models:resnet50 --input 1,3,224,224 --out out/resnet50
+  corsac optimize model.py:Net --kwargs hidden=64 --kwargs name=small --input 8,16
+  corsac optimize model.py:Net --kwargs '{"hidden": 64}' --input 1,16:int64 --input 1,16:bool
+
+exit codes: 0 done; 1 the result differs from the original; 2 the request cannot be met
+""",
+        _optimize,
+    ),
+    Command(
+        "show",
+        "print the graph of a model",
+        "Capture a model and print its graph, as print(graph) does.",
+        """\
+examples:
+  corsac show torchvision.models:resnet18
+  corsac show model.py:Net --lossless > net.txt
+  corsac show net.txt --json
+""",
+        _show,
+    ),
+    Command(
+        "table",
+        "print the nodes of a model as a table",
+        "Capture a model and print its nodes in columns: opcode, name, target, args, kwargs.",
+        "example:\n  corsac table torchvision.models:resnet18\n",
+        _table,
+    ),
+    Command(
+        "code",
+        "print the Python code of a model's graph",
+        "Capture a model and print the Python code that its graph becomes.",
+        "example:\n  corsac code torchvision.models:resnet18\n",
+        _code,
+    ),
+    Command(
+        "diff",
+        "show what differs between two graphs",
+        """\
+Show what has to change in one graph for it to become another. Nodes are matched by what they
+compute before they are matched by name.
+""",
+        """\
+example:
+  corsac diff torchvision.models:resnet18 out/resnet18
+
+exit codes: 0 the graphs are the same; 1 they differ; 2 the request cannot be met
+""",
+        _diff,
+    ),
+    Command(
+        "build",
+        "build a model from a configuration",
+        """\
+Build a model from a configuration file, run it once where the file says the shapes of its inputs,
+and print what it is made of.
+""",
+        "example:\n  corsac build model.toml --out out/model\n",
+        _build,
+    ),
+    Command(
+        "describe",
+        "write the configuration of a model",
+        "Capture a model and write a configuration from which `corsac build` makes it again.",
+        "example:\n  corsac describe torchvision.models:resnet18 --out resnet18.toml\n",
+        _describe,
+    ),
+)

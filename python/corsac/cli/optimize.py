@@ -8,12 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-try:
-    import torch
-except ModuleNotFoundError as error:
-    from corsac.cli.failure import Failure
-
-    raise Failure("torch is missing: pip install torch (2.6 or later)") from error
+import torch
 
 from corsac import __version__
 from corsac.cli import batch_norm
@@ -31,7 +26,7 @@ from corsac.cli.timing import Comparison, compare, milliseconds
 CALLS, PATIENCE_SECONDS = 20, 20.0
 
 
-def optimize(options: argparse.Namespace) -> bool:
+def run(options: argparse.Namespace) -> bool:
     """Do what the command line asks for; answers whether the result agrees with the original."""
     wanted = [Input.parse(text) for text in options.input]
     arguments = keywords(options.kwargs)

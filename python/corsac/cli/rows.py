@@ -1,0 +1,34 @@
+"""Nodes as plain data, for ``--json``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from corsac import fx
+
+
+def rows(graph: fx.Graph) -> list[dict[str, Any]]:
+    """One dictionary a node: what it is, what it uses, who uses it, and where it comes from."""
+    return [row(node) for node in graph.nodes]
+
+
+def row(node: fx.Node) -> dict[str, Any]:
+    """A node as a dictionary; arguments as Python writes them."""
+    source = node.source
+    return {
+        "name": node.name,
+        "op": node.op,
+        "target": node._pretty_print_target(node.target),
+        "args": str(node.args),
+        "kwargs": str(node.kwargs),
+        "users": [user.name for user in node.users],
+        "source": None
+        if source is None
+        else {"file": source.file, "line": source.line, "function": source.function},
+    }
+
+
+def print_json(value: Any) -> None:
+    """Print ``value`` as JSON."""
+    print(json.dumps(value, indent=2))

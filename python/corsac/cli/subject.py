@@ -1,0 +1,93 @@
+"""What a command is about: a model, a configuration, or a graph that was saved as text."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import corsac
+from corsac import fx
+from corsac.cli.failure import Failure, first_line
+from corsac.cli.model import keywords, load
+from corsac.cli.progress import working
+from corsac.cli.result import GRAPH
+
+#: How a text begins that is a graph, and no configuration.
+GRAPH_TEXT = ("graph():", "graph v")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A graph, with the module that runs it, unless only the graph's text is known."""
+
+    name: str
+    graph: fx.Graph
+    module: fx.GraphModule | None
+
+    def runnable(self, why: str) -> fx.GraphModule:
+        """The module. ``why`` says what it is needed for."""
+        if self.module is None:
+            raise Failure(
+                f"{self.name} is the text of a graph, without weights: {why} needs a model"
+            )
+        return self.module
+
+
+def captured(reference: str, options: argparse.Namespace) -> Subject:
+    """What ``reference`` names, as a graph."""
+    path = Path(reference)
+    if path.is_dir():
+        if not (path / GRAPH).is_file():
+            raise Failure(f"{reference}: a folder without {GRAPH}, so not one that corsac wrote")
+        return _from_text(reference, path / GRAPH)
+    if path.suffix in (".toml", ".json", ".graph", ".txt"):
+        if not path.is_file():
+            raise Failure(f"{reference}: no such file")
+        if path.suffix in (".txt", ".graph") and _is_graph_text(path):
+            return _from_text(reference, path)
+        if path.suffix == ".txt":
+            raise Failure(
+                f"{reference} is no graph: its text begins with neither graph() nor graph v1"
+            )
+        return _from_configuration(reference, path, options)
+    torch.manual_seed(options.seed)
+    with working(f"loading {reference}"):
+        model = load(reference, keywords(options.kwargs))
+    with working("capturing the model"):
+        try:
+            module = fx.symbolic_trace(model)
+        except Exception as error:
+            raise Failure(f"the model cannot be captured: {first_line(error, 1500)}") from error
+    return Subject(reference, module.graph, module)
+
+
+def _is_graph_text(path: Path) -> bool:
+    lines = (line.strip() for line in _read(path).splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return first.startswith(GRAPH_TEXT)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{path} cannot be read: {first_line(error)}") from error
+
+
+def _from_text(reference: str, path: Path) -> Subject:
+    try:
+        return Subject(reference, fx.Graph.parse(_read(path)), None)
+    except ValueError as error:
+        raise Failure(f"{path}: {error}") from error
+
+
+def _from_configuration(reference: str, path: Path, options: argparse.Namespace) -> Subject:
+    torch.manual_seed(options.seed)
+    try:
+        module = corsac.build(path)
+    except (ValueError, OSError) as error:
+        raise Failure(str(error)) from error
+    return Subject(reference, module.graph, module.eval())

@@ -1,0 +1,18 @@
+"""``corsac table``."""
+
+from __future__ import annotations
+
+import argparse
+
+from corsac.cli.rows import print_json, rows
+from corsac.cli.subject import captured
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Print the nodes in columns."""
+    graph = captured(options.model, options).graph
+    if options.json:
+        print_json(rows(graph))
+    else:
+        graph.print_tabular()
+    return True

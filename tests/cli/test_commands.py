@@ -1,0 +1,181 @@
+"""The commands that print, compare and build, run as people run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import corsac.fx as fx
+from corsac.cli import main
+from corsac.cli.arguments import COMMANDS
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, width)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+class Longer(Net):
+    def forward(self, x):
+        return super().forward(x) * 2
+"""
+
+TEXT = """\
+graph():
+    %x : [num_users=1] = placeholder[target=x]
+    %linear : [num_users=1] = call_module[target=linear](args = (%x,), kwargs = {})
+    %relu : [num_users=1] = call_function[target=torch.relu](args = (%linear,), kwargs = {})
+    return relu
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with ``net.py`` in it, which is the current one."""
+    (tmp_path / "net.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "net", raising=False)
+    return tmp_path
+
+
+def test_show_prints_the_graph_and_reads_it_back(capsys, folder):
+    assert main(["show", "net.py:Net"]) == 0
+    assert capsys.readouterr().out == TEXT
+    assert main(["show", "net.py:Net", "--lossless"]) == 0
+    lossless = capsys.readouterr().out
+    (folder / "net.txt").write_text(lossless)
+    assert main(["show", "net.txt"]) == 0
+    assert capsys.readouterr().out == TEXT
+    assert main(["show", "net.py:Net", "--sources"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].endswith("net.py:10 in Net.forward")
+
+
+def test_show_prints_json(capsys):
+    assert main(["show", "net.py:Net", "--json"]) == 0
+    nodes = json.loads(capsys.readouterr().out)["nodes"]
+    assert [node["name"] for node in nodes] == ["x", "linear", "relu", "output"]
+    assert nodes[2]["target"] == "torch.relu" and nodes[1]["users"] == ["relu"]
+    assert nodes[1]["source"]["line"] == 10
+
+
+def test_table_and_code(capsys):
+    assert main(["table", "net.py:Net"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["opcode", "name", "target", "args", "kwargs"]
+    assert lines[4].split()[:2] == ["call_function", "relu"]
+    assert main(["code", "net.py:Net"]) == 0
+    code = capsys.readouterr().out
+    assert "linear = self.linear(x);  x = None" in code
+    assert main(["table", "net.py:Net", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
+
+
+def test_diff_says_whether_graphs_differ(capsys, folder):
+    assert main(["diff", "net.py:Net", "net.py:Net"]) == 0
+    capsys.readouterr()
+    assert main(["diff", "net.py:Net", "net.py:Longer"]) == 1
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert any(line.startswith("+") and "mul" in line for line in out.splitlines())
+    assert main(["diff", "net.py:Net", "net.py:Longer", "--json"]) == 1
+    added = json.loads(capsys.readouterr().out)["added"]
+    assert [node["target"] for node in added] == ["operator.mul"]
+
+
+def test_colours_are_for_terminals(folder):
+    command = [sys.executable, "-m", "corsac.cli", "diff", "net.py:Net", "net.py:Longer"]
+    for environment, expected in (({}, True), ({"NO_COLOR": "1"}, False)):
+        leader, follower = pty.openpty()
+        child = subprocess.Popen(
+            command, stdout=follower, stderr=subprocess.DEVNULL, env={**os.environ, **environment}
+        )
+        os.close(follower)
+        shown = b""
+        try:
+            while block := os.read(leader, 4096):
+                shown += block
+        except OSError:
+            pass
+        assert child.wait() == 1
+        assert (b"\x1b[32m+" in shown) == expected
+
+
+def test_build_writes_a_module_and_describe_its_configuration(capsys, folder):
+    assert main(["describe", "net.py:Net", "--out", "net.toml"]) == 0
+    assert main(["describe", "net.py:Net", "--kwargs", "width=7"]) == 0
+    assert "module linear = Linear(3, 7)" in capsys.readouterr().out
+    configuration = (folder / "net.toml").read_text()
+    assert "x = {}" in configuration
+    (folder / "net.toml").write_text(configuration.replace("x = {}", 'x = ["_", 3]'))
+    assert main(["build", "net.toml", "--out", "built"]) == 0
+    out = capsys.readouterr().out
+    assert "Net: 2 calls, 16 parameters" in out
+    assert "2x3 float32 -> 2x4 float32" in out
+    check = "import torch, built; print(tuple(built.Net()(torch.ones(5, 3)).shape))"
+    printed = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert printed.stdout == "(5, 4)\n", printed.stderr
+    assert main(["diff", "built", "net.toml"]) == 0
+    assert main(["code", "net.toml"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "missing.txt"], "missing.txt: no such file"),
+        (["show", "empty"], "empty: a folder without graph.txt"),
+        (["show", "wrong.txt"], "wrong.txt is no graph"),
+        (["show", "broken.txt"], "broken.txt: line 2, column 5: expected"),
+        (["show", "net.py:Nett"], "did you mean Net?"),
+        (["build", "missing.toml"], "No such file"),
+        (["build", "wrong.toml"], "wrong.toml, line 1, column 1: expected `name`"),
+        (["describe", "net.txt"], "net.txt is the text of a graph, without weights"),
+        (["build", "net.toml", "--out", "net.py"], "--out net.py: there is a file of that name"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_2(arguments, message, capsys, folder):
+    (folder / "empty").mkdir()
+    (folder / "wrong.txt").write_text("hello")
+    (folder / "broken.txt").write_text("graph():\n    hello")
+    (folder / "wrong.toml").write_text("nodes = 1")
+    (folder / "net.txt").write_text(TEXT)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("corsac: error: ") and message in error, error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+def test_every_command_has_an_example_in_its_help(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert f"  corsac {command} " in out[out.index("example") :]
+
+
+def test_a_reader_that_goes_is_no_error(folder):
+    command = f"{sys.executable} -m corsac.cli show net.py:Net | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout == "graph():\n"
+    assert done.stderr == ""
+
+
+def test_saved_graphs_are_graphs_of_the_package(folder):
+    (folder / "net.txt").write_text(TEXT)
+    graph = fx.Graph.parse((folder / "net.txt").read_text())
+    gm = fx.GraphModule({"linear": torch.nn.Linear(3, 4)}, graph)
+    assert gm(torch.ones(2, 3)).shape == (2, 4)
