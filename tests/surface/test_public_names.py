@@ -10,7 +10,33 @@ import pytest
 from kit import SUBJECT
 from kit.implementations import SUBMODULES
 
-MODULES = ["", *SUBMODULES]
+# Modules that are imported by themselves.
+PASSES = (
+    "passes.annotate_getitem_nodes",
+    "passes.fake_tensor_prop",
+    "passes.graph_manipulation",
+    "passes.infra.partitioner",
+    "passes.infra.pass_base",
+    "passes.infra.pass_manager",
+    "passes.net_min_base",
+    "passes.operator_support",
+    "passes.param_fetch",
+    "passes.pass_manager",
+    "passes.shape_prop",
+    "passes.split_module",
+    "passes.split_utils",
+    "passes.splitter_base",
+    "passes.tools_common",
+    "passes.utils.common",
+    "passes.utils.fuser_utils",
+    "passes.utils.matcher_utils",
+    "passes.utils.matcher_with_name_node_map_utils",
+    "passes.utils.source_matcher_utils",
+    "experimental.accelerator_partitioner",
+    "experimental.partitioner_utils",
+)
+
+MODULES = ["", *SUBMODULES, *PASSES]
 
 # Underscore names that programs use all the same.
 USED_PRIVATE_NAMES = {
@@ -25,6 +51,8 @@ USED_PRIVATE_NAMES = {
         "_format_target",
         "_snake_case",
     ],
+    "passes.net_min_base": ["_MinimizerBase", "_MinimizerSettingBase"],
+    "passes.splitter_base": ["_SplitterBase", "_SplitterSettingBase"],
     "node": ["_get_qualified_name", "_side_effectful_functions", "_type_repr"],
     "proxy": ["_COPY_META_FIELDS"],
     "_symbolic_trace": [

@@ -1,1 +1,16 @@
 """Building blocks of passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_COMMON = ("HolderModule", "compare_graphs", "lift_subgraph_as_module")
+
+
+def __getattr__(name: str) -> Any:
+    # The matchers are imported by `corsac.fx` itself, before there are graph modules to lift.
+    if name in _COMMON:
+        from . import common
+
+        return getattr(common, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

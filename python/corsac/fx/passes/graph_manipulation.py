@@ -1,0 +1,92 @@
+"""Sizes of values in bytes, and replacing what nodes call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from ..graph_module import GraphModule
+from ..node import Node, Target
+from .shape_prop import ShapeProp, TensorMetadata
+
+__all__ = [
+    "get_size_of_all_nodes",
+    "get_size_of_node",
+    "get_tensor_meta",
+    "replace_target_nodes_with",
+    "size_bytes",
+]
+
+
+def replace_target_nodes_with(
+    fx_module: GraphModule,
+    old_op: str,
+    old_target: Target,
+    new_op: str,
+    new_target: Target,
+) -> None:
+    """Make all nodes with one opcode and target have another, with the same arguments.
+
+    Names, metadata and order stay; the module is recompiled.
+    """
+    for node in fx_module.graph.nodes:
+        if node.op == old_op and node.target == old_target:
+            node.op = new_op
+            node.target = new_target
+    fx_module.recompile()
+
+
+class size_bytes(NamedTuple):
+    """Sizes of a node in bytes: of its value, and of its value and the parameters of its module."""
+
+    output_size: int
+    total_size: int
+
+
+def get_size_of_all_nodes(fx_module: GraphModule, args: list[torch.Tensor] | None = None) -> None:
+    """Set ``node.size_bytes`` of all nodes but the output.
+
+    Args:
+        fx_module: the module.
+        args: inputs to run it on, if :class:`.shape_prop.ShapeProp` has not been through it.
+    """
+    if args is not None:
+        ShapeProp(fx_module).propagate(*args)
+    for node in fx_module.graph.nodes:
+        if node.op == "output":
+            break
+        node.size_bytes = get_size_of_node(fx_module, node)
+
+
+def get_tensor_meta(node: Node) -> TensorMetadata:
+    """What :class:`.shape_prop.ShapeProp` has noted of the tensor that ``node`` computes.
+
+    Raises:
+        RuntimeError: nothing.
+    """
+    described = node.meta.get("tensor_meta")
+    if not described:
+        raise RuntimeError(
+            f"Node {node} has no tensor metadata associated with it! Check that shape propagation "
+            "has run."
+        )
+    return described
+
+
+def get_size_of_node(fx_module: GraphModule, node: Node) -> size_bytes:
+    """The size of the tensor that ``node`` computes, and with the parameters of its module.
+
+    Parameters are counted in the dtype of the value.
+
+    Raises:
+        RuntimeError: :class:`.shape_prop.ShapeProp` has noted no tensor.
+    """
+    described = get_tensor_meta(node)
+    elements = described.shape.numel()
+    parameters = 0
+    if node.op == "call_module":
+        module = fx_module.get_submodule(str(node.target))
+        parameters = sum(parameter.numel() for parameter in module.parameters())
+    size = described.dtype.itemsize
+    return size_bytes(size * elements, size * (elements + parameters))

@@ -1,0 +1,42 @@
+"""What a pass is, and what it answers."""
+
+from __future__ import annotations
+
+import abc
+from collections import namedtuple
+
+from torch import nn
+
+from ...graph_module import GraphModule
+
+__all__ = ["PassBase", "PassResult"]
+
+
+class PassResult(namedtuple("PassResult", ["graph_module", "modified"])):
+    """What a pass answers: the module, and whether it has changed it."""
+
+    __slots__ = ()
+
+    def __new__(cls, graph_module: nn.Module, modified: bool) -> PassResult:
+        return super().__new__(cls, graph_module, modified)
+
+
+class PassBase(abc.ABC):
+    """A pass. Derived classes define :meth:`call`; instances are called like functions."""
+
+    def __call__(self, graph_module: GraphModule) -> PassResult | None:
+        """Check what the pass requires, run it, and check what it ensures."""
+        self.requires(graph_module)
+        result = self.call(graph_module)
+        self.ensures(graph_module)
+        return result
+
+    @abc.abstractmethod
+    def call(self, graph_module: GraphModule) -> PassResult | None:
+        """Run the pass on ``graph_module``, which it may change."""
+
+    def requires(self, graph_module: GraphModule) -> None:  # noqa: B027
+        """Raise an exception if the pass cannot be run on ``graph_module``."""
+
+    def ensures(self, graph_module: GraphModule) -> None:  # noqa: B027
+        """Raise an exception if ``graph_module`` is not as the pass should have left it."""

@@ -1,0 +1,173 @@
+"""Moving nodes of a graph into submodules."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+from corsac import _core
+
+from ...graph_module import GraphModule
+from ...node import Node
+from ..tools_common import NodeList, legalize_graph, stable_topological_sort  # noqa: F401
+from .common import lift_subgraph_as_module
+
+__all__ = [
+    "erase_nodes",
+    "fuse_as_graphmodule",
+    "fuse_by_partitions",
+    "insert_subgm",
+    "topo_sort",
+    "validate_partition",
+]
+
+
+def topo_sort(nodes: NodeList) -> NodeList:
+    """``nodes`` in an order in which each comes after those of them that it uses.
+
+    Of those that could come next, the one that comes first in ``nodes`` does.
+
+    Raises:
+        AssertionError: they use each other in a cycle.
+    """
+    return _core.sort_nodes(nodes[0].graph, nodes) if nodes else []
+
+
+def validate_partition(partition: NodeList) -> bool:
+    """Whether the nodes can run at once: no way leads out of them and back to them."""
+    return not partition or _core.find_part_cycle(partition[0].graph, [partition]) is None
+
+
+def fuse_as_graphmodule(
+    gm: GraphModule,
+    nodes: NodeList,
+    module_name: str,
+    partition_lookup_table: dict[Node, int | None] | None = None,
+    *,
+    always_return_tuple: bool = False,
+) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
+    """A module that computes what some nodes of ``gm`` do. ``gm`` stays as it is.
+
+    Names, metadata, types and sources of the nodes are carried along.
+
+    Args:
+        gm: the module with the nodes.
+        nodes: the nodes, each after those of them that it uses.
+        module_name: the name the new module shows when printed.
+        partition_lookup_table: not needed; torch.fx takes the nodes again here, to look them up.
+        always_return_tuple: let the module return a tuple even if there is only one value.
+
+    Returns:
+        The module, the nodes of ``gm`` that are to be its arguments, and those that its results
+        stand for.
+
+    Raises:
+        AssertionError: a node is not in the graph of ``gm``, or has been erased, or the nodes cannot
+            run at once.
+    """
+    _check_nodes(gm, nodes)
+    if not validate_partition(nodes):
+        raise AssertionError("Invalid partition, found dependency cycles")
+    return _fuse(gm, nodes, module_name, always_return_tuple)
+
+
+def _check_nodes(gm: GraphModule, nodes: Iterable[Node]) -> None:
+    for node in nodes:
+        if node.graph.owning_module is not gm:
+            raise AssertionError(
+                f"{node} doesn't belong to passed in graph module {gm._get_name()}"
+            )
+        if node._erased:
+            raise AssertionError(f"{node} has been removed from owning graph")
+
+
+def _fuse(
+    gm: GraphModule, nodes: NodeList, name: str, tuple_return: bool
+) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
+    graph, inputs, outputs = _core.extract_nodes(gm.graph, nodes, tuple_return=tuple_return)
+    graph.lint()
+    fused, _ = lift_subgraph_as_module(gm, graph, class_name=name)
+    return fused, tuple(inputs), tuple(outputs)
+
+
+def insert_subgm(
+    gm: GraphModule,
+    sub_gm: GraphModule,
+    orig_inputs: tuple[Node, ...],
+    orig_outputs: tuple[Node, ...],
+    insertion_point: Node | None = None,
+) -> GraphModule:
+    """Call ``sub_gm`` in ``gm``, and use its results wherever ``orig_outputs`` are used.
+
+    Args:
+        gm: the module to change.
+        sub_gm: a module that computes what the outputs are. It becomes a submodule, named after
+            its class.
+        orig_inputs: its arguments.
+        orig_outputs: what its results stand for.
+        insertion_point: the node to call it after; the last of the outputs by default.
+
+    Raises:
+        AssertionError: there are neither an insertion point nor outputs.
+    """
+    name = sub_gm.__class__.__name__
+    gm.add_submodule(name, sub_gm)
+    if insertion_point is None:
+        if not orig_outputs:
+            raise AssertionError(
+                "there are no outputs to insert the call after: insertion_point is needed"
+            )
+        insertion_point = max(orig_outputs)
+    with gm.graph.inserting_after(insertion_point):
+        call = gm.graph.call_module(name, args=orig_inputs)
+    if not orig_outputs:
+        return gm
+    with gm.graph.inserting_before(call.next):
+        returns_tuple = isinstance(sub_gm.graph.output_node().args[0], tuple)
+        if len(orig_outputs) == 1 and not returns_tuple:
+            orig_outputs[0].replace_all_uses_with(call, propagate_meta=True)
+            return gm
+        for index, output in enumerate(orig_outputs):
+            item = gm.graph.call_function(operator.getitem, (call, index))
+            output.replace_all_uses_with(item, propagate_meta=True)
+    call.meta["val"] = tuple(output.meta.get("val") for output in orig_outputs)
+    return gm
+
+
+def erase_nodes(gm: GraphModule, nodes: NodeList) -> None:
+    """Erase nodes, the last one first."""
+    for node in reversed(nodes):
+        gm.graph.erase_node(node)
+
+
+def fuse_by_partitions(
+    gm: GraphModule,
+    partitions: list[dict[Node, int | None]],
+    prefix: str = "fused_",
+    always_return_tuple: bool = False,
+) -> GraphModule:
+    """Move each of ``partitions`` into a submodule of ``gm``, which is changed and returned.
+
+    Args:
+        gm: the module to change.
+        partitions: the nodes of each part, as the keys of a dictionary.
+        prefix: submodules are called ``<prefix>0``, ``<prefix>1``, …
+        always_return_tuple: let submodules return tuples even if there is only one value.
+
+    Raises:
+        AssertionError: a node is not in the graph, or parts cannot run at once. All parts are
+            looked at first, and the module is then as it was.
+    """
+    parts = [topo_sort(list(partition)) for partition in partitions]
+    for nodes in parts:
+        _check_nodes(gm, nodes)
+    cycle = _core.find_part_cycle(gm.graph, parts)
+    if cycle is not None:
+        raise AssertionError(f"Invalid partition, found dependency cycles: {cycle}")
+    for number, nodes in enumerate(parts):
+        sub_gm, inputs, outputs = _fuse(gm, nodes, f"{prefix}{number}", always_return_tuple)
+        insert_subgm(gm, sub_gm, inputs, outputs, nodes[-1])
+        erase_nodes(gm, nodes)
+    stable_topological_sort(gm)
+    gm.graph.lint()
+    return gm
