@@ -11,6 +11,8 @@
 //! | [`common_subexpressions`] | computes once what is computed twice |
 //! | [`conv_bn`] | folds a batch norm into the weights of the layer beside it |
 //! | [`dropout`] | removes dropouts that are the identity |
+//! | [`linears`] | merges linear layers with one input, makes biases columns of weights |
+//! | [`division`] | multiplies by the inverse of a number |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`no_ops`] | removes what computes what is there already |
 //!
@@ -46,8 +48,10 @@ pub mod canonical;
 pub mod common_subexpressions;
 pub mod conv_bn;
 pub mod dead_code;
+pub mod division;
 pub mod dropout;
 mod error;
+pub mod linears;
 pub mod mkldnn;
 pub mod no_ops;
 mod pass;

@@ -30,6 +30,7 @@ mod handles;
 mod host;
 mod host_text;
 mod insert_point;
+mod linears;
 mod liveness;
 mod matching;
 mod mkldnn;
@@ -72,6 +73,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(canonical::reorder, m)?)?;
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
     mkldnn::register(m)?;
+    linears::register(m)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_arg, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_aggregate, m)?)?;

@@ -1,0 +1,212 @@
+//! Multiplies by the inverse of a number in the place of dividing by it.
+//!
+//! What it does: `x / 8.0` becomes `x * 0.125`, where the divisor is a number in the program.
+//!
+//! Needs: nothing.
+//!
+//! Preserves: order, names and everything known of the nodes. Results differ in rounding, unless the
+//! divisor is a power of two. Quotients of numbers, such as sizes, stay unless the result is exact:
+//! `int(49 * (1 / 49))` is 0.
+//!
+//! ```text
+//! truediv = matmul / 8.0   →   truediv = matmul * 0.125
+//! ```
+//!
+//! Reference: optimum, `ChangeTrueDivToMulByInverse`, which does it for sizes too and raises where
+//! the divisor is zero.
+
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, Node, NodeId, Op, Target};
+use thiserror::Error;
+
+use crate::error::PassError;
+
+/// A division by a number in the program, and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The node.
+    pub node: NodeId,
+    /// The divisor, as it was.
+    pub divisor: Arg,
+    /// Why it stays, if it does.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a division stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The divisor is zero, not finite, or so large or small that float32 has no inverse of it.
+    #[error("the inverse of its divisor is no ordinary number")]
+    Divisor,
+    /// What is divided may be a number, for which rounding may matter.
+    #[error("what it divides may be a number, and the result would be rounded twice")]
+    Number,
+}
+
+/// Divisors between these and their inverses are ordinary numbers of float32 and bfloat16.
+const ORDINARY: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
+
+/// Replaces divisions by numbers; `multiply` is the function that multiplies.
+///
+/// # Errors
+/// If the graph refuses a change, which it does not for a graph that is well formed.
+pub fn to_multiplication(graph: &mut Graph, multiply: FunctionId) -> Result<Vec<Site>, PassError> {
+    let mut sites = plan(graph);
+    for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
+        let (Some(dividend), Some(divisor)) = (
+            graph.node(site.node).args().first().and_then(Arg::as_node),
+            number(&site.divisor),
+        ) else {
+            continue;
+        };
+        graph.set_target(site.node, Target::Function(multiply))?;
+        graph.set_args(site.node, [dividend.into(), Arg::Float(1.0 / divisor)])?;
+    }
+    Ok(sites)
+}
+
+/// Every division by a number in the program. Nothing changes.
+#[must_use]
+pub fn plan(graph: &Graph) -> Vec<Site> {
+    let mut numbers = vec![false; graph.id_bound()];
+    let mut sites = Vec::new();
+    for id in graph.nodes() {
+        let node = graph.node(id);
+        numbers[id.index()] = may_be_number(node, &numbers);
+        let ([Arg::Node(dividend), divisor], []) = (node.args(), node.kwargs()) else {
+            continue;
+        };
+        let Some(value) = number(divisor).filter(|_| node.calls("operator.truediv")) else {
+            continue;
+        };
+        let refusal = if !ORDINARY.contains(&value.abs()) {
+            Some(Refusal::Divisor)
+        } else if numbers[dividend.index()] && !is_power_of_two(value) {
+            Some(Refusal::Number)
+        } else {
+            None
+        };
+        sites.push(Site {
+            node: id,
+            divisor: divisor.clone(),
+            refusal,
+        });
+    }
+    sites
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "Python divides by the nearest float too"
+)]
+fn number(arg: &Arg) -> Option<f64> {
+    match arg {
+        Arg::Int(value) => Some(*value as f64),
+        Arg::Float(value) => Some(*value),
+        _ => None,
+    }
+}
+
+/// Whether the fraction of its binary form is 1, so that the inverse is exact.
+fn is_power_of_two(value: f64) -> bool {
+    const FRACTION_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+    value.is_normal() && value.to_bits() & ((1 << FRACTION_BITS) - 1) == 0
+}
+
+/// Whether a value is, or holds, numbers of Python: sizes and what is computed from nothing else.
+fn may_be_number(node: Node<'_>, numbers: &[bool]) -> bool {
+    let from_numbers = || {
+        let mut inputs = node.inputs().peekable();
+        inputs.peek().is_some() && inputs.all(|input| numbers[input.index()])
+    };
+    match node.op() {
+        Op::CallMethod => {
+            let numeric = [
+                "size",
+                "dim",
+                "ndimension",
+                "numel",
+                "nelement",
+                "item",
+                "tolist",
+            ];
+            numeric.contains(&node.target_name()) || from_numbers()
+        }
+        Op::CallFunction => match (node.target_name(), node.args()) {
+            ("builtins.len" | "builtins.int" | "builtins.float" | "torch.numel", _) => true,
+            ("builtins.getattr", [_, Arg::Str(name), ..]) => {
+                ["shape", "ndim", "itemsize", "nbytes"].contains(&node.graph().text(*name))
+            }
+            (name, _) if name.starts_with("math.") => true,
+            _ => from_numbers(),
+        },
+        Op::Placeholder | Op::GetAttr | Op::CallModule | Op::Output => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Divides `x`, or its size, by `divisor`; answers why the division stays and what it became.
+    fn divided(of_size: bool, divisor: Arg) -> (Option<Refusal>, Arg) {
+        let mut graph = Graph::new();
+        let mut x = graph.placeholder("x").unwrap();
+        if of_size {
+            let size = graph.call_method("size", [x.into(), 0.into()]).unwrap();
+            let add = graph.function("operator.add");
+            x = graph.call_function(add, [size.into(), 1.into()]).unwrap();
+        }
+        let truediv = graph.function("operator.truediv");
+        let quotient = graph.call_function(truediv, [x.into(), divisor]).unwrap();
+        graph.output(quotient).unwrap();
+        let multiply = graph.function("operator.mul");
+        let sites = to_multiplication(&mut graph, multiply).unwrap();
+        let node = graph.node(quotient);
+        assert_eq!(node.calls("operator.mul"), sites[0].refusal.is_none());
+        (sites[0].refusal, node.args()[1].clone())
+    }
+
+    #[test]
+    fn tensors_are_multiplied_by_the_inverse() {
+        assert_eq!(divided(false, Arg::Float(8.0)), (None, Arg::Float(0.125)));
+        assert_eq!(divided(false, Arg::Int(3)), (None, Arg::Float(1.0 / 3.0)));
+        assert_eq!(divided(false, Arg::Float(-0.5)), (None, Arg::Float(-2.0)));
+    }
+
+    #[test]
+    fn numbers_are_where_that_is_exact() {
+        assert_eq!(divided(true, Arg::Int(4)), (None, Arg::Float(0.25)));
+        assert_eq!(
+            divided(true, Arg::Int(49)),
+            (Some(Refusal::Number), Arg::Int(49))
+        );
+    }
+
+    #[test]
+    fn divisors_without_an_ordinary_inverse_stay() {
+        for divisor in [0.0, -0.0, f64::INFINITY, f64::NAN, 1e-300, 1e39] {
+            assert_eq!(
+                divided(false, Arg::Float(divisor)).0,
+                Some(Refusal::Divisor)
+            );
+        }
+        assert_eq!(divided(false, Arg::Int(0)).0, Some(Refusal::Divisor));
+    }
+
+    #[test]
+    fn divisions_by_values_of_the_program_are_none_of_these() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let truediv = graph.function("operator.truediv");
+        graph.call_function(truediv, [x.into(), x.into()]).unwrap();
+        graph
+            .call_function(truediv, [Arg::Float(2.0), x.into()])
+            .unwrap();
+        let floordiv = graph.function("operator.floordiv");
+        graph
+            .call_function(floordiv, [x.into(), Arg::Int(2)])
+            .unwrap();
+        assert_eq!(plan(&graph), []);
+    }
+}

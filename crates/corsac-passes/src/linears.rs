@@ -1,0 +1,303 @@
+//! Linear layers as others want them: several merged into one, or without a bias.
+//!
+//! What it does: [`merge`] makes one call of the linear layers that are called with one value, and
+//! takes their results out of its result; [`pad_inputs`] puts a column of ones behind the inputs of
+//! linear layers with a bias, so that the bias can be a column of their weights.
+//!
+//! Needs: a host that changes the weights as planned. Results of merged layers are views of one
+//! tensor: `view(-1)` of one of them, or another form that joins its last dimension with others,
+//! fails.
+//!
+//! Preserves: order, and names and everything known of the nodes that are there before. Results
+//! differ in rounding.
+//!
+//! ```text
+//! query = self.query(x)          merged = self.merged(x)
+//! key = self.key(x)         →    query = merged[..., 0:64]
+//!                                key = merged[..., 64:128]
+//!
+//! fc = self.fc(x)           →    pad = pad(x, (0, 1), "constant", 1.0)
+//!                                fc = self.fc(pad)
+//! ```
+//!
+//! Reference: optimum, `MergeLinears` and `FuseBiasInLinear`, which take no heed of layers that are
+//! called twice or read elsewhere, and change the modules of the model that was traced.
+
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, InsertPoint, Node, NodeId, Op, Target, ThinVec};
+use corsac_ops::{Host, ModuleInfo};
+use rustc_hash::{FxHashMap, FxHashSet};
+use thiserror::Error;
+
+use crate::error::PassError;
+use crate::mkldnn::Writes;
+
+/// A call of a linear layer, and whether it can be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The node.
+    pub node: NodeId,
+    /// The qualified name of the layer.
+    pub layer: String,
+    /// The value that it is called with, if it is called with nothing else.
+    pub input: Option<NodeId>,
+    /// Why it stays as it is, if it does.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a linear layer stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It is called with something else than one tensor.
+    #[error("it is called with other arguments than one tensor")]
+    Arguments,
+    /// It is called several times, and the other calls need its weights as they are.
+    #[error("{layer} is called {calls} times")]
+    Shared {
+        /// The layer.
+        layer: String,
+        /// How often.
+        calls: usize,
+    },
+    /// It has hooks, or declares side effects.
+    #[error("{layer} has hooks or declares side effects")]
+    Hooks {
+        /// The layer.
+        layer: String,
+    },
+    /// The graph reads an attribute of the layer, or calls a module that has it.
+    #[error("the graph uses {path} besides {layer}")]
+    Used {
+        /// The layer.
+        layer: String,
+        /// What the graph uses.
+        path: String,
+    },
+    /// The host says that it cannot be changed.
+    #[error("{reason}")]
+    Unfit {
+        /// Why.
+        reason: String,
+    },
+    /// No other layer of its kind is called with the value.
+    #[error("no other linear layer that it could be merged with is called with {input}")]
+    Alone {
+        /// The name of the value.
+        input: String,
+    },
+}
+
+/// The calls of `nn.Linear` in `graph`, in order. `unfit` says of layers, by path, why they cannot
+/// be changed. Nothing changes.
+#[must_use]
+pub fn find(graph: &Graph, host: &dyn Host, unfit: &FxHashMap<String, String>) -> Vec<Site> {
+    let calls = Calls::of_graph(graph, host);
+    let nodes = graph.find_nodes(Op::CallModule, None);
+    let site = |id| {
+        let node: Node<'_> = graph.node(id);
+        let layer = node.target_name();
+        let info = calls.linears.get(layer)?;
+        let input = match (node.args(), node.kwargs()) {
+            ([Arg::Node(input)], []) => Some(*input),
+            _ => None,
+        };
+        let refusal = match (input, unfit.get(layer)) {
+            (None, _) => Some(Refusal::Arguments),
+            (Some(_), Some(reason)) => Some(Refusal::Unfit {
+                reason: reason.clone(),
+            }),
+            (Some(_), None) => calls.refusal(layer, info),
+        };
+        Some(Site {
+            node: id,
+            layer: layer.to_owned(),
+            input,
+            refusal,
+        })
+    };
+    nodes.into_iter().filter_map(site).collect()
+}
+
+/// What a graph calls and reads.
+struct Calls {
+    /// The linear layers that are called, by path.
+    linears: FxHashMap<String, ModuleInfo>,
+    /// How often each module is called, whatever its path.
+    count: FxHashMap<u64, usize>,
+    /// Paths that are called or read.
+    used: FxHashSet<String>,
+    /// Modules with an attribute that is read.
+    read: FxHashMap<u64, String>,
+}
+
+impl Calls {
+    fn of_graph(graph: &Graph, host: &dyn Host) -> Self {
+        let mut calls = Self {
+            linears: FxHashMap::default(),
+            count: FxHashMap::default(),
+            used: FxHashSet::default(),
+            read: FxHashMap::default(),
+        };
+        for id in graph.find_nodes(Op::CallModule, None) {
+            let path = graph.node(id).target_name();
+            calls.used.insert(path.to_owned());
+            if let Some(info) = host.module(path) {
+                *calls.count.entry(info.identity).or_default() += 1;
+                if info.torch_class() == Some("Linear") {
+                    calls.linears.insert(path.to_owned(), info);
+                }
+            }
+        }
+        for id in graph.find_nodes(Op::GetAttr, None) {
+            let path = graph.node(id).target_name();
+            calls.used.insert(path.to_owned());
+            let owner = path
+                .rsplit_once('.')
+                .and_then(|(owner, _)| host.module(owner));
+            if let Some(owner) = owner {
+                calls.read.insert(owner.identity, path.to_owned());
+            }
+        }
+        calls
+    }
+
+    fn refusal(&self, layer: &str, info: &ModuleInfo) -> Option<Refusal> {
+        let layer = layer.to_owned();
+        let calls = self.count.get(&info.identity).copied().unwrap_or(0);
+        if calls > 1 {
+            return Some(Refusal::Shared { layer, calls });
+        }
+        if info.hooks || info.impure == Some(true) {
+            return Some(Refusal::Hooks { layer });
+        }
+        let read = self.read.get(&info.identity).cloned();
+        let path = read.or_else(|| {
+            let mut parents = parents(&layer);
+            parents.find(|p| self.used.contains(*p)).map(str::to_owned)
+        });
+        path.map(|path| Refusal::Used { layer, path })
+    }
+}
+
+/// `a.b` and `a` for `a.b.c`.
+fn parents(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        rest = rest.rsplit_once('.')?.0;
+        Some(rest)
+    })
+}
+
+/// Layers that become one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The value that they are called with.
+    pub input: NodeId,
+    /// The places of their calls among the sites, in order.
+    pub members: Vec<usize>,
+}
+
+/// Groups those layers of `sites` that can be merged: called with one value, to which nothing is
+/// written between the calls, and of one `kind`, a number that the host gives each layer. Sites
+/// that are in no group get a reason.
+///
+/// # Errors
+/// If a node of `graph` comes before what it uses.
+pub fn group(
+    graph: &Graph,
+    host: &dyn Host,
+    sites: &mut [Site],
+    kind: &dyn Fn(&str) -> usize,
+) -> Result<Vec<Group>, PassError> {
+    let writes = Writes::of_graph(graph, host)?;
+    let mut groups: Vec<Group> = Vec::new();
+    let mut open: FxHashMap<(NodeId, usize), usize> = FxHashMap::default();
+    for (place, site) in sites.iter().enumerate() {
+        let (Some(input), None) = (site.input, &site.refusal) else {
+            continue;
+        };
+        let key = (input, kind(&site.layer));
+        let same = open.get(&key).copied().filter(|&at: &usize| {
+            let first = sites[groups[at].members[0]].node;
+            !writes.is_seen(input) || !writes.come_between(graph, first, site.node)
+        });
+        match same {
+            Some(at) => groups[at].members.push(place),
+            None => {
+                open.insert(key, groups.len());
+                groups.push(Group {
+                    input,
+                    members: vec![place],
+                });
+            }
+        }
+    }
+    for group in groups.iter().filter(|g| g.members.len() < 2) {
+        let input = graph.node(group.input).name().to_owned();
+        for &member in &group.members {
+            let input = input.clone();
+            sites[member].refusal = Some(Refusal::Alone { input });
+        }
+    }
+    groups.retain(|group| group.members.len() > 1);
+    Ok(groups)
+}
+
+/// Makes the calls of a group one call of `merged`, a module that the host has made of them:
+/// `widths` are the features that each of them gives. Answers the new node.
+///
+/// # Errors
+/// If the graph refuses a change.
+pub fn merge(
+    graph: &mut Graph,
+    input: NodeId,
+    calls: &[NodeId],
+    widths: &[i64],
+    merged: &str,
+    getitem: FunctionId,
+) -> Result<NodeId, PassError> {
+    let Some(&first) = calls.first() else {
+        return Ok(input);
+    };
+    let outer = graph.set_insert_point(InsertPoint::Before(first))?;
+    let node = graph.call_module(merged, [input.into()]);
+    graph.restore_insert_point(outer);
+    let node = node?;
+    graph.set_origin(node, graph.origin(first));
+    let mut start = 0;
+    for (&call, &width) in calls.iter().zip(widths) {
+        let end = start + width;
+        let columns = Arg::slice(Arg::Int(start), Arg::Int(end), Arg::None)?;
+        let index = Arg::tuple([Arg::Ellipsis, columns])?;
+        graph.set_op_and_target(call, Op::CallFunction, Target::Function(getitem))?;
+        graph.set_arguments(call, [node.into(), index].into(), ThinVec::new())?;
+        start = end;
+    }
+    Ok(node)
+}
+
+/// Puts a column of ones behind the input of a layer's call; `pad` is
+/// `torch.nn.functional.pad`. Answers the new node.
+///
+/// # Errors
+/// If the graph refuses a change.
+pub fn pad_input(
+    graph: &mut Graph,
+    call: NodeId,
+    input: NodeId,
+    pad: FunctionId,
+) -> Result<NodeId, PassError> {
+    let constant = Arg::Str(graph.intern("constant"));
+    let sides = Arg::tuple([Arg::Int(0), Arg::Int(1)])?;
+    let outer = graph.set_insert_point(InsertPoint::Before(call))?;
+    let node = graph.call_function(pad, [input.into(), sides, constant, Arg::Float(1.0)]);
+    graph.restore_insert_point(outer);
+    let node = node?;
+    graph.set_origin(node, graph.origin(call));
+    graph.replace_input(call, input, node)?;
+    debug_assert!(node.index() < graph.id_bound());
+    Ok(node)
+}
+
+#[cfg(test)]
+mod tests;

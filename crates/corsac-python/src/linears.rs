@@ -1,0 +1,150 @@
+//! Linear layers merged and without bias, and divisions as multiplications, in graphs of Python.
+
+use std::collections::HashMap;
+
+use corsac_ir::{Arg, NodeId};
+use corsac_passes::division;
+use corsac_passes::linears::{self, Site as Call};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::effects::Facts;
+use crate::error::pass_error;
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+use crate::passes::{Site, site};
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(find_linears, m)?)?;
+    m.add_function(wrap_pyfunction!(merge_linears, m)?)?;
+    m.add_function(wrap_pyfunction!(pad_input_of_linear, m)?)?;
+    m.add_function(wrap_pyfunction!(divisions_to_multiplications, m)?)?;
+    Ok(())
+}
+
+/// Calls of linear layers, each with the path of the layer.
+type Calls = Vec<(Py<PyNode>, String)>;
+
+fn sites(graph: &PyGraph, calls: &[Call]) -> Vec<Site> {
+    let one = |call: &Call| {
+        let reason = call.refusal.as_ref().map(ToString::to_string);
+        site(graph.ir(), call.node, None, reason)
+    };
+    calls.iter().map(one).collect()
+}
+
+/// The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why they
+/// cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
+/// by path, the calls come in groups that can be merged; otherwise each is a group.
+#[pyfunction]
+#[pyo3(signature = (graph, unfit, kinds = None))]
+pub(crate) fn find_linears(
+    graph: &Bound<'_, PyGraph>,
+    unfit: HashMap<String, String>,
+    kinds: Option<HashMap<String, usize>>,
+) -> PyResult<(Vec<Calls>, Vec<Site>)> {
+    let facts = Facts::of_graph(graph)?;
+    let borrowed = graph.try_borrow()?;
+    let ir = borrowed.ir();
+    let mut calls = linears::find(ir, &facts, &unfit.into_iter().collect());
+    let groups: Vec<Vec<usize>> = match kinds {
+        Some(kinds) => {
+            let kind = |layer: &str| kinds.get(layer).copied().unwrap_or(0);
+            let groups = linears::group(ir, &facts, &mut calls, &kind).map_err(pass_error)?;
+            groups.into_iter().map(|group| group.members).collect()
+        }
+        None => {
+            let free = (0..calls.len()).filter(|&at| calls[at].refusal.is_none());
+            free.map(|at| vec![at]).collect()
+        }
+    };
+    let call = |&at: &usize| {
+        let node = PyNode::handle(graph, borrowed.host(), calls[at].node)?;
+        Ok((node, calls[at].layer.clone()))
+    };
+    let groups = groups.iter().map(|group| group.iter().map(call).collect());
+    Ok((groups.collect::<PyResult<_>>()?, sites(&borrowed, &calls)))
+}
+
+/// The one value that a call is made with.
+fn input_of(graph: &PyGraph, node: NodeId) -> PyResult<NodeId> {
+    let view = graph.ir().node(node);
+    let input = match view.args() {
+        [input] if graph.ir().contains(node) => input.as_node(),
+        _ => None,
+    };
+    input.ok_or_else(|| PyValueError::new_err(format!("{} is no call with one value", view.name())))
+}
+
+/// Makes one call of `merged`, the path of a module, out of `calls` of linear layers with the same
+/// input; `widths` are the features that each of them gives. Answers the new node.
+#[pyfunction]
+pub(crate) fn merge_linears(
+    graph: &Bound<'_, PyGraph>,
+    calls: Vec<Bound<'_, PyNode>>,
+    widths: Vec<i64>,
+    merged: &str,
+    getitem: &Bound<'_, PyAny>,
+) -> PyResult<Py<PyNode>> {
+    let nodes = calls.iter().map(|node| PyGraph::own(graph, node));
+    let nodes = nodes.collect::<PyResult<Vec<NodeId>>>()?;
+    let getitem = PyGraph::function(graph, getitem)?;
+    let node = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        let input = match nodes.first() {
+            Some(&first) => input_of(&borrowed, first)?,
+            None => return Err(PyValueError::new_err("nothing to merge")),
+        };
+        linears::merge(borrowed.ir_mut(), input, &nodes, &widths, merged, getitem)
+            .map_err(pass_error)?
+    };
+    PyNode::handle(graph, graph.try_borrow()?.host(), node)
+}
+
+/// Puts a column of ones behind the input of `call`, a call of a linear layer; `pad` is
+/// `torch.nn.functional.pad`. Answers the new node.
+#[pyfunction]
+pub(crate) fn pad_input_of_linear(
+    graph: &Bound<'_, PyGraph>,
+    call: &Bound<'_, PyNode>,
+    pad: &Bound<'_, PyAny>,
+) -> PyResult<Py<PyNode>> {
+    let node = PyGraph::own(graph, call)?;
+    let pad = PyGraph::function(graph, pad)?;
+    let new = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        let input = input_of(&borrowed, node)?;
+        linears::pad_input(borrowed.ir_mut(), node, input, pad).map_err(pass_error)?
+    };
+    PyNode::handle(graph, graph.try_borrow()?.host(), new)
+}
+
+/// Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
+/// the nodes that were changed, each with the divisor it had, and all divisions by numbers.
+#[pyfunction]
+pub(crate) fn divisions_to_multiplications(
+    graph: &Bound<'_, PyGraph>,
+    multiply: &Bound<'_, PyAny>,
+) -> PyResult<(Vec<(Py<PyNode>, Py<PyAny>)>, Vec<Site>)> {
+    let py = graph.py();
+    let multiply = PyGraph::function(graph, multiply)?;
+    let found = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        division::to_multiplication(borrowed.ir_mut(), multiply).map_err(pass_error)?
+    };
+    let borrowed = graph.try_borrow()?;
+    let changed = found.iter().filter(|s| s.refusal.is_none()).map(|s| {
+        let divisor = match s.divisor {
+            Arg::Int(value) => value.into_pyobject(py)?.into_any().unbind(),
+            Arg::Float(value) => value.into_pyobject(py)?.into_any().unbind(),
+            _ => py.None(),
+        };
+        Ok((PyNode::handle(graph, borrowed.host(), s.node)?, divisor))
+    });
+    let changed = changed.collect::<PyResult<_>>()?;
+    let sites = found.iter().map(|s| {
+        let reason = s.refusal.map(|refusal| refusal.to_string());
+        site(borrowed.ir(), s.node, None, reason)
+    });
+    Ok((changed, sites.collect()))
+}

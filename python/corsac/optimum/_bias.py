@@ -1,0 +1,84 @@
+"""Biases as columns of weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from corsac import _core
+from corsac.fx.graph_module import GraphModule
+from corsac.optimum._linear_layers import (
+    called_linears,
+    replaced,
+    split_path,
+    unfit,
+)
+from corsac.optimum._transformation import (
+    ReversibleTransformation,
+    recall,
+    remember,
+    report_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fused:
+    """A layer whose bias is a column: whether that was trained, and how many steps were put in."""
+
+    path: str
+    trained_bias: bool
+    bias_shape: tuple[int, ...]
+
+
+class FuseBiasInLinear(ReversibleTransformation):
+    """Makes the bias of linear layers the last column of their weights, and puts a column of ones
+    behind their inputs.
+
+    Layers that are called twice, read elsewhere, hooked or whose weights are also others' stay, and
+    so do those whose bias is trained and whose weight is not, or the other way round.
+
+    Undoing takes the bias out of the weights, with what training made of it.
+    """
+
+    preserves_computation = True
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        before = len(graph_module.graph.nodes)
+        linears = called_linears(graph_module)
+        reasons = unfit(graph_module, linears)
+        for path, linear in linears.items():
+            if linear.bias is None:
+                reasons[path] = f"{path} has no bias"
+            elif linear.bias.requires_grad != linear.weight.requires_grad:
+                reasons[path] = f"of weight and bias of {path}, one is trained"
+            elif linear.bias.dtype != linear.weight.dtype:
+                reasons[path] = f"weight and bias of {path} have different dtypes"
+        calls, sites = _core.find_linears(graph_module.graph, reasons)
+        for ((node, path),) in calls:
+            linear = linears[path]
+            with torch.no_grad():
+                weight = torch.cat([linear.weight, linear.bias[:, None]], dim=1)
+            owner, name = split_path(graph_module, path)
+            owner._modules[name] = replaced(linear, weight, None)
+            _core.pad_input_of_linear(graph_module.graph, node, F.pad)
+            record = _Fused(path, linear.bias.requires_grad, tuple(linear.bias.shape))
+            remember(node, self, record)
+        self._report = report_of("fuse bias in linear", sites, graph_module, before)
+        return graph_module
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        for node in self.get_transformed_nodes(graph_module):
+            record = recall(node, self)
+            fused = graph_module.get_submodule(record.path)
+            with torch.no_grad():
+                weight = fused.weight[:, :-1].detach().clone(memory_format=torch.contiguous_format)
+                bias = fused.weight[:, -1].detach().clone(memory_format=torch.contiguous_format)
+            owner, name = split_path(graph_module, record.path)
+            owner._modules[name] = replaced(fused, weight, nn.Parameter(bias, record.trained_bias))
+            pad = node.args[0]
+            node.args = pad.args[:1]
+            graph_module.graph.erase_node(pad)
+        return graph_module

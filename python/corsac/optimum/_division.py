@@ -1,0 +1,40 @@
+"""Multiplication in the place of division."""
+
+from __future__ import annotations
+
+import operator
+
+from corsac import _core
+from corsac.fx.graph_module import GraphModule
+from corsac.optimum._transformation import (
+    ReversibleTransformation,
+    recall,
+    remember,
+    report_of,
+)
+
+
+class ChangeTrueDivToMulByInverse(ReversibleTransformation):
+    """Multiplies by the inverse where the program divides by a number, as attention does by the
+    root of its width.
+
+    The quotient differs in its last bit, unless the divisor is a power of two. Quotients of sizes
+    and other numbers stay where that is not so, and divisors that have no ordinary inverse stay.
+    Undoing puts the very divisor back.
+    """
+
+    preserves_computation = True
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        before = len(graph_module.graph.nodes)
+        changed, sites = _core.divisions_to_multiplications(graph_module.graph, operator.mul)
+        for node, divisor in changed:
+            remember(node, self, divisor)
+        self._report = report_of("true division", sites, graph_module, before)
+        return graph_module
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        for node in self.get_transformed_nodes(graph_module):
+            node.target = operator.truediv
+            node.args = (node.args[0], recall(node, self))
+        return graph_module

@@ -1,0 +1,71 @@
+"""Linear layers that transformations change: which can be, and how they are put back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._weights import shallow_copy
+
+
+def called_linears(graph_module: GraphModule) -> dict[str, nn.Linear]:
+    """The linear layers that the graph calls, by path."""
+    paths = {node.target: None for node in graph_module.graph.find_nodes(op="call_module")}
+    modules = ((path, graph_module.get_submodule(path)) for path in paths)
+    return {path: module for path, module in modules if type(module) is nn.Linear}
+
+
+def unfit(graph_module: GraphModule, linears: dict[str, nn.Linear]) -> dict[str, str]:
+    """Why layers cannot be changed, by path."""
+    owners: Counter[int] = Counter()
+    for module in graph_module.modules():
+        owners.update(id(value) for value in module._parameters.values() if value is not None)
+    reasons = {}
+    for path, linear in linears.items():
+        parameters = linear._parameters
+        if type(parameters.get("weight")) is not nn.Parameter:
+            reasons[path] = f"the weight of {path} is no plain parameter"
+        elif any(owners[id(value)] > 1 for value in parameters.values() if value is not None):
+            reasons[path] = f"a weight of {path} is also another module's"
+    return reasons
+
+
+def replaced(linear: nn.Linear, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Linear:
+    """A layer that is ``linear`` but for its weights. ``linear`` stays as it is."""
+    after = shallow_copy(linear)
+    after.out_features, after.in_features = weight.shape
+    after._parameters["weight"] = parameter_like(linear.weight, weight)
+    after._parameters["bias"] = bias
+    return after
+
+
+def parameter_like(before: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
+    """A parameter that is trained if ``before`` is."""
+    return nn.Parameter(value, requires_grad=before.requires_grad)
+
+
+def split_path(graph_module: GraphModule, path: str) -> tuple[nn.Module, str]:
+    """The module that has the submodule ``path``, and the last part of its name."""
+    parent, _, name = path.rpartition(".")
+    return graph_module.get_submodule(parent), name
+
+
+def free_path(graph_module: GraphModule, wanted: str) -> str:
+    """``wanted``, or that with a number behind it that no attribute has."""
+    parent, name = split_path(graph_module, wanted)
+    path, number = wanted, 1
+    while hasattr(parent, name):
+        path = f"{wanted}_{number}"
+        name, number = path.rpartition(".")[2], number + 1
+    return path
+
+
+def reorder(modules: dict[str, Any], order: list[str]) -> None:
+    """Put the entries of ``modules`` that ``order`` names into that order, before the others."""
+    known = [name for name in order if name in modules]
+    for name in [*known, *(n for n in list(modules) if n not in set(known))]:
+        modules[name] = modules.pop(name)
