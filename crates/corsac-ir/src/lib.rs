@@ -56,6 +56,6 @@ pub use error::GraphError;
 pub use graph::{Graph, InsertPoint, Node, NodeSpec, Nodes, Origin, Scope, Source, Translation};
 pub use interner::Interner;
 pub use op::{Function, Op, Target, own_name};
-pub use text::{HostText, NamedTupleClass, NoHost, ParseError, SourceLine};
+pub use text::{HostText, NamedTupleClass, NoHost, ParseError, SourceLine, is_name_within};
 pub use thin_vec::{ThinVec, thin_vec};
 pub use verify::{Fault, FaultKind, LintReport};

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
+mod allowed_names;
 mod budget;
 mod callable;
 mod canonical;

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyEllipsis, PyList, PyModule, PyString, PyTuple, PyType};
 
+use crate::allowed_names::AllowedNames;
 use crate::callable::CallableNames;
 
 /// How deep `a[b[...]]` may nest in the name of a type.
@@ -18,12 +19,19 @@ const IMPORTED: [&str; 4] = ["torch", "operator", "builtins", "math"];
 ///
 /// Looks into torch, operator, builtins, math and modules that are imported already, imports
 /// nothing else, and calls nothing but the subscription of a type.
-pub(crate) fn resolve<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+///
+/// With `allowed`, what the name leads to must be allowed under its own name too: `torch.os.system`
+/// is `os.system`. It is not found otherwise.
+pub(crate) fn resolve<'py>(
+    py: Python<'py>,
+    name: &str,
+    allowed: Option<&AllowedNames<'_>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     if let Some(class) = name
         .strip_prefix("<class '")
         .and_then(|n| n.strip_suffix("'>"))
     {
-        return dotted(py, class);
+        return dotted(py, class, allowed);
     }
     if name.starts_with(['\'', '"']) {
         // A type annotation that is a string.
@@ -35,6 +43,7 @@ pub(crate) fn resolve<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound
         py,
         rest: name,
         depth: 0,
+        allowed,
     };
     let found = types.union()?;
     Ok(found.filter(|_| types.rest.is_empty()))
@@ -55,7 +64,7 @@ pub(crate) fn name_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     } else {
         return Ok(None);
     };
-    let found = match resolve(py, &name) {
+    let found = match resolve(py, &name, None) {
         Ok(Some(found)) => found,
         Ok(None) | Err(_) => return Ok(None),
     };
@@ -86,6 +95,7 @@ struct Types<'py, 't> {
     py: Python<'py>,
     rest: &'t str,
     depth: usize,
+    allowed: Option<&'t AllowedNames<'t>>,
 }
 
 impl<'py> Types<'py, '_> {
@@ -141,7 +151,7 @@ impl<'py> Types<'py, '_> {
         let len = self.rest.find(|c| !is_name(c)).unwrap_or(self.rest.len());
         let (name, rest) = self.rest.split_at(len);
         self.rest = rest;
-        let Some(found) = dotted(self.py, name)? else {
+        let Some(found) = dotted(self.py, name, self.allowed)? else {
             return Ok(None);
         };
         if !self.rest.starts_with('[') {
@@ -184,7 +194,11 @@ impl<'py> Types<'py, '_> {
 }
 
 /// The object called `name` in the module that the longest prefix of the name names.
-fn dotted<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+fn dotted<'py>(
+    py: Python<'py>,
+    name: &str,
+    allowed: Option<&AllowedNames<'_>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     if name == "None" {
         return Ok(Some(py.None().into_bound(py)));
     }
@@ -208,17 +222,52 @@ fn dotted<'py>(py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>
             continue;
         };
         let mut found = Some(module);
+        let mut end = dot;
         for part in name[dot + 1..].split('.') {
+            end += 1 + part.len();
             found = match found {
                 Some(object) => attribute(&object, part, root == "torch")?,
                 None => break,
             };
+            if let (Some(object), Some(allowed)) = (&found, allowed)
+                && let Some(own) = foreign_name(object, &name[..end])?
+                && !allowed.allows(&own)
+            {
+                allowed.raised()?;
+                return Ok(None);
+            }
         }
         if found.is_some() {
             return Ok(found);
         }
     }
     Ok(None)
+}
+
+/// The name that `object` has itself, where `path`, by which it was reached, says something else:
+/// of a module that is an attribute of another one, and of what was defined in another package.
+fn foreign_name(object: &Bound<'_, PyAny>, path: &str) -> PyResult<Option<String>> {
+    let text = |name: &str| -> PyResult<Option<String>> {
+        let value = object.getattr_opt(name)?;
+        Ok(value.and_then(|value| value.extract().ok()))
+    };
+    if object.is_instance_of::<PyModule>() {
+        return Ok(text("__name__")?.filter(|own| own != path));
+    }
+    let Some(module) = text("__module__")? else {
+        return Ok(None);
+    };
+    // What is public in `operator` is defined in `_operator`.
+    let package = |name: &str| {
+        name.split('.')
+            .next()
+            .map(|p| p.trim_start_matches('_').to_owned())
+    };
+    if package(&module) == package(path) {
+        return Ok(None);
+    }
+    let own = text("__qualname__")?.or(text("__name__")?);
+    Ok(own.map(|own| format!("{module}.{own}")))
 }
 
 /// What `object` has under this name. Modules other than torch's are not asked to make it up, and

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::allowed_names::AllowedNames;
 use crate::callable::CallableNames;
 use crate::graph::PyGraph;
 use crate::host_text::{ObjectText, with_objects, with_objects_of_both};
@@ -117,11 +118,21 @@ impl PyGraph {
         Ok(())
     }
 
-    /// Fills this empty graph with what `text` says.
-    fn _parse(slf: &Bound<'_, Self>, text: &str) -> PyResult<()> {
+    /// Fills this empty graph with what `text` says. What it names must be allowed by `allow`, a
+    /// predicate or a collection of names.
+    #[pyo3(signature = (text, allow=None))]
+    fn _parse(slf: &Bound<'_, Self>, text: &str, allow: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let py = slf.py();
-        let mut graph = Graph::parse(text).map_err(|error| text_error(py, &error))?;
-        let objects = Objects::find(py, &graph)?;
+        let allowed = allow.map(AllowedNames::of).transpose()?;
+        let read = match &allowed {
+            None => Graph::parse(text),
+            Some(allowed) => Graph::parse_allowing(text, &|name| allowed.allows(name)),
+        };
+        if let Some(allowed) = &allowed {
+            allowed.raised()?;
+        }
+        let mut graph = read.map_err(|error| text_error(py, &error))?;
+        let objects = Objects::find(py, &graph, allowed.as_ref())?;
         let mut borrowed = slf.try_borrow_mut()?;
         if !borrowed.ir().is_empty() {
             return Err(PyRuntimeError::new_err(
@@ -394,10 +405,11 @@ struct Objects<'py> {
 }
 
 impl<'py> Objects<'py> {
-    fn find(py: Python<'py>, graph: &Graph) -> PyResult<Self> {
+    fn find(py: Python<'py>, graph: &Graph, allowed: Option<&AllowedNames<'py>>) -> PyResult<Self> {
         let mut search = Search {
             py,
             graph,
+            allowed,
             seen: FxHashSet::default(),
             found: FxHashMap::default(),
         };
@@ -409,7 +421,7 @@ impl<'py> Objects<'py> {
                 && seen.insert(function)
             {
                 let name = graph.function_name(function);
-                let callable = match resolve(py, name)? {
+                let callable = match resolve(py, name, allowed)? {
                     Some(callable) if callable.is_callable() => callable,
                     Some(_) => return Err(search.missing(id, name, "no function")),
                     None => return Err(search.missing(id, name, "not found")),
@@ -427,7 +439,7 @@ impl<'py> Objects<'py> {
             for scope in graph.scope_chain(node.origin().scope) {
                 if search.seen.insert(scope.class)
                     && let Some(name) = graph.external_name(scope.class)
-                    && let Some(class) = resolve(py, name)?
+                    && let Some(class) = resolve(py, name, allowed)?
                 {
                     search.found.insert(scope.class, class);
                 }
@@ -443,6 +455,7 @@ impl<'py> Objects<'py> {
 struct Search<'g, 'py> {
     py: Python<'py>,
     graph: &'g Graph,
+    allowed: Option<&'g AllowedNames<'py>>,
     seen: FxHashSet<ExternalId>,
     found: FxHashMap<ExternalId, Bound<'py, PyAny>>,
 }
@@ -455,7 +468,7 @@ impl Search<'_, '_> {
         let Some(name) = self.graph.external_name(value) else {
             return Err(self.missing(user, &value.to_string(), "a value without a name"));
         };
-        match resolve(self.py, name)? {
+        match resolve(self.py, name, self.allowed)? {
             Some(object) => {
                 self.found.insert(value, object);
             }
@@ -493,9 +506,13 @@ impl Search<'_, '_> {
 
     fn missing(&self, user: NodeId, name: &str, problem: &str) -> PyErr {
         let node = self.graph.node(user).name();
+        let and_allowed = match self.allowed {
+            Some(_) => ", and must be allowed, as must the names that things have themselves",
+            None => "",
+        };
         let error = GraphTextError::new_err(format!(
             "node {node} refers to {name}: {problem}; names are looked up in torch, operator, \
-             builtins, math and modules that are imported already"
+             builtins, math and modules that are imported already{and_allowed}"
         ));
         let value = error.value(self.py);
         for attribute in ["line", "column", "expected", "found"] {

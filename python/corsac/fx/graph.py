@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -148,19 +148,31 @@ class Graph(_core.Graph):
     # Text ----------------------------------------------------------------------------------
 
     @classmethod
-    def parse(cls, text: str) -> Graph:
+    def parse(cls, text: str, allow: Callable[[str], bool] | Iterable[str] | None = None) -> Graph:
         """The graph that ``text`` says, as ``print(graph)`` or :meth:`to_lossless` wrote it.
 
         Functions and types are looked up by name in torch, operator, builtins, math and modules
         that are imported already. Reading runs nothing that the text says; running the graph
-        does, so read only what you would run.
+        does, so read only what you would run, or say with ``allow`` what the text may name.
+
+        Args:
+            text: Either text form.
+            allow: Which functions, classes and other objects the text may name: a predicate on
+                qualified names, or a collection of names, each of which allows what is in it
+                (``"torch.nn.functional"`` allows ``torch.nn.functional.relu``). Builtins have
+                their module with them, ``builtins.len``. What a name leads to must be allowed
+                under its own name too: ``torch.os.system`` is ``os.system``. None allows all.
+                Note that torch itself has functions that read files and run code, such as
+                ``torch.load``: name what you need.
 
         Raises:
             GraphTextError: (a ``ValueError``) if the text is no graph, with the line, the column
-                and what was expected there; or if it names something that is not found.
+                and what was expected there; or if it names something that is not found or not
+                allowed.
+            TypeError: if ``allow`` is a string.
         """
         graph = cls()
-        graph._parse(text)
+        graph._parse(text, allow)
         return graph
 
     def print_tabular(self) -> None:

@@ -8,6 +8,7 @@
 //!
 //! `docs/text-form.md` describes both forms.
 
+mod allow;
 mod build;
 mod cursor;
 mod host;
@@ -20,9 +21,11 @@ mod read_shown;
 mod table;
 mod value;
 
+pub use allow::is_name_within;
 pub use host::{HostText, NamedTupleClass, NoHost, SourceLine};
 pub use parse_error::ParseError;
 
+use allow::Allowed;
 use cursor::Cursor;
 
 use std::fmt;
@@ -80,6 +83,24 @@ impl Graph {
     /// # Errors
     /// Where the text is no graph, with what was expected there.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
+        Self::read(text, Allowed::default())
+    }
+
+    /// As [`Graph::parse`], for text that is data and must not name just anything: `allow` is asked
+    /// about every qualified name of a function, a class or another host value, once each. The name
+    /// of a builtin has its module with it, `builtins.len`, and of `list[torch.Tensor]` both names
+    /// are asked about. [`is_name_within`] is of use.
+    ///
+    /// Names of inputs, attributes, methods and modules are not asked about: they are looked up in
+    /// the program's own values.
+    ///
+    /// # Errors
+    /// As [`Graph::parse`]; or where a name stands that is not allowed.
+    pub fn parse_allowing(text: &str, allow: &dyn Fn(&str) -> bool) -> Result<Self, ParseError> {
+        Self::read(text, Allowed::by(Some(allow)))
+    }
+
+    fn read(text: &str, allowed: Allowed<'_>) -> Result<Self, ParseError> {
         const SHOWN: &str = "graph():";
         let mut cursor = Cursor::new(text);
         let mut lines = cursor::lines(text, 0);
@@ -112,9 +133,9 @@ impl Graph {
             return Err(header.error("the end of the line"));
         }
         if lossless {
-            read_lossless::read(text, end)
+            read_lossless::read(text, end, allowed)
         } else {
-            read_shown::read(text, end)
+            read_shown::read(text, end, allowed)
         }
     }
 

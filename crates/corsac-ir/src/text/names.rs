@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::allow::Allowed;
 use super::cursor::Cursor;
 use super::parse_error::{ParseError, quoted};
 use crate::entity::{EntityId, ExternalId, FunctionId, NodeId, ScopeId};
@@ -17,12 +18,17 @@ pub(super) struct Names<'t> {
     shown: FxHashMap<&'t str, ExternalId>,
     functions: FxHashMap<(String, ExternalId), FunctionId>,
     scopes: FxHashMap<u32, ScopeId>,
+    allowed: Allowed<'t>,
 }
 
 impl<'t> Names<'t> {
-    /// No names, with room for a node in each line of `text`.
-    pub(super) fn for_text(text: &str) -> Self {
-        let mut names = Self::default();
+    /// No names, with room for a node in each line of `text`, and of functions and host values
+    /// only those that are `allowed`.
+    pub(super) fn for_text(text: &str, allowed: Allowed<'t>) -> Self {
+        let mut names = Self {
+            allowed,
+            ..Self::default()
+        };
         // No line of a node is shorter than this: `return x`.
         let lines = text.bytes().filter(|&b| b == b'\n').count();
         names.nodes.reserve(lines.min(text.len() / 8));
@@ -60,6 +66,16 @@ impl<'t> Names<'t> {
         Some(NodeId::from_index(symbol.index() + 1))
     }
 
+    /// That a function or host value may be called `name`, which stands at `at`.
+    pub(super) fn check_allowed(
+        &mut self,
+        cursor: &Cursor<'_>,
+        at: usize,
+        name: &str,
+    ) -> Result<(), ParseError> {
+        self.allowed.check(cursor, at, name)
+    }
+
     /// Declares the host value with this number; false if it is declared already.
     pub(super) fn declare_external(&mut self, number: u32, value: ExternalId) -> bool {
         self.externals.insert(number, value).is_none()
@@ -70,12 +86,22 @@ impl<'t> Names<'t> {
         self.externals.get(&number).copied()
     }
 
-    /// The host value that was printed as `text`, the same one for the same text.
-    pub(super) fn shown(&mut self, graph: &mut Graph, text: &'t str) -> ExternalId {
-        *self
-            .shown
-            .entry(text)
-            .or_insert_with(|| graph.add_external(Some(text)))
+    /// The host value that was printed as `text`, which stands at `at`; the same one for the same
+    /// text.
+    pub(super) fn shown(
+        &mut self,
+        graph: &mut Graph,
+        cursor: &Cursor<'_>,
+        at: usize,
+        text: &'t str,
+    ) -> Result<ExternalId, ParseError> {
+        if let Some(&known) = self.shown.get(text) {
+            return Ok(known);
+        }
+        self.check_allowed(cursor, at, text)?;
+        let value = graph.add_external(Some(text));
+        self.shown.insert(text, value);
+        Ok(value)
     }
 
     /// The function of this name, base name and host value.

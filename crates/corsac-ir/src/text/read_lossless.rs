@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rustc_hash::FxHashSet;
 use thin_vec::ThinVec;
 
+use super::allow::Allowed;
 use super::build::{Builder, NodeLine, UsersClaim};
 use super::cursor::{Cursor, lines};
 use super::lossless::is_path_char;
@@ -17,11 +18,11 @@ use crate::graph::{Graph, Origin, Scope, Source};
 use crate::op::{Op, Target};
 
 /// Reads the lines after the header, which ends at `from`.
-pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
+pub(super) fn read(text: &str, from: usize, allowed: Allowed<'_>) -> Result<Graph, ParseError> {
     let mut reader = Reader {
         cursor: Cursor::new(text),
         graph: Graph::new(),
-        names: Names::for_text(text),
+        names: Names::for_text(text, allowed),
     };
     // Nodes may be used in lines before their own: first the names, then the rest.
     for (start, end) in lines(text, from) {
@@ -91,7 +92,10 @@ impl<'t> Reader<'t> {
         self.cursor.skip_spaces();
         let name = if self.cursor.eat("=") {
             self.cursor.skip_spaces();
-            Some(self.values().string()?)
+            let at = self.cursor.at();
+            let name = self.values().string()?;
+            self.names.check_allowed(&self.cursor, at, &name)?;
+            Some(name)
         } else {
             None
         };
@@ -244,6 +248,7 @@ impl<'t> Reader<'t> {
         if op != Op::CallFunction {
             return Ok(Target::Name(self.graph.intern(&name)));
         }
+        self.names.check_allowed(&self.cursor, start, &name)?;
         let external = if self.cursor.peek() == Some('@') {
             Some(self.values().external()?)
         } else {

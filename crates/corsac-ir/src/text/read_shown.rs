@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use rustc_hash::FxHashSet;
 use thin_vec::ThinVec;
 
+use super::allow::Allowed;
 use super::build::{Builder, NodeLine, UsersClaim};
 use super::cursor::{Cursor, lines};
 use super::host::NoHost;
@@ -21,16 +22,17 @@ use super::read_lossless::operation;
 use super::value::{Dialect, Values, complex, is_name_char, literal_word, number};
 use crate::arg::{Arg, Dict, MAX_DEPTH, Seq};
 use crate::dtype::Device;
+use crate::entity::ExternalId;
 use crate::graph::{Graph, Origin};
 use crate::literal;
 use crate::op::{Op, Target};
 
 /// Reads the lines after the header, which ends at `from`.
-pub(super) fn read(text: &str, from: usize) -> Result<Graph, ParseError> {
+pub(super) fn read(text: &str, from: usize, allowed: Allowed<'_>) -> Result<Graph, ParseError> {
     let mut reader = Reader {
         cursor: Cursor::new(text),
         graph: Graph::new(),
-        names: Names::for_text(text),
+        names: Names::for_text(text, allowed),
         brackets: Vec::new(),
         brackets_from: 0,
         to_print_back: Vec::new(),
@@ -161,7 +163,7 @@ impl<'t> Reader<'t> {
             let rest = self.cursor.rest();
             if let Some(len) = rest.find(COUNT) {
                 if let Some(annotation) = rest[..len].strip_suffix(' ') {
-                    ty = Some(self.names.shown(&mut self.graph, annotation));
+                    ty = Some(self.shown_value(annotation)?);
                 } else if len > 0 {
                     self.cursor.bump(len);
                     return Err(self.cursor.error("a space after the type"));
@@ -172,7 +174,7 @@ impl<'t> Reader<'t> {
                 users = Some(UsersClaim::Count(count, at));
                 self.cursor.expect("]")?;
             } else if let Some(len) = rest.find(" = ") {
-                ty = Some(self.names.shown(&mut self.graph, &rest[..len]));
+                ty = Some(self.shown_value(&rest[..len])?);
                 self.cursor.bump(len);
             } else {
                 return Err(self.cursor.error(format!("`{COUNT}`")));
@@ -207,6 +209,12 @@ impl<'t> Reader<'t> {
         Ok(line)
     }
 
+    /// The host value that `text`, which stands here, was printed for.
+    fn shown_value(&mut self, text: &'t str) -> Result<ExternalId, ParseError> {
+        let at = self.cursor.at();
+        self.names.shown(&mut self.graph, &self.cursor, at, text)
+    }
+
     /// `x]` or `x](default=1)`
     fn placeholder(&mut self, line: &mut NodeLine, end: usize) -> Result<(), ParseError> {
         const DEFAULT: &str = "](default=";
@@ -239,6 +247,8 @@ impl<'t> Reader<'t> {
             return Err(self.cursor.error("`(args = (` after the target"));
         };
         line.target = if line.op == Op::CallFunction {
+            let at = self.cursor.at();
+            self.names.check_allowed(&self.cursor, at, &rest[..len])?;
             Target::Function(self.graph.function(&rest[..len]))
         } else {
             Target::Name(self.graph.intern(&rest[..len]))
@@ -375,7 +385,9 @@ impl<'t> Reader<'t> {
             return self.repr(start, end);
         }
         if call || (text.starts_with('<') && text.ends_with('>')) || whole {
-            return Ok(Arg::Opaque(self.names.shown(&mut self.graph, text)));
+            let names = &mut self.names;
+            let value = names.shown(&mut self.graph, &self.cursor, start, text)?;
+            return Ok(Arg::Opaque(value));
         }
         Ok(Arg::Str(self.graph.intern(text)))
     }

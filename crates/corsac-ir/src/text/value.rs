@@ -73,7 +73,10 @@ impl<'t> Values<'_, 't> {
                 let len = angle_len(text)
                     .ok_or_else(|| self.cursor.error_at(start, "a value that ends in `>`"))?;
                 self.cursor.bump(len);
-                Ok(Arg::Opaque(self.names.shown(self.graph, &text[..len])))
+                let value = self
+                    .names
+                    .shown(self.graph, self.cursor, start, &text[..len])?;
+                Ok(Arg::Opaque(value))
             }
             'b' if self.cursor.rest()[1..].starts_with(['\'', '"']) => {
                 self.cursor.bump(1);
@@ -231,9 +234,9 @@ impl<'t> Values<'_, 't> {
                 let len = balanced_len(&text[open..rest])
                     .ok_or_else(|| self.cursor.error("brackets that close"))?;
                 self.cursor.bump(len);
-                Ok(Arg::Opaque(
-                    self.names.shown(self.graph, &text[..open + len]),
-                ))
+                let text = &text[..open + len];
+                let value = self.names.shown(self.graph, self.cursor, start, text)?;
+                Ok(Arg::Opaque(value))
             }
             _ => Err(self.cursor.error_at(start, "a value")),
         }
