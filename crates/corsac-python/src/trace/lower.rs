@@ -6,8 +6,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PySlice, PyString, PyTuple};
 
+use super::attribute::PyAttribute;
 use super::modules;
-use super::proxy::{PyAttribute, PyProxy};
+use super::proxy::PyProxy;
 use super::record::foreign_value;
 use super::tracer::PyTracer;
 use crate::error::graph_error;

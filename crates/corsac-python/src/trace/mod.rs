@@ -10,6 +10,7 @@
 //! ([`active`]), if there is one.
 
 mod active;
+mod attribute;
 mod bytecode;
 mod intercept;
 mod lower;
@@ -32,7 +33,7 @@ pub(crate) use source::node_source;
 /// Adds the classes and functions of this module.
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<proxy::PyProxy>()?;
-    m.add_class::<proxy::PyAttribute>()?;
+    m.add_class::<attribute::PyAttribute>()?;
     m.add_class::<tracer::PyTracer>()?;
     m.add_class::<wrapped::PyWrappedFunction>()?;
     m.add_function(wrap_pyfunction!(proxy::register_proxy_support, m)?)?;

@@ -1,4 +1,4 @@
-//! `Proxy` and `Attribute`: values that record what is done with them.
+//! `Proxy`: values that record what is done with them.
 
 use corsac_ir::{NodeId, Op};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
+use super::attribute::PyAttribute;
 use super::bytecode;
 use super::modules::entries;
 use super::operators::Operator;
@@ -129,8 +130,36 @@ impl PyProxy {
         Ok((graph, id))
     }
 
+    /// A proxy that stands for nothing until `__init__` has run.
+    pub(super) fn unset() -> Self {
+        Self {
+            tracer: None,
+            value: Value::Unset,
+            attributes: None,
+        }
+    }
+
+    /// Makes it stand for the attribute `name` of `root`.
+    pub(super) fn become_attribute(
+        slf: &Bound<'_, Self>,
+        tracer: Bound<'_, PyAny>,
+        root: &Bound<'_, PyAny>,
+        name: &Bound<'_, PyString>,
+    ) -> PyResult<()> {
+        let value = Value::Attribute(root.clone().unbind(), name.clone().unbind());
+        let mut me = slf.try_borrow_mut()?;
+        let replaced = (
+            me.tracer.replace(tracer.unbind()),
+            std::mem::replace(&mut me.value, value),
+        );
+        drop(me);
+        // Which may run any code.
+        drop(replaced);
+        Ok(())
+    }
+
     /// Its tracer. A subclass may have made an attribute of its own of that.
-    fn tracer_of<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    pub(super) fn tracer_of<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(tracer) = &slf.try_borrow()?.tracer {
             return Ok(tracer.bind(slf.py()).clone());
         }
@@ -191,11 +220,7 @@ impl PyProxy {
     #[new]
     #[pyo3(signature = (*_args, **_kwargs))]
     fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
-        Self {
-            tracer: None,
-            value: Value::Unset,
-            attributes: None,
-        }
+        Self::unset()
     }
 
     /// A proxy for `node`; without a tracer, one that appends to the node's graph.
@@ -773,7 +798,8 @@ impl PyProxy {
     }
 }
 
-fn call_method<'py>(
+/// Records a call of the method `name` on `receiver`.
+pub(super) fn call_method<'py>(
     tracer: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
     receiver: &[Bound<'py, PyAny>],
@@ -790,122 +816,4 @@ fn call_method<'py>(
         factory: None,
     };
     record(tracer, &call)
-}
-
-/// An attribute of a proxy. Calling it records a call of a method; any other use records that the
-/// attribute is read.
-#[pyclass(name = "Attribute", module = "corsac.fx.proxy", extends = PyProxy, subclass, weakref)]
-pub(crate) struct PyAttribute {
-    root: Option<Py<PyAny>>,
-    attr: Option<Py<PyString>>,
-}
-
-impl PyAttribute {
-    fn of(root: &Bound<'_, PyProxy>, attr: &Bound<'_, PyString>) -> Self {
-        Self {
-            root: Some(root.as_any().clone().unbind()),
-            attr: Some(attr.clone().unbind()),
-        }
-    }
-}
-
-#[pymethods]
-impl PyAttribute {
-    #[new]
-    #[pyo3(signature = (*_args, **_kwargs))]
-    fn new(
-        _args: &Bound<'_, PyTuple>,
-        _kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyClassInitializer<Self> {
-        let base = PyProxy {
-            tracer: None,
-            value: Value::Unset,
-            attributes: None,
-        };
-        PyClassInitializer::from(base).add_subclass(Self {
-            root: None,
-            attr: None,
-        })
-    }
-
-    /// The attribute `attr` of the proxy `root`.
-    fn __init__(
-        slf: &Bound<'_, Self>,
-        root: &Bound<'_, PyAny>,
-        attr: &Bound<'_, PyString>,
-    ) -> PyResult<()> {
-        let tracer = root.getattr(intern!(slf.py(), "tracer"))?;
-        let replaced = {
-            let mut me = slf.as_super().try_borrow_mut()?;
-            let value = Value::Attribute(root.clone().unbind(), attr.clone().unbind());
-            (
-                me.tracer.replace(tracer.unbind()),
-                std::mem::replace(&mut me.value, value),
-            )
-        };
-        drop(replaced);
-        let mut me = slf.try_borrow_mut()?;
-        let replaced = (
-            me.root.replace(root.clone().unbind()),
-            me.attr.replace(attr.clone().unbind()),
-        );
-        drop(me);
-        drop(replaced);
-        Ok(())
-    }
-
-    /// The proxy that this is an attribute of.
-    #[getter]
-    fn root(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.root.as_ref().map(|root| root.clone_ref(py))
-    }
-
-    #[setter]
-    fn set_root(slf: &Bound<'_, Self>, root: Py<PyAny>) -> PyResult<()> {
-        let replaced = slf.try_borrow_mut()?.root.replace(root);
-        drop(replaced);
-        Ok(())
-    }
-
-    /// The name of the attribute.
-    #[getter]
-    fn attr(&self, py: Python<'_>) -> Option<Py<PyString>> {
-        self.attr.as_ref().map(|attr| attr.clone_ref(py))
-    }
-
-    #[setter]
-    fn set_attr(slf: &Bound<'_, Self>, attr: Py<PyString>) -> PyResult<()> {
-        let replaced = slf.try_borrow_mut()?.attr.replace(attr);
-        drop(replaced);
-        Ok(())
-    }
-
-    #[pyo3(signature = (*args, **kwargs))]
-    fn __call__<'py>(
-        slf: &Bound<'py, Self>,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        let (root, attr) = {
-            let me = slf.try_borrow()?;
-            match (&me.root, &me.attr) {
-                (Some(root), Some(attr)) => (root.bind(py).clone(), attr.bind(py).clone()),
-                _ => {
-                    let message = "Attribute.__init__ has not been called";
-                    return Err(PyAttributeError::new_err(message));
-                }
-            }
-        };
-        let tracer = PyProxy::tracer_of(slf.as_super())?;
-        call_method(&tracer, &attr, &[root], args, kwargs)
-    }
-
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.root)
-    }
-
-    fn __clear__(&mut self) {
-        self.root = None;
-    }
 }
