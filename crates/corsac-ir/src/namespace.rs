@@ -108,6 +108,22 @@ impl Namespace {
         name
     }
 
+    /// As [`Namespace::create`] for the name that a value has elsewhere, which is most often free.
+    pub(crate) fn create_copy(&mut self, strings: &mut Interner, name: Symbol) -> Symbol {
+        let text = strings.resolve(name);
+        if !self.is_used(name)
+            && is_identifier(text)
+            && let (base_len, Some(number)) = split_suffix(text)
+            && let Some(base) = strings.lookup(&text[..base_len])
+        {
+            self.mark_used(name);
+            self.base(strings, base).last_suffix = number;
+            return name;
+        }
+        let text = text.to_owned();
+        self.create(strings, &text, false)
+    }
+
     /// A name after a base that is an identifier without a suffix.
     fn create_plain(
         &mut self,
@@ -194,10 +210,16 @@ fn push_identifier(candidate: &str, out: &mut String) {
     }
 }
 
+/// Whether [`push_identifier`] would leave `name` as it is.
+fn is_identifier(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    name.bytes().all(legal) && !name.is_empty() && !name.as_bytes()[0].is_ascii_digit()
+}
+
 /// Splits `relu_12` into the length of `relu` and 12. A suffix too large to count with is part of
 /// the base.
 fn split_suffix(name: &str) -> (usize, Option<u64>) {
-    let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let stem = &name[..name.len() - digits];
     match stem.strip_suffix('_') {
         Some(base) if digits > 0 && !base.is_empty() => match name[stem.len()..].parse::<u64>() {
@@ -365,6 +387,24 @@ mod tests {
         for (given, expected) in cases {
             assert_eq!(names(given), *expected, "{given:?}");
         }
+    }
+
+    #[test]
+    fn copied_names_are_those_of_created_ones() {
+        let given = [
+            "relu", "relu_7", "relu_3", "relu_3", "relu", "max", "max_1", "for", "x y", "7",
+            "a_2_5", "a_2", "a_01", "_1", "b_9", "b_9", "b",
+        ];
+        let (mut strings, mut space) = (Interner::new(), Namespace::new());
+        for known_base in ["relu", "a_2", "b"] {
+            strings.intern(known_base);
+        }
+        let copied = given.map(|name| {
+            let name = strings.intern(name);
+            let copy = space.create_copy(&mut strings, name);
+            strings.resolve(copy).to_owned()
+        });
+        assert_eq!(copied.as_slice(), names(&given));
     }
 
     #[test]

@@ -5,9 +5,11 @@
 
 use thin_vec::ThinVec;
 
-use super::{Graph, NodeSpec, Origin, Scope, Source};
+use super::{Graph, NodeSpec, Origin, PREDEFINED_STRINGS, Scope, Source};
 use crate::arg::{Arg, Dict, Seq};
-use crate::entity::{ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol};
+use crate::entity::{
+    EntityId, ExternalId, FunctionId, NodeId, ScopeId, SecondaryMap, SourceId, Symbol,
+};
 use crate::error::GraphError;
 use crate::interner::Interner;
 use crate::op::{Function, Op, Target};
@@ -17,6 +19,8 @@ use crate::op::{Function, Op, Target};
 /// One translation serves any number of copies between the same two graphs, in this direction.
 #[derive(Clone, Debug, Default)]
 pub struct Translation {
+    /// Symbols below this number are the same in both graphs.
+    shared_symbols: usize,
     symbols: SecondaryMap<Symbol, Option<Symbol>>,
     functions: SecondaryMap<FunctionId, Option<FunctionId>>,
     externals: SecondaryMap<ExternalId, Option<ExternalId>>,
@@ -91,12 +95,16 @@ impl Translation {
             .scopes
             .into_iter()
             .for_each(|id| self.scopes.set(id, None));
+        self.shared_symbols = 0;
         self.new_externals.clear();
         self.new_functions.clear();
     }
 
     /// What `symbol` of `from` is in `to`.
     pub fn symbol(&mut self, from: &Graph, to: &mut Graph, symbol: Symbol) -> Symbol {
+        if symbol.index() < self.shared_symbols {
+            return symbol;
+        }
         if let Some(known) = self.symbols[symbol] {
             return known;
         }
@@ -178,10 +186,9 @@ impl Translation {
                 Arg::NamedTuple(Box::new((class, self.seq(from, to, &named.1, node)?)))
             }
             Arg::Dict(dict) => {
-                let entries = dict
-                    .iter()
-                    .map(|(k, v)| Ok((self.arg(from, to, k, node)?, self.arg(from, to, v, node)?)))
-                    .collect::<Result<ThinVec<_>, E>>()?;
+                let entries = try_collect(dict.iter(), |(k, v)| {
+                    Ok::<_, E>((self.arg(from, to, k, node)?, self.arg(from, to, v, node)?))
+                })?;
                 Arg::Dict(Dict::new(entries)?)
             }
             Arg::None
@@ -206,10 +213,7 @@ impl Translation {
         items: &Seq,
         node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
     ) -> Result<Seq, E> {
-        let items = items
-            .iter()
-            .map(|item| self.arg(from, to, item, node))
-            .collect::<Result<ThinVec<_>, E>>()?;
+        let items = try_collect(items.iter(), |item| self.arg(from, to, item, node))?;
         Ok(Seq::new(items)?)
     }
 
@@ -292,19 +296,11 @@ impl Translation {
     ) -> Result<NodeSpec, E> {
         let data = from.data(id);
         let target = self.target(from, to, data.target);
-        let args = data
-            .args
-            .iter()
-            .map(|arg| self.arg(from, to, arg, node))
-            .collect::<Result<ThinVec<_>, E>>()?;
-        let kwargs = data
-            .kwargs
-            .iter()
-            .map(|(key, arg)| {
-                let key = self.symbol(from, to, *key);
-                Ok((key, self.arg(from, to, arg, node)?))
-            })
-            .collect::<Result<ThinVec<_>, E>>()?;
+        let args = try_collect(data.args.iter(), |arg| self.arg(from, to, arg, node))?;
+        let kwargs = try_collect(data.kwargs.iter(), |(key, arg)| {
+            let key = self.symbol(from, to, *key);
+            Ok::<_, E>((key, self.arg(from, to, arg, node)?))
+        })?;
         let ty = data.ty.map(|ty| self.external(from, to, ty));
         Ok(NodeSpec {
             op: data.op,
@@ -330,7 +326,10 @@ impl Graph {
         node: &mut dyn FnMut(NodeId) -> Result<Arg, E>,
     ) -> Result<NodeId, E> {
         let spec = translation.spec(from, self, id, node)?;
-        let copy = self.create(spec, Some(from.text(from.data(id).name)))?;
+        self.check_arguments(&spec.args, &spec.kwargs)?;
+        let name = translation.symbol(from, self, from.data(id).name);
+        let name = self.names.create_copy(&mut self.strings, name);
+        let copy = self.insert(spec, name);
         let origin = translation.origin(from, self, from.origin(id));
         self.set_origin(copy, origin);
         Ok(copy)
@@ -362,7 +361,15 @@ impl Graph {
                 }
             }
         }
-        self.reserve(from.len(), &from.strings);
+        self.nodes.reserve(from.len());
+        self.edges.reserve(from.edges.len());
+        if self.strings.len() == PREDEFINED_STRINGS && from.strings.len() <= 2 * from.len() {
+            // Nearly all of them will be wanted, and none has to be looked up.
+            self.strings = from.strings.clone();
+            translation.shared_symbols = from.strings.len();
+        } else {
+            self.strings.reserve_for(&from.strings);
+        }
         for id in from.nodes() {
             if map[id].is_some() {
                 continue;
@@ -404,6 +411,19 @@ impl Graph {
         }
         Ok(copy)
     }
+}
+
+/// `items` as `copy` makes them, in as much memory as they need: most nodes have one argument or
+/// two, and growing starts with four.
+fn try_collect<T, U, E>(
+    items: impl ExactSizeIterator<Item = T>,
+    mut copy: impl FnMut(T) -> Result<U, E>,
+) -> Result<ThinVec<U>, E> {
+    let mut copied = ThinVec::with_capacity(items.len());
+    for item in items {
+        copied.push(copy(item)?);
+    }
+    Ok(copied)
 }
 
 fn mapped(map: &SecondaryMap<NodeId, Option<NodeId>>, node: NodeId) -> Result<Arg, GraphError> {

@@ -107,6 +107,9 @@ pub struct Graph {
     output_symbol: Symbol,
 }
 
+/// How many strings every graph has from the start, under the same symbols.
+const PREDEFINED_STRINGS: usize = 2;
+
 impl Default for Graph {
     fn default() -> Self {
         Self::new()
@@ -120,6 +123,7 @@ impl Graph {
         let mut strings = Interner::new();
         let empty = strings.intern("");
         let output_symbol = strings.intern("output");
+        debug_assert_eq!(strings.len(), PREDEFINED_STRINGS);
         let root = NodeData {
             op: Op::Output,
             erased: false,
@@ -318,6 +322,11 @@ impl Graph {
             (Some(name), _) => self.names.create(&mut self.strings, name, false),
             (None, target) => self.name_after(target),
         };
+        Ok(self.insert(spec, name))
+    }
+
+    /// Enters a node that was checked, under a name that was taken for it, at the insertion point.
+    fn insert(&mut self, spec: NodeSpec, name: Symbol) -> NodeId {
         let id = NodeId::from_index(self.nodes.len());
         self.nodes.push(NodeData {
             op: spec.op,
@@ -337,7 +346,7 @@ impl Graph {
         self.link_uses(id);
         self.link_index(id);
         self.link_order(id, self.insert_point);
-        Ok(id)
+        id
     }
 
     /// A node of any opcode with the given target text, without keyword arguments.

@@ -35,6 +35,11 @@ impl Edges {
         self.edges.reserve(additional);
     }
 
+    /// How many there are or were at one time.
+    pub(super) fn len(&self) -> usize {
+        self.edges.len()
+    }
+
     fn get(&self, id: EdgeId) -> &Edge {
         &self.edges[id.index()]
     }

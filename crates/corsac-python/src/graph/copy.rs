@@ -195,12 +195,7 @@ impl PyGraph {
                 Err(_) => return Self::copy_with_values(slf, g, val_map, return_output_node),
             }
         }
-        let known: Vec<NodeId> = g
-            .try_borrow()?
-            .ir
-            .nodes()
-            .filter(|&n| map[n].is_some())
-            .collect();
+        let given = map.clone();
         let from = g.try_borrow()?;
         let mut translation = slf.try_borrow()?.translation(&from);
         let output = {
@@ -210,13 +205,12 @@ impl PyGraph {
                 .map_err(|error| copy_error(&from.ir, error))?
         };
         Self::adopt(slf, &from, &mut translation)?;
-        let known: rustc_hash::FxHashSet<_> = known.into_iter().collect();
         {
             let _paused = PausedCollector::new(py)?;
             let to = slf.try_borrow()?;
             for old in from.ir.nodes() {
                 if let Some(new) = map[old]
-                    && !known.contains(&old)
+                    && given[old].is_none()
                 {
                     let key = PyNode::handle(g, &from.host, old)?;
                     val_map.set_item(key, PyNode::handle(slf, &to.host, new)?)?;
@@ -224,7 +218,7 @@ impl PyGraph {
             }
         }
         drop(from);
-        Self::copy_metas(slf, g, |old| map[old].filter(|_| !known.contains(&old)))?;
+        Self::copy_metas(slf, g, |old| map[old].filter(|_| given[old].is_none()))?;
         let Some((node, value)) = output else {
             return Ok(py.None());
         };
