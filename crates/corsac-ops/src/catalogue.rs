@@ -39,7 +39,11 @@ impl<'h> Catalogue<'h> {
     /// What the target of a call does in general; `None` for nodes that call nothing.
     pub fn behaviour(&mut self, graph: &Graph, node: NodeId) -> Option<&Behaviour> {
         let node = graph.node(node);
-        let slot = match (node.op(), node.target()) {
+        self.slot(graph, node.op(), node.target())
+    }
+
+    fn slot(&mut self, graph: &Graph, op: Op, target: Target) -> Option<&Behaviour> {
+        let slot = match (op, target) {
             (Op::CallFunction, Target::Function(function)) => {
                 let slot = self.functions.get_mut(function);
                 if slot.is_none() {
@@ -68,6 +72,12 @@ impl<'h> Catalogue<'h> {
             _ => return None,
         };
         slot.as_deref()
+    }
+
+    /// What a call of `target` does in general, also where no node calls it yet; `None` for
+    /// opcodes that call nothing.
+    pub fn behaviour_of(&mut self, graph: &Graph, op: Op, target: Target) -> Option<&Behaviour> {
+        self.slot(graph, op, target)
     }
 
     /// What `node` does.

@@ -37,6 +37,8 @@ mod host;
 mod methods;
 mod modules;
 pub mod schema;
+pub mod signature;
+mod spelling;
 
 pub use aliases::{AliasClasses, ClassId};
 pub use behaviour::{Behaviour, Param, Role, When};
@@ -44,3 +46,4 @@ pub use catalogue::Catalogue;
 pub use effects::Effects;
 pub use functions::is_known_operator;
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
+pub use spelling::operator_name;

@@ -176,7 +176,7 @@ pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError
 pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
     let analysis = Analysis::of_graph(graph, host)?;
     let mut writes = Writes::find(graph, &analysis);
-    let mut returned = returned(graph, &analysis);
+    let mut returned = returned(graph, &analysis, |_| false);
 
     let mut report = Report::default();
     let mut replaced = Replacements::default();
@@ -293,15 +293,21 @@ impl<'a> Writes<'a> {
     }
 }
 
-/// By node: whether the caller gets its value, or one that may share storage with it.
-pub(crate) fn returned(graph: &Graph, analysis: &Analysis) -> Vec<bool> {
+/// By node: whether the caller gets its value, or one that may share storage with it. What
+/// `is_tensor` is known to hold no other values.
+pub(crate) fn returned(
+    graph: &Graph,
+    analysis: &Analysis,
+    is_tensor: impl Fn(NodeId) -> bool,
+) -> Vec<bool> {
     let mut returned = vec![false; graph.id_bound()];
     // Plain nodes pass nothing on.
     for (index, effects) in analysis.special().rev() {
         let node = analysis.nodes[index as usize];
         // What is put into a container goes where the container goes.
         let stores = !effects.mutates.is_empty() && effects.aliases.len() > effects.mutates.len();
-        let holds = effects.concatenates && !analysis.classes.is_single(node);
+        let is_single = analysis.classes.is_single(node) || is_tensor(node);
+        let holds = effects.concatenates && !is_single;
         let passed_on = graph.node(node).op() == Op::Output || stores;
         if passed_on || (returned[node.index()] && holds) {
             graph.inputs(node).for_each(|n| returned[n.index()] = true);

@@ -20,6 +20,8 @@
 //! is found by bisection ([`first_failing`]), and answers with a [`Report`] that anybody can show.
 //! [`canonical`] puts a graph into an order, and gives it a hash, that depend on nothing but what
 //! it computes.
+//! | [`rules`] | applies rewrite rules that are data |
+//! | [`simplify`] | applies the laws of algebra, as rules |
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -56,6 +58,8 @@ pub mod mkldnn;
 pub mod no_ops;
 mod pass;
 mod report;
+pub mod rules;
+pub mod simplify;
 mod tensors;
 pub mod weights;
 

@@ -234,7 +234,7 @@ impl Sharing {
             }
             written[ClassId::OUTSIDE.index()] |= effects.writes_state;
         }
-        let returned = returned(graph, &analysis);
+        let returned = returned(graph, &analysis, |_| false);
         let mut returned_classes = vec![false; bound];
         for &node in &analysis.nodes {
             returned_classes[analysis.classes.class(node).index()] |= returned[node.index()];

@@ -18,9 +18,30 @@ pub struct TensorFacts {
 }
 
 impl TensorFacts {
+    /// Nothing is known.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Says what the value of `node` is.
     pub fn set(&mut self, node: NodeId, fact: TensorFact) {
         self.by_node.set(node, Some(Box::new(fact)));
+    }
+
+    /// What is known of the value of `node`.
+    #[must_use]
+    pub fn get(&self, node: NodeId) -> Option<&TensorFact> {
+        self.by_node.get(node).as_deref()
+    }
+
+    /// Says that `new` is what `old` was, where nothing is known of it yet.
+    pub fn inherit(&mut self, new: NodeId, old: NodeId) {
+        if self.get(new).is_none()
+            && let Some(fact) = self.get(old).cloned()
+        {
+            self.set(new, fact);
+        }
     }
 
     /// The sizes of the value of `node`.

@@ -264,7 +264,7 @@ fn write_placeholders(
     Ok(())
 }
 
-fn call_create_hooks(graph: &Bound<'_, PyGraph>, added: &[Py<PyNode>]) -> PyResult<()> {
+pub(crate) fn call_create_hooks(graph: &Bound<'_, PyGraph>, added: &[Py<PyNode>]) -> PyResult<()> {
     let py = graph.py();
     let hooks = graph
         .try_borrow()?

@@ -28,14 +28,19 @@ from corsac.passes._effects import Effects, effects
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
 from corsac.passes._report import Report, Site
+from corsac.passes._rules import Match, RewriteReport, Rule, Rules, rewrite, simplify
 
 __all__ = [
     "Budget",
     "Culprit",
     "Effects",
+    "Match",
     "Outcome",
     "PassManager",
     "Report",
+    "RewriteReport",
+    "Rule",
+    "Rules",
     "Site",
     "Step",
     "VerificationError",
@@ -47,5 +52,7 @@ __all__ = [
     "pure",
     "remove_dropout",
     "remove_no_ops",
+    "rewrite",
     "rewrite_budget",
+    "simplify",
 ]

@@ -1,0 +1,212 @@
+//! The parameters of operators, in the order of their Python signatures, with defaults: so that
+//! calls which pass the same arguments in different ways are seen to be the same.
+
+use rustc_hash::FxHashMap;
+use std::sync::LazyLock;
+
+/// A default value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Default {
+    /// `None`
+    None,
+    /// `True` or `False`
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+    /// A string.
+    Str(&'static str),
+}
+
+/// A parameter of an operator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// Its name; the first tensor is `input`, also where a schema calls it `self`.
+    pub name: &'static str,
+    /// What is passed where nothing is said, if the parameter may be left out.
+    pub default: Option<Default>,
+    /// Whether it takes all positional arguments from here on: sizes, which may also be given as
+    /// one list.
+    pub variadic: bool,
+}
+
+/// The parameters of an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signature {
+    /// In the order in which they are given by position.
+    pub parameters: Vec<Parameter>,
+}
+
+impl Signature {
+    /// The signature of the operator `name`, as [`crate::operator_name`] has it; `None` for those
+    /// that are not in the table, which are called by position only.
+    #[must_use]
+    pub fn of(name: &str) -> Option<&'static Self> {
+        SIGNATURES.get(name)
+    }
+
+    /// The signature by which the call of `target` passes arguments by position, where that is
+    /// not the one of the operator.
+    #[must_use]
+    pub fn of_spelling(target: &str) -> Option<&'static Self> {
+        SPELLINGS.get(target)
+    }
+
+    /// The place of the parameter called `name`. PyTorch knows some by two names.
+    #[must_use]
+    pub fn position(&self, name: &str) -> Option<usize> {
+        let name = match name {
+            "self" => "input",
+            "axis" => "dim",
+            "keepdims" => "keepdim",
+            "size" if !self.has("size") => "shape",
+            name => name,
+        };
+        self.parameters.iter().position(|p| p.name == name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.parameters.iter().any(|p| p.name == name)
+    }
+
+    fn parse(text: &'static str) -> Self {
+        let parameters = text.split_ascii_whitespace().map(|word| {
+            let (name, default) = match word.split_once('=') {
+                Some((name, default)) => (name, Some(literal(default))),
+                None => (word, None),
+            };
+            Parameter {
+                name: name.trim_end_matches("..."),
+                default,
+                variadic: name.ends_with("..."),
+            }
+        });
+        Self {
+            parameters: parameters.collect(),
+        }
+    }
+}
+
+fn literal(text: &'static str) -> Default {
+    match text {
+        "None" => Default::None,
+        "True" => Default::Bool(true),
+        "False" => Default::Bool(false),
+        number => match (number.parse(), number.parse()) {
+            (Ok(int), _) => Default::Int(int),
+            (_, Ok(float)) => Default::Float(float),
+            _ => Default::Str(text),
+        },
+    }
+}
+
+static SIGNATURES: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| read(TABLE));
+static SPELLINGS: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| read(OTHER_SPELLINGS));
+
+fn read(table: &[(&'static str, &'static str)]) -> FxHashMap<&'static str, Signature> {
+    let signature = |&(name, text): &(&'static str, _)| (name, Signature::parse(text));
+    table.iter().map(signature).collect()
+}
+
+/// Source: the signatures in PyTorch 2.15's documentation of `torch`, `torch.Tensor` and
+/// `torch.nn.functional`. Parameters that change nothing in the result (`inplace`, `_stacklevel`)
+/// are left out where they come last, since effects say what is written to.
+#[rustfmt::skip]
+const TABLE: &[(&str, &str)] = &[
+    ("add", "input other alpha=1"),
+    ("sub", "input other alpha=1"),
+    ("mul", "input other"),
+    ("div", "input other rounding_mode=None"),
+    ("pow", "input exponent"),
+    ("matmul", "input other"),
+    ("mm", "input mat2"),
+    ("bmm", "input mat2"),
+    ("addmm", "input mat1 mat2 beta=1 alpha=1"),
+    ("maximum", "input other"),
+    ("minimum", "input other"),
+    ("where", "condition input other"),
+    ("neg", "input"),
+    ("abs", "input"),
+    ("exp", "input"),
+    ("log", "input"),
+    ("sqrt", "input"),
+    ("rsqrt", "input"),
+    ("reciprocal", "input"),
+    ("square", "input"),
+    ("erf", "input"),
+    ("tanh", "input"),
+    ("sigmoid", "input"),
+    ("relu", "input inplace=False"),
+    ("relu6", "input inplace=False"),
+    ("silu", "input inplace=False"),
+    ("mish", "input inplace=False"),
+    ("hardsigmoid", "input inplace=False"),
+    ("hardswish", "input inplace=False"),
+    ("hardtanh", "input min_val=-1.0 max_val=1.0 inplace=False"),
+    ("gelu", "input approximate=none"),
+    ("softplus", "input beta=1.0 threshold=20.0"),
+    ("clamp", "input min=None max=None"),
+    ("clamp_min", "input min"),
+    ("clamp_max", "input max"),
+    ("softmax", "input dim dtype=None"),
+    ("log_softmax", "input dim dtype=None"),
+    ("sum", "input dim=None keepdim=False dtype=None"),
+    ("mean", "input dim=None keepdim=False dtype=None"),
+    ("amax", "input dim=None keepdim=False"),
+    ("amin", "input dim=None keepdim=False"),
+    ("var", "input dim=None unbiased=None keepdim=False correction=None"),
+    ("std", "input dim=None unbiased=None keepdim=False correction=None"),
+    ("layer_norm", "input normalized_shape weight=None bias=None eps=1e-05"),
+    ("rms_norm", "input normalized_shape weight=None eps=None"),
+    ("linear", "input weight bias=None"),
+    ("scaled_dot_product_attention",
+        "query key value attn_mask=None dropout_p=0.0 is_causal=False scale=None enable_gqa=False"),
+    ("cat", "tensors dim=0"),
+    ("stack", "tensors dim=0"),
+    ("transpose", "input dim0 dim1"),
+    ("t", "input"),
+    ("permute", "input dims..."),
+    ("reshape", "input shape..."),
+    ("view", "input shape..."),
+    ("expand", "input size..."),
+    ("flatten", "input start_dim=0 end_dim=-1"),
+    ("squeeze", "input dim=None"),
+    ("unsqueeze", "input dim"),
+    ("contiguous", "input memory_format=None"),
+    ("flip", "input dims..."),
+    ("round", "input decimals=0"),
+    ("dropout", "input p=0.5 training=True inplace=False"),
+];
+
+/// Functions that take the same parameters in another order.
+const OTHER_SPELLINGS: &[(&str, &str)] = &[
+    (
+        "torch.nn.functional.softmax",
+        "input dim=None _stacklevel=3 dtype=None",
+    ),
+    (
+        "torch.nn.functional.log_softmax",
+        "input dim=None _stacklevel=3 dtype=None",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_read_from_its_line() {
+        let add = Signature::of("add").unwrap();
+        assert_eq!(add.parameters[2].default, Some(Default::Int(1)));
+        assert_eq!(add.position("self"), Some(0));
+        assert!(Signature::of("permute").unwrap().parameters[1].variadic);
+        let gelu = Signature::of("gelu").unwrap();
+        assert_eq!(gelu.parameters[1].default, Some(Default::Str("none")));
+        let norm = Signature::of("layer_norm").unwrap();
+        assert_eq!(norm.parameters[4].default, Some(Default::Float(1e-5)));
+        assert_eq!(Signature::of("no_such_operator"), None);
+        let softmax = Signature::of_spelling("torch.nn.functional.softmax").unwrap();
+        assert_eq!(softmax.position("dtype"), Some(3));
+    }
+}

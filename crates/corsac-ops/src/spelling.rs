@@ -1,0 +1,134 @@
+//! One operator, many spellings: `torch.add`, `operator.add`, `Tensor.add` and
+//! `torch.ops.aten.add.Tensor` are all `add`.
+
+use corsac_ir::Op;
+
+/// The name of the operator that a call of `target` computes, whatever it is spelled with: the one
+/// of PyTorch's operator schemas, without overload. `None` for what is spelled like no operator of
+/// PyTorch, for in-place spellings of Python (`operator.iadd`) and for reflected ones
+/// (`__radd__`).
+///
+/// ```
+/// use corsac_ir::Op;
+/// use corsac_ops::operator_name;
+///
+/// for add in ["torch.add", "operator.add", "torch.ops.aten.add.Tensor"] {
+///     assert_eq!(operator_name(Op::CallFunction, add), Some("add"));
+/// }
+/// assert_eq!(operator_name(Op::CallMethod, "subtract"), Some("sub"));
+/// assert_eq!(operator_name(Op::CallFunction, "mine.add"), None);
+/// ```
+#[must_use]
+pub fn operator_name(op: Op, target: &str) -> Option<&str> {
+    match op {
+        Op::CallMethod => method(target),
+        Op::CallFunction => function(target),
+        Op::Placeholder | Op::GetAttr | Op::CallModule | Op::Output => None,
+    }
+}
+
+fn function(target: &str) -> Option<&str> {
+    if let Some(operator) = target.strip_prefix("torch.ops.") {
+        let packet = operator.strip_prefix("aten.")?;
+        return Some(canonical(packet.split('.').next().unwrap_or(packet)));
+    }
+    let (module, own) = target.rsplit_once('.').unwrap_or(("builtins", target));
+    match module {
+        "operator" | "_operator" => of_python(own),
+        "builtins" => matches!(own, "abs").then_some(own),
+        "torch.Tensor" | "torch._tensor.Tensor" | "torch._C.TensorBase" => method(own),
+        "torch"
+        | "torch.functional"
+        | "torch.nn.functional"
+        | "torch._VF"
+        | "torch._C._VariableFunctions"
+        | "torch._C._nn" => Some(canonical(own)),
+        "torch.special" | "torch._C._special" => of_special(own),
+        "torch.linalg" | "torch._C._linalg" => (own == "matmul").then_some(own),
+        _ => None,
+    }
+}
+
+fn method(name: &str) -> Option<&str> {
+    match name.strip_prefix("__").and_then(|n| n.strip_suffix("__")) {
+        Some(own) => of_python(own),
+        None => Some(canonical(name)),
+    }
+}
+
+/// The operator behind a function of Python's `operator`, or the method of that name.
+fn of_python(own: &str) -> Option<&str> {
+    Some(match own {
+        "add" | "sub" | "mul" | "pow" | "neg" | "abs" | "matmul" | "lt" | "le" | "eq" | "ne"
+        | "ge" | "gt" | "getitem" => own,
+        "truediv" => "div",
+        "floordiv" => "floor_divide",
+        "mod" => "remainder",
+        "invert" | "inv" => "bitwise_not",
+        "and_" | "and" => "bitwise_and",
+        "or_" | "or" => "bitwise_or",
+        "xor" => "bitwise_xor",
+        _ => return None,
+    })
+}
+
+fn of_special(own: &str) -> Option<&str> {
+    Some(match own {
+        "expit" => "sigmoid",
+        "exp2" | "expm1" | "erf" | "erfc" | "log1p" | "softmax" | "log_softmax" | "round" => own,
+        _ => return None,
+    })
+}
+
+/// The first of several names of one operator.
+fn canonical(own: &str) -> &str {
+    match own {
+        "multiply" => "mul",
+        "subtract" => "sub",
+        "divide" | "true_divide" => "div",
+        "negative" => "neg",
+        "absolute" => "abs",
+        "concat" | "concatenate" => "cat",
+        "swapaxes" | "swapdims" => "transpose",
+        "clip" => "clamp",
+        "greater" => "gt",
+        "greater_equal" => "ge",
+        "less" => "lt",
+        "less_equal" => "le",
+        "not_equal" => "ne",
+        "fix" => "trunc",
+        "arccos" => "acos",
+        "arcsin" => "asin",
+        "arctan" => "atan",
+        "special_expit" => "sigmoid",
+        "linalg_matmul" => "matmul",
+        own => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_one_operator_share_its_name() {
+        let cases = [
+            (Op::CallFunction, "operator.truediv", Some("div")),
+            (Op::CallFunction, "torch.true_divide", Some("div")),
+            (Op::CallMethod, "__truediv__", Some("div")),
+            (Op::CallMethod, "divide", Some("div")),
+            (Op::CallFunction, "torch.ops.aten.div.Tensor", Some("div")),
+            (Op::CallFunction, "torch.nn.functional.relu", Some("relu")),
+            (Op::CallFunction, "torch._C._nn.gelu", Some("gelu")),
+            (Op::CallFunction, "torch.special.expit", Some("sigmoid")),
+            (Op::CallFunction, "operator.iadd", None),
+            (Op::CallMethod, "__radd__", None),
+            (Op::CallFunction, "torch.ops.mine.add", None),
+            (Op::CallFunction, "math.sqrt", None),
+            (Op::CallModule, "add", None),
+        ];
+        for (op, target, expected) in cases {
+            assert_eq!(operator_name(op, target), expected, "{target}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Rules made ready to be searched for, many at once.
+
+use corsac_ops::signature::Signature;
+use rustc_hash::FxHashMap;
+
+use super::index::Index;
+use super::rule::{Callee, Item, Key, Literal, Pattern, Rule, Var, is_commutative};
+
+/// An operator that some rule of a set mentions.
+pub(crate) type OperatorId = u32;
+
+/// A pattern with operators by number.
+#[derive(Clone, Debug)]
+pub(crate) enum Matcher {
+    Variable(Var),
+    Literal(Literal),
+    Call {
+        operators: Vec<OperatorId>,
+        arguments: Vec<(Key, Matcher)>,
+        /// Whether the first two arguments are tried in both orders.
+        commutative: bool,
+    },
+    Named(Var, Box<Matcher>),
+    Sequence(Vec<MatcherItem>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum MatcherItem {
+    One(Matcher),
+    Many(Var),
+}
+
+impl Matcher {
+    /// The pattern without its name.
+    pub(crate) fn unnamed(&self) -> &Self {
+        match self {
+            Self::Named(_, inner) => inner.unnamed(),
+            other => other,
+        }
+    }
+}
+
+/// A rule with its patterns compiled.
+#[derive(Clone, Debug)]
+pub(crate) struct Compiled {
+    pub(crate) roots: Vec<Matcher>,
+}
+
+/// Rules that are searched for together, in one traversal of a graph. Where several match at one
+/// node, the first one in the set is applied.
+///
+/// ```
+/// use corsac_passes::rules::{RuleSet, parse};
+///
+/// let rules = parse("double_negation: neg(neg(?x)) => ?x")?;
+/// assert_eq!(RuleSet::new(rules).rules().len(), 1);
+/// # Ok::<(), corsac_passes::rules::RuleError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    pub(crate) compiled: Vec<Compiled>,
+    pub(crate) operators: FxHashMap<String, OperatorId>,
+    pub(crate) index: Index,
+    pub(crate) depth: usize,
+}
+
+impl RuleSet {
+    /// Compiles rules.
+    #[must_use]
+    pub fn new(rules: Vec<Rule>) -> Self {
+        let mut operators = FxHashMap::default();
+        let compile = |rule: &Rule| Compiled {
+            roots: rule
+                .roots
+                .iter()
+                .map(|p| compile(p, &mut operators))
+                .collect(),
+        };
+        let compiled: Vec<_> = rules.iter().map(compile).collect();
+        Self {
+            index: Index::new(&compiled),
+            depth: rules.iter().map(Rule::depth).max().unwrap_or(0),
+            rules,
+            compiled,
+            operators,
+        }
+    }
+
+    /// The rules, in order.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// What new nodes may call, each once.
+    #[must_use]
+    pub fn callees(&self) -> Vec<&Callee> {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let calls = self.rules.iter().flat_map(|rule| &rule.replacement.calls);
+        calls
+            .map(|call| &call.callee)
+            .filter(|callee| seen.insert(*callee))
+            .collect()
+    }
+}
+
+fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> Matcher {
+    match pattern {
+        Pattern::Variable(var) => Matcher::Variable(*var),
+        Pattern::Literal(literal) => Matcher::Literal(literal.clone()),
+        Pattern::Named(var, inner) => Matcher::Named(*var, Box::new(compile(inner, operators))),
+        Pattern::Sequence(items) => {
+            let items = items.iter().map(|item| match item {
+                Item::One(pattern) => MatcherItem::One(compile(pattern, operators)),
+                Item::Many(var) => MatcherItem::Many(*var),
+            });
+            Matcher::Sequence(items.collect())
+        }
+        Pattern::Call {
+            operators: names,
+            arguments,
+        } => {
+            let two = arguments.len() == 2
+                && (0..2).all(|place| arguments.iter().any(|(k, _)| *k == Key::Position(place)));
+            let commutative = two && names.iter().all(|name| is_commutative(name));
+            let arguments = arguments.iter();
+            let arguments = arguments.map(|(key, p)| (key.clone(), compile(p, operators)));
+            let arguments = arguments.collect();
+            let mut id = |name: &String| {
+                let next = operators.len() as OperatorId;
+                *operators.entry(name.clone()).or_insert(next)
+            };
+            Matcher::Call {
+                operators: names.iter().map(&mut id).collect(),
+                arguments,
+                commutative,
+            }
+        }
+    }
+}
+
+/// What is known of the target of a call, for a search.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operator {
+    pub(crate) id: OperatorId,
+    pub(crate) signature: Option<&'static Signature>,
+    /// Where this spelling passes arguments in another order.
+    pub(crate) spelling: Option<&'static Signature>,
+}

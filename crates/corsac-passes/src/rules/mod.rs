@@ -1,0 +1,102 @@
+//! Rewrite rules as data.
+//!
+//! A [`Rule`] is a pattern, a condition and a result; [`parse`] reads it from its text form, one
+//! rule on a line ([`mod@parse`] has the grammar), and `docs/rules.md` explains the language:
+//!
+//! ```text
+//! sub_zero: sub(?x, 0) => ?x  if same_dtype(?x, result)
+//! ```
+//!
+//! A [`RuleSet`] compiles rules into one matcher, and a [`Session`] applies them to a graph: every
+//! node is looked at once, and again only where a rewrite could have enabled a rule, so that time
+//! grows with the graph and the rewrites, and hardly with the number of rules.
+//!
+//! Operators go by identity, not by spelling: a pattern `add(?x, ?y)` matches `torch.add`,
+//! `operator.add`, `Tensor.add` and `torch.ops.aten.add.Tensor`, with arguments by position or
+//! keyword ([`corsac_ops::operator_name`], [`corsac_ops::signature`]).
+//!
+//! A rewrite is made only where nobody can see a difference in what is written to and which values
+//! share storage; where a pattern matches and a rule is not applied, the [`Site`] says why.
+//!
+//! ```
+//! use corsac_ir::Graph;
+//! use corsac_ops::Unhosted;
+//! use corsac_passes::TensorFacts;
+//! use corsac_passes::rules::{Options, RuleSet, parse, rewrite};
+//!
+//! let mut graph = Graph::new();
+//! let x = graph.placeholder("x")?;
+//! let neg = graph.call_method("neg", [x.into()])?;
+//! let torch_neg = graph.function("torch.neg");
+//! let twice = graph.call_function(torch_neg, [neg.into()])?;
+//! let y = graph.call_method("relu", [twice.into()])?;
+//! graph.output(y)?;
+//!
+//! let rules = RuleSet::new(parse("double_negation: neg(neg(?x)) => ?x")?);
+//! let sites = rewrite(&mut graph, &rules, &Unhosted, TensorFacts::new(), Options::default())?;
+//! assert_eq!(sites.len(), 1);
+//! assert_eq!(graph.len(), 3);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod call;
+mod compiled;
+mod condition;
+mod dtypes;
+mod hazards;
+mod index;
+pub mod parse;
+mod rule;
+mod search;
+mod session;
+mod traced;
+
+#[cfg(test)]
+mod tests;
+
+pub use compiled::RuleSet;
+pub use parse::{RuleError, parse};
+pub use rule::{
+    Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Predicate,
+    Replacement, Rule, Value, Var, is_commutative,
+};
+pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
+pub use traced::{FunctionNames, TracedRuleError, from_graphs};
+
+use corsac_ir::Graph;
+use corsac_ir::rewrite::RewriteError;
+use corsac_ops::Host;
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::error::PassError;
+use crate::tensors::TensorFacts;
+
+/// Why rules could not be applied.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// The graph cannot be analysed.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// A rewrite was refused: the graph has changed meanwhile.
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+}
+
+/// Applies rules to a graph until none matches any more.
+///
+/// # Errors
+/// [`RulesError::Pass`] if a node uses one that comes after it.
+pub fn rewrite(
+    graph: &mut Graph,
+    set: &RuleSet,
+    host: &dyn Host,
+    facts: TensorFacts,
+    options: Options,
+) -> Result<Vec<Site>, RulesError> {
+    let (functions, names) = (FxHashMap::default(), FxHashMap::default());
+    let mut session = Session::new(set, graph, host, facts, &functions, &names, options)?;
+    session.run(graph, &mut NoRuleHost)?;
+    Ok(session.sites())
+}

@@ -1,0 +1,381 @@
+//! Whether a rule matches at a node: backtracking over the orders of commutative operands and the
+//! lengths of spliced sequences.
+
+use corsac_ir::{Arg, FunctionId, Graph, NodeId, Op, SecondaryMap, Symbol, Target};
+use corsac_ops::signature::Signature;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use super::call::{Arguments, Given};
+use super::compiled::{Compiled, Matcher, MatcherItem, Operator, RuleSet};
+use super::index::{OPERANDS, Shape};
+use super::rule::{Key, Var};
+
+/// Candidates for a second root are looked for among so many users.
+const USERS: usize = 64;
+
+/// Which operators the targets of a graph's calls are, for one set of rules.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Targets {
+    functions: SecondaryMap<FunctionId, Option<Operator>>,
+    methods: SecondaryMap<Symbol, Option<Operator>>,
+}
+
+impl Targets {
+    /// Looks at all functions and methods that `graph` calls now. Those in `names` go by another
+    /// name than their qualified one.
+    pub(crate) fn of(graph: &Graph, set: &RuleSet, names: &FxHashMap<FunctionId, String>) -> Self {
+        let mut targets = Self::default();
+        for (id, _) in graph.functions() {
+            let name = names
+                .get(&id)
+                .map_or(graph.function_name(id), String::as_str);
+            targets
+                .functions
+                .set(id, operator(set, Op::CallFunction, name));
+        }
+        let mut seen = rustc_hash::FxHashSet::default();
+        for node in graph.nodes() {
+            targets.add_method(graph, set, node, &mut seen);
+        }
+        targets
+    }
+
+    fn add_method(
+        &mut self,
+        graph: &Graph,
+        set: &RuleSet,
+        node: NodeId,
+        seen: &mut rustc_hash::FxHashSet<Symbol>,
+    ) {
+        let node = graph.node(node);
+        if node.op() == Op::CallMethod
+            && let Target::Name(name) = node.target()
+            && seen.insert(name)
+        {
+            self.set_method(graph, set, name);
+        }
+    }
+
+    /// Looks at a method that new nodes may call.
+    pub(crate) fn set_method(&mut self, graph: &Graph, set: &RuleSet, name: Symbol) {
+        let found = operator(set, Op::CallMethod, graph.text(name));
+        self.methods.set(name, found);
+    }
+
+    /// The operator that `node` calls, if a rule mentions it.
+    pub(crate) fn operator(&self, graph: &Graph, node: NodeId) -> Option<&Operator> {
+        let node = graph.node(node);
+        match (node.op(), node.target()) {
+            (Op::CallFunction, Target::Function(id)) => self.functions.get(id).as_ref(),
+            (Op::CallMethod, Target::Name(name)) => self.methods.get(name).as_ref(),
+            _ => None,
+        }
+    }
+}
+
+fn operator(set: &RuleSet, op: Op, target: &str) -> Option<Operator> {
+    // What is spelled like no operator goes by its qualified name.
+    let is_function = op == Op::CallFunction;
+    let name = corsac_ops::operator_name(op, target).or(is_function.then_some(target))?;
+    let &id = set.operators.get(name)?;
+    Some(Operator {
+        id,
+        signature: Signature::of(name),
+        spelling: Signature::of_spelling(target),
+    })
+}
+
+/// A place where the pattern of a rule was found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found<'g> {
+    /// What the variables stand for.
+    pub(crate) bindings: SmallVec<[Option<Given<'g>>; 8]>,
+    /// The nodes that the pattern's calls stand for, each once; the first root is the first.
+    pub(crate) covered: SmallVec<[NodeId; 8]>,
+    /// The roots.
+    pub(crate) roots: SmallVec<[NodeId; 1]>,
+}
+
+/// A search for one rule at one node.
+pub(crate) struct Search<'g, 'r> {
+    pub(crate) graph: &'g Graph,
+    pub(crate) targets: &'r Targets,
+}
+
+enum Goal<'g, 'r> {
+    Value(&'r Matcher, Given<'g>),
+    Items(&'r [MatcherItem], &'g [Arg]),
+    Root(usize),
+}
+
+/// What is left to be found, innermost first.
+struct Goals<'g, 'r, 'a> {
+    goal: Goal<'g, 'r>,
+    next: Option<&'a Goals<'g, 'r, 'a>>,
+}
+
+impl<'g, 'r> Search<'g, 'r> {
+    /// What the operands of `node` are, as far as the index looks.
+    pub(crate) fn operands(&self, node: NodeId, operator: &Operator) -> Option<[Shape; OPERANDS]> {
+        let view = self.graph.node(node);
+        let arguments = Arguments::of(view, operator.signature, operator.spelling)?;
+        let mut shapes = [Shape::Literal; OPERANDS];
+        for (shape, given) in shapes.iter_mut().zip(&arguments.by_position) {
+            if let Some(operand) = given.and_then(Given::node) {
+                let known = self.targets.operator(self.graph, operand);
+                *shape = known.map_or(Shape::Node, |known| Shape::Operator(known.id));
+            }
+        }
+        Some(shapes)
+    }
+
+    /// Finds a match of `rule` at `node` that `accept` takes.
+    pub(crate) fn find(
+        &self,
+        rule: &'r Compiled,
+        variables: usize,
+        node: NodeId,
+        accept: &mut dyn FnMut(&Found<'g>) -> bool,
+    ) -> bool {
+        let found = Found {
+            bindings: SmallVec::from_elem(None, variables),
+            covered: SmallVec::new(),
+            roots: SmallVec::from_slice(&[node]),
+        };
+        let mut attempt = Attempt {
+            search: self,
+            rule,
+            found,
+            accept,
+        };
+        let others = Goals {
+            goal: Goal::Root(1),
+            next: None,
+        };
+        attempt.solve(Some(&Goals {
+            goal: Goal::Value(&rule.roots[0], Given::Node(node)),
+            next: Some(&others),
+        }))
+    }
+}
+
+struct Attempt<'g, 'r, 's> {
+    search: &'s Search<'g, 'r>,
+    rule: &'r Compiled,
+    found: Found<'g>,
+    accept: &'s mut dyn FnMut(&Found<'g>) -> bool,
+}
+
+impl<'g, 'r> Attempt<'g, 'r, '_> {
+    fn solve(&mut self, goals: Option<&Goals<'g, 'r, '_>>) -> bool {
+        let Some(Goals { goal, next }) = goals else {
+            return (self.accept)(&self.found);
+        };
+        match *goal {
+            Goal::Value(matcher, given) => self.value(matcher, given, *next),
+            Goal::Items(items, args) => self.items(items, args, *next),
+            Goal::Root(number) => self.root(number, *next),
+        }
+    }
+
+    fn value(
+        &mut self,
+        matcher: &'r Matcher,
+        given: Given<'g>,
+        next: Option<&Goals<'g, 'r, '_>>,
+    ) -> bool {
+        match matcher {
+            Matcher::Variable(var) => self.bind(*var, given, next),
+            Matcher::Literal(literal) => {
+                given.is_literal(self.search.graph, literal) && self.solve(next)
+            }
+            Matcher::Named(var, inner) => {
+                let rest = Goals {
+                    goal: Goal::Value(inner, given),
+                    next,
+                };
+                self.bind(*var, given, Some(&rest))
+            }
+            Matcher::Sequence(items) => match given.items() {
+                Some(args) => self.items(items, args, next),
+                None => false,
+            },
+            Matcher::Call {
+                operators,
+                arguments,
+                commutative,
+            } => {
+                let graph = self.search.graph;
+                let Some(node) = given.node() else {
+                    return false;
+                };
+                let Some(operator) = self.search.targets.operator(graph, node) else {
+                    return false;
+                };
+                if !operators.contains(&operator.id) {
+                    return false;
+                }
+                let view = graph.node(node);
+                let given = Arguments::of(view, operator.signature, operator.spelling);
+                let Some(given) = given else {
+                    return false;
+                };
+                if !mentions_all(graph, arguments, &given) {
+                    return false;
+                }
+                let is_new = !self.found.covered.contains(&node);
+                if is_new {
+                    self.found.covered.push(node);
+                }
+                let done = self.operands(arguments, &given, false, next)
+                    || *commutative && self.operands(arguments, &given, true, next);
+                if is_new && !done {
+                    self.found.covered.pop();
+                }
+                done
+            }
+        }
+    }
+
+    /// Makes the last operands goals first, so that they are reached from left to right.
+    fn operands(
+        &mut self,
+        arguments: &'r [(Key, Matcher)],
+        given: &Arguments<'g>,
+        swapped: bool,
+        next: Option<&Goals<'g, 'r, '_>>,
+    ) -> bool {
+        let Some(((key, matcher), rest)) = arguments.split_last() else {
+            return self.solve(next);
+        };
+        let value = match key {
+            Key::Position(place) => {
+                let place = if swapped { 1 - place } else { *place };
+                given.by_position.get(place).copied().flatten()
+            }
+            Key::Keyword(name) => {
+                let found = given.keywords.iter().find(|(key, _)| key == name);
+                found.map(|(_, value)| *value)
+            }
+        };
+        let Some(value) = value else {
+            return false;
+        };
+        let goals = Goals {
+            goal: Goal::Value(matcher, value),
+            next,
+        };
+        self.operands(rest, given, swapped, Some(&goals))
+    }
+
+    fn bind(&mut self, var: Var, given: Given<'g>, next: Option<&Goals<'g, 'r, '_>>) -> bool {
+        if let Some(bound) = self.found.bindings[var.index()] {
+            return bound.same(self.search.graph, given) && self.solve(next);
+        }
+        self.found.bindings[var.index()] = Some(given);
+        let done = self.solve(next);
+        if !done {
+            self.found.bindings[var.index()] = None;
+        }
+        done
+    }
+
+    fn items(
+        &mut self,
+        items: &'r [MatcherItem],
+        args: &'g [Arg],
+        next: Option<&Goals<'g, 'r, '_>>,
+    ) -> bool {
+        let Some((first, rest)) = items.split_first() else {
+            return args.is_empty() && self.solve(next);
+        };
+        match first {
+            MatcherItem::One(matcher) => {
+                let Some((arg, args)) = args.split_first() else {
+                    return false;
+                };
+                let later = Goals {
+                    goal: Goal::Items(rest, args),
+                    next,
+                };
+                self.value(matcher, Given::One(arg), Some(&later))
+            }
+            MatcherItem::Many(var) => (0..=args.len()).any(|len| {
+                let (taken, left) = args.split_at(len);
+                let later = Goals {
+                    goal: Goal::Items(rest, left),
+                    next,
+                };
+                self.bind(*var, Given::Many(taken), Some(&later))
+            }),
+        }
+    }
+
+    /// Looks for a further root among the users of what is bound by now.
+    fn root(&mut self, number: usize, next: Option<&Goals<'g, 'r, '_>>) -> bool {
+        let Some(matcher) = self.rule.roots.get(number) else {
+            return self.solve(next);
+        };
+        let graph = self.search.graph;
+        let Some((anchor, distance)) = self.anchor(matcher) else {
+            return false;
+        };
+        let mut candidates: SmallVec<[NodeId; 8]> = SmallVec::from_slice(&[anchor]);
+        for _ in 0..distance {
+            let below = candidates.iter().flat_map(|&node| graph.users(node));
+            candidates = below.take(USERS).collect();
+        }
+        for node in candidates {
+            if self.found.roots.contains(&node) {
+                continue;
+            }
+            self.found.roots.push(node);
+            let later = Goals {
+                goal: Goal::Root(number + 1),
+                next,
+            };
+            if self.value(matcher, Given::Node(node), Some(&later)) {
+                return true;
+            }
+            self.found.roots.pop();
+        }
+        false
+    }
+
+    /// A node that a variable in `matcher` stands for by now, and how many calls are above it.
+    fn anchor(&self, matcher: &Matcher) -> Option<(NodeId, usize)> {
+        match matcher {
+            Matcher::Variable(var) => {
+                let bound = self.found.bindings[var.index()]?;
+                Some((bound.node()?, 0))
+            }
+            Matcher::Named(var, inner) => {
+                let bound = self.found.bindings[var.index()].and_then(Given::node);
+                bound.map(|node| (node, 0)).or_else(|| self.anchor(inner))
+            }
+            Matcher::Literal(_) | Matcher::Sequence(_) => None,
+            Matcher::Call { arguments, .. } => {
+                let below = arguments.iter().filter_map(|(_, m)| self.anchor(m));
+                below
+                    .min_by_key(|&(_, distance)| distance)
+                    .map(|(node, distance)| (node, distance + 1))
+            }
+        }
+    }
+}
+
+/// Whether what a pattern does not mention is left out, or what would be passed then.
+fn mentions_all(graph: &Graph, arguments: &[(Key, Matcher)], given: &Arguments<'_>) -> bool {
+    let mentioned = |place: usize| {
+        let mut keys = arguments.iter();
+        keys.any(|(key, _)| matches!(key, Key::Position(p) if *p == place))
+    };
+    let positional = (0..given.by_position.len())
+        .all(|place| mentioned(place) || given.is_default(graph, place));
+    let named = |name: &str| {
+        let mut keys = arguments.iter();
+        keys.any(|(key, _)| matches!(key, Key::Keyword(k) if k == name))
+    };
+    positional && given.keywords.iter().all(|(name, _)| named(name))
+}

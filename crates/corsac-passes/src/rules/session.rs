@@ -1,0 +1,752 @@
+//! Applying rules until none matches any more, one rewrite at a time.
+
+use corsac_ir::rewrite::{Patch, RewriteError};
+use corsac_ir::{
+    Arg, EntityId, FunctionId, Graph, NodeId, NodeSpec, Op, SecondaryMap, Symbol, Target,
+};
+use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use thin_vec::ThinVec;
+
+use super::compiled::RuleSet;
+use super::condition::Context;
+use super::hazards::Hazards;
+use super::rule::{Call, Callee, Condition, Literal, Predicate, Rule, Value};
+use super::search::{Found, Search, Targets};
+use crate::analysis::Analysis;
+use crate::error::PassError;
+use crate::tensors::TensorFacts;
+
+/// What the host says to a condition of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It holds.
+    Yes,
+    /// It does not, and why.
+    No(String),
+    /// Rewriting must end: the host has failed.
+    Stop,
+}
+
+/// Answers conditions that only the host can decide ([`Condition::Host`]). The graph cannot change
+/// while it is asked.
+pub trait RuleHost {
+    /// Whether the condition that the host gave the number `condition` holds at a match.
+    fn holds(&mut self, condition: usize, matched: &MatchView<'_, '_>) -> Answer;
+}
+
+/// A host that is never asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRuleHost;
+
+impl RuleHost for NoRuleHost {
+    fn holds(&mut self, _condition: usize, _matched: &MatchView<'_, '_>) -> Answer {
+        Answer::No("no host answers the condition of this rule".to_owned())
+    }
+}
+
+/// A match as the host sees it.
+pub struct MatchView<'a, 'g> {
+    context: Context<'a, 'g>,
+}
+
+impl MatchView<'_, '_> {
+    /// The graph.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        self.context.graph
+    }
+
+    /// The rule.
+    #[must_use]
+    pub fn rule(&self) -> &Rule {
+        self.context.rule
+    }
+
+    /// The nodes that the roots of the pattern stand for.
+    #[must_use]
+    pub fn roots(&self) -> &[NodeId] {
+        &self.context.found.roots
+    }
+
+    /// What the variables of the rule stand for, in their order; `None` for one that stands for
+    /// nothing the graph can express.
+    pub fn values(&self) -> impl Iterator<Item = (&str, Option<Arg>)> {
+        let names = self.context.rule.variables.iter();
+        names.zip(0..).map(|(name, index)| {
+            let value = Value::Variable(super::rule::Var(index));
+            (name.as_str(), self.context.value(&value).ok())
+        })
+    }
+}
+
+/// What happened at a place where the pattern of a rule matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The rule, by its place in the set.
+    pub rule: usize,
+    /// The node that the first root stands for; erased by now if the rule was applied.
+    pub node: NodeId,
+    /// What took its place, as printed; `None` where the rule was not applied.
+    pub other: Option<String>,
+    /// Why the rule was not applied.
+    pub reason: Option<String>,
+}
+
+/// A rewrite that may be made.
+#[derive(Debug)]
+pub struct Plan {
+    rule: usize,
+    patch: Patch,
+    roots: SmallVec<[NodeId; 1]>,
+    values: Vec<Arg>,
+    /// For each new node, whether its value may share storage with another, and with which.
+    shares: Vec<(bool, Option<NodeId>)>,
+    dropped: Vec<NodeId>,
+    /// What is used less from then on.
+    released: Vec<NodeId>,
+}
+
+/// How far to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Make no more rewrites than this; the places that would be next are reported.
+    pub limit: Option<usize>,
+}
+
+/// Rules being applied to one graph.
+pub struct Session<'r> {
+    set: &'r RuleSet,
+    facts: TensorFacts,
+    hazards: Hazards,
+    targets: Targets,
+    functions: FxHashMap<&'r str, FunctionId>,
+    /// Names of methods and keywords that new nodes use.
+    symbols: FxHashMap<&'r str, Symbol>,
+    /// By rule and new node: whether its value may share storage with an argument.
+    views: Vec<Vec<bool>>,
+    stack: Vec<NodeId>,
+    queued: SecondaryMap<NodeId, bool>,
+    refused: FxHashMap<(NodeId, usize), usize>,
+    sites: Vec<Option<Site>>,
+    made: usize,
+    limit: usize,
+    limit_reason: &'static str,
+    counts_uses: bool,
+    /// Nodes that were added and removed, in order.
+    added: Vec<NodeId>,
+    erased: Vec<NodeId>,
+    inherited: Vec<(NodeId, NodeId)>,
+}
+
+/// What a report says of a place where the budget did not suffice.
+const EXHAUSTED: &str = "the budget of changes is used up";
+const ENDLESS: &str = "stopped: the rules may not come to an end";
+
+impl<'r> Session<'r> {
+    /// Gets ready to apply `set` to `graph`. `functions` says which functions of the graph the
+    /// names in the rules' results stand for; those it does not have are called by name only. `names` has the
+    /// functions of the graph that rules know by another name than their qualified one.
+    ///
+    /// # Errors
+    /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+    pub fn new(
+        set: &'r RuleSet,
+        graph: &mut Graph,
+        host: &dyn Host,
+        facts: TensorFacts,
+        functions: &FxHashMap<String, FunctionId>,
+        names: &FxHashMap<FunctionId, String>,
+        options: Options,
+    ) -> Result<Self, PassError> {
+        let mut by_name = FxHashMap::default();
+        let mut symbols = FxHashMap::default();
+        for callee in set.callees() {
+            match callee {
+                Callee::Function(name) => {
+                    let id = functions.get(name).copied();
+                    let id = id.unwrap_or_else(|| graph.function(name));
+                    by_name.insert(name.as_str(), id);
+                }
+                Callee::Method(name) => {
+                    symbols.insert(name.as_str(), graph.intern(name));
+                }
+            }
+        }
+        for rule in set.rules() {
+            for call in &rule.replacement.calls {
+                for (key, _) in &call.kwargs {
+                    symbols.insert(key, graph.intern(key));
+                }
+                let kwargs = call.kwargs.iter().map(|(_, value)| value);
+                call.args
+                    .iter()
+                    .chain(kwargs)
+                    .for_each(|v| intern(graph, v));
+            }
+            rule.replacement
+                .values
+                .iter()
+                .for_each(|v| intern(graph, v));
+        }
+        let mut catalogue = Catalogue::new(host);
+        let mut may_share = |call: &Call| {
+            let (op, target) = match &call.callee {
+                Callee::Function(name) => {
+                    (Op::CallFunction, Target::Function(by_name[name.as_str()]))
+                }
+                Callee::Method(name) => (Op::CallMethod, Target::Name(symbols[name.as_str()])),
+            };
+            let behaviour = catalogue.behaviour_of(graph, op, target);
+            behaviour.is_none_or(|behaviour| shares(behaviour, call))
+        };
+        let views = set.rules().iter();
+        let views = views.map(|rule| rule.replacement.calls.iter().map(&mut may_share).collect());
+        let views: Vec<Vec<bool>> = views.collect();
+        let analysis = Analysis::of_graph(graph, host)?;
+        let mut targets = Targets::of(graph, set, names);
+        for callee in set.callees() {
+            if let Callee::Method(name) = callee {
+                targets.set_method(graph, set, symbols[name.as_str()]);
+            }
+        }
+        let endless = graph.len() * 16 + 1024;
+        let limit = options.limit.unwrap_or(endless);
+        let mut queued = SecondaryMap::with_capacity(graph.id_bound());
+        let mut stack = Vec::new();
+        for &node in &analysis.nodes {
+            let operator = targets.operator(graph, node);
+            if operator.is_some_and(|operator| set.index.has_root(operator.id)) {
+                stack.push(node);
+                queued.set(node, true);
+            }
+        }
+        Ok(Self {
+            set,
+            hazards: Hazards::of(graph, &analysis, &facts),
+            facts,
+            targets,
+            functions: by_name,
+            symbols,
+            views,
+            stack,
+            queued,
+            refused: FxHashMap::default(),
+            sites: Vec::new(),
+            made: 0,
+            limit: limit.min(endless),
+            limit_reason: match options.limit {
+                Some(limit) if limit <= endless => EXHAUSTED,
+                Some(_) | None => ENDLESS,
+            },
+            counts_uses: set.rules().iter().any(counts_uses),
+            added: Vec::new(),
+            erased: Vec::new(),
+            inherited: Vec::new(),
+        })
+    }
+
+    /// The next rewrite to be made; `None` when there is none left, or the host says stop.
+    pub fn next(&mut self, graph: &Graph, host: &mut dyn RuleHost) -> Option<Plan> {
+        let mut candidates = Vec::new();
+        while let Some(node) = self.stack.pop() {
+            self.queued.set(node, false);
+            if !graph.contains(node) {
+                continue;
+            }
+            let search = Search {
+                graph,
+                targets: &self.targets,
+            };
+            let Some(operator) = self.targets.operator(graph, node) else {
+                continue;
+            };
+            let Some(operands) = search.operands(node, operator) else {
+                continue;
+            };
+            self.set
+                .index
+                .candidates(operator.id, &operands, &mut candidates);
+            for &number in &candidates {
+                let rule = number as usize;
+                let mut outcome: Option<Result<Plan, String>> = None;
+                let mut stopped = false;
+                let variables = self.set.rules()[rule].variables.len();
+                let search = Search {
+                    graph,
+                    targets: &self.targets,
+                };
+                search.find(&self.set.compiled[rule], variables, node, &mut |found| {
+                    match self.plan(graph, rule, found, host) {
+                        Ok(plan) => outcome = Some(Ok(plan)),
+                        Err(Refusal::Stop) => stopped = true,
+                        Err(Refusal::NoMatch) => return false,
+                        Err(Refusal::Because(reason)) => {
+                            outcome.get_or_insert(Err(reason));
+                            return false;
+                        }
+                    }
+                    true
+                });
+                if stopped {
+                    return None;
+                }
+                match outcome {
+                    Some(Ok(_)) if self.made >= self.limit => {
+                        self.refuse(rule, node, self.limit_reason.to_owned());
+                        // The other rules would not be applied here either.
+                        break;
+                    }
+                    Some(Ok(plan)) => return Some(plan),
+                    Some(Err(reason)) => self.refuse(rule, node, reason),
+                    None => {}
+                }
+            }
+        }
+        None
+    }
+
+    fn refuse(&mut self, rule: usize, node: NodeId, reason: String) {
+        let site = Site {
+            rule,
+            node,
+            other: None,
+            reason: Some(reason),
+        };
+        match self.refused.get(&(node, rule)) {
+            Some(&at) => self.sites[at] = Some(site),
+            None => {
+                self.refused.insert((node, rule), self.sites.len());
+                self.sites.push(Some(site));
+            }
+        }
+    }
+
+    /// The change that applies a rule to a match, if it is sound.
+    fn plan<'g>(
+        &self,
+        graph: &'g Graph,
+        rule: usize,
+        found: &Found<'g>,
+        host: &mut dyn RuleHost,
+    ) -> Result<Plan, Refusal> {
+        let context = Context {
+            graph,
+            facts: &self.facts,
+            rule: &self.set.rules()[rule],
+            found,
+        };
+        if !context.has_kinds() {
+            return Err(Refusal::NoMatch);
+        }
+        context.check()?;
+        let rule_of = context.rule;
+        let name = |node: NodeId| graph.node(node).name();
+
+        let order = |node: &&NodeId| graph.node(**node).order();
+        let (Some(&first), Some(&last)) = (
+            found.covered.iter().min_by_key(order),
+            found.covered.iter().max_by_key(order),
+        ) else {
+            return Err(Refusal::Because("nothing is matched".to_owned()));
+        };
+        let Some(&at) = found.roots.iter().min_by_key(order) else {
+            return Err(Refusal::Because("nothing is matched".to_owned()));
+        };
+
+        let mut patch = Patch::new(graph, at);
+        let base = graph.id_bound();
+        let mut shares = Vec::with_capacity(rule_of.replacement.calls.len());
+        let origin = graph.origin(found.roots[0]);
+        let mut used: SmallVec<[NodeId; 8]> = SmallVec::new();
+        for call in &rule_of.replacement.calls {
+            let new = |index: usize| Some(NodeId::from_index(base + index));
+            let value = |value: &Value| context.value_with(value, &new);
+            let args: ThinVec<Arg> = call.args.iter().map(value).collect::<Result<_, _>>()?;
+            let kwargs = call.kwargs.iter();
+            let kwargs: ThinVec<(Symbol, Arg)> = kwargs
+                .map(|(key, v)| Ok((self.symbols[key.as_str()], value(v)?)))
+                .collect::<Result<_, String>>()?;
+            let mut operand = None;
+            for arg in args.iter().chain(kwargs.iter().map(|(_, arg)| arg)) {
+                arg.for_each_node(&mut |node| {
+                    if node.index() < base {
+                        operand = operand.or(Some(node));
+                        used.push(node);
+                    }
+                });
+            }
+            shares.push((self.views[rule][shares.len()], operand));
+            let (op, target) = match &call.callee {
+                Callee::Function(name) => (
+                    Op::CallFunction,
+                    Target::Function(self.functions[name.as_str()]),
+                ),
+                Callee::Method(name) => (Op::CallMethod, Target::Name(self.symbols[name.as_str()])),
+            };
+            let spec = NodeSpec {
+                op,
+                target,
+                args,
+                kwargs,
+                ty: None,
+            };
+            patch.add(spec, None, origin);
+        }
+        let new = |index: usize| Some(NodeId::from_index(base + index));
+        let values = rule_of.replacement.values.iter();
+        let values: Vec<Arg> = values
+            .map(|value| context.value_with(value, &new))
+            .collect::<Result<_, _>>()?;
+        for value in &values {
+            value.for_each_node(&mut |node| {
+                if node.index() < base {
+                    used.push(node);
+                }
+            });
+        }
+
+        for &node in &used {
+            if found.roots.contains(&node) {
+                let node = name(node);
+                return Err(format!("the result uses {node}, which it replaces").into());
+            }
+            if !graph.is_before(node, at) {
+                let (node, at) = (name(node), name(at));
+                return Err(format!("the result uses {node}, which comes after {at}").into());
+            }
+        }
+        self.check_reads(graph, found, first, last)?;
+        for (&root, value) in found.roots.iter().zip(&values) {
+            self.check_sharing(graph, root, value, base, &shares, &used)?;
+        }
+        for condition in &rule_of.conditions {
+            if let Condition::Host(number) = condition {
+                let view = MatchView {
+                    context: Context { ..context },
+                };
+                match host.holds(*number, &view) {
+                    Answer::Yes => {}
+                    Answer::No(reason) => return Err(Refusal::Because(reason)),
+                    Answer::Stop => return Err(Refusal::Stop),
+                }
+            }
+        }
+
+        for (&root, value) in found.roots.iter().zip(&values) {
+            patch.redirect(root, value.clone());
+        }
+        let dropped = unused_after(graph, found, &used);
+        dropped.iter().for_each(|&node| patch.drop_node(node));
+        let released = if self.counts_uses {
+            dropped
+                .iter()
+                .flat_map(|&node| graph.inputs(node))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        Ok(Plan {
+            rule,
+            patch,
+            roots: found.roots.clone(),
+            values,
+            shares,
+            dropped,
+            released,
+        })
+    }
+
+    /// That the new nodes read what the old ones did.
+    fn check_reads(
+        &self,
+        graph: &Graph,
+        found: &Found<'_>,
+        first: NodeId,
+        last: NodeId,
+    ) -> Result<(), String> {
+        let name = |node: NodeId| graph.node(node).name();
+        for &node in &found.covered {
+            if !self.hazards.is_pure(node) {
+                let node = name(node);
+                return Err(format!("{node} does more than compute a value"));
+            }
+        }
+        if first == last {
+            return Ok(());
+        }
+        let inputs = found.covered.iter().flat_map(|&node| graph.inputs(node));
+        let read = inputs.chain(found.covered.iter().copied());
+        if let Some(node) = self.hazards.written_between(read, first, last) {
+            let (node, first, last) = (name(node), name(first), name(last));
+            return Err(format!("{node} is written to between {first} and {last}"));
+        }
+        if self.hazards.barrier_between(first, last) {
+            let (first, last) = (name(first), name(last));
+            return Err(format!(
+                "a call between {first} and {last} may change what is computed"
+            ));
+        }
+        Ok(())
+    }
+
+    /// That nobody sees whether the result is another tensor or shares storage with one.
+    fn check_sharing(
+        &self,
+        graph: &Graph,
+        root: NodeId,
+        value: &Arg,
+        base: usize,
+        shares: &[(bool, Option<NodeId>)],
+        used: &[NodeId],
+    ) -> Result<(), String> {
+        let name = |node: NodeId| graph.node(node).name();
+        let mut existing: SmallVec<[NodeId; 2]> = SmallVec::new();
+        let mut shares_now = false;
+        value.for_each_node(&mut |node| match node.index().checked_sub(base) {
+            Some(index) => shares_now |= shares[index].0,
+            None => existing.push(node),
+        });
+        let shared_before = self.hazards.shares(root);
+        if !(shared_before || shares_now || !existing.is_empty()) {
+            return Ok(());
+        }
+        let others = if shares_now { used } else { &existing[..] };
+        for &node in others.iter().chain([&root]) {
+            if self.hazards.written_after(node, root) {
+                let (node, root) = (name(node), name(root));
+                return Err(format!(
+                    "{node} is written to later, and {root} would then share other storage"
+                ));
+            }
+        }
+        if shared_before || !self.hazards.is_returned(root) {
+            return Ok(());
+        }
+        for &node in others {
+            let known = self.hazards.is_outside(node) || self.hazards.is_returned(node);
+            if known {
+                let (node, root) = (name(node), name(root));
+                return Err(format!(
+                    "the caller gets {root}, which would share storage with {node}, and may write \
+                     to it"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a rewrite.
+    ///
+    /// # Errors
+    /// If the graph has changed since the plan was made.
+    pub fn apply(&mut self, graph: &mut Graph, plan: Plan) -> Result<(), RewriteError> {
+        let Plan {
+            rule,
+            patch,
+            roots,
+            values,
+            shares,
+            dropped,
+            released,
+        } = plan;
+        let redirected: Vec<NodeId> = roots.iter().flat_map(|&root| graph.users(root)).collect();
+        let added = patch.apply(graph)?;
+        let new = |index: usize| NodeId::from_index(added.start + index);
+        for (index, &(may_share, like)) in shares.iter().enumerate() {
+            self.hazards.add(new(index), roots[0]);
+            if may_share {
+                self.hazards.set_shares(new(index), like);
+            }
+            self.added.push(new(index));
+        }
+        for (&root, value) in roots.iter().zip(&values) {
+            if let Some(value) = value.as_node() {
+                let is_new = added.contains(&value.index());
+                let may_share = is_new && shares[value.index() - added.start].0;
+                self.hazards.replace(root, value, is_new);
+                if is_new {
+                    if may_share {
+                        self.hazards.set_shares(value, None);
+                    }
+                    self.facts.inherit(value, root);
+                    self.inherited.push((value, root));
+                }
+            }
+        }
+        self.made += 1;
+        for &node in &dropped {
+            for rule in 0..self.set.rules().len() {
+                if let Some(at) = self.refused.remove(&(node, rule)) {
+                    self.sites[at] = None;
+                }
+            }
+        }
+        self.sites.push(Some(Site {
+            rule,
+            node: roots[0],
+            other: Some(shown(graph, &values)),
+            reason: None,
+        }));
+        self.erased.extend(dropped);
+
+        for node in released {
+            if graph.contains(node) {
+                self.enqueue_users(graph, graph.users(node).collect());
+            }
+        }
+        self.enqueue_users(graph, redirected);
+        for index in (0..shares.len()).rev() {
+            self.enqueue(graph, new(index));
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, graph: &Graph, node: NodeId) {
+        let operator = self.targets.operator(graph, node);
+        let is_root = operator.is_some_and(|operator| self.set.index.has_root(operator.id));
+        if is_root && !std::mem::replace(self.queued.get_mut(node), true) {
+            self.stack.push(node);
+        }
+    }
+
+    /// Puts nodes on the list to be looked at, with those above them that a pattern may reach
+    /// them from.
+    fn enqueue_users(&mut self, graph: &Graph, mut nodes: Vec<NodeId>) {
+        let mut seen: FxHashSet<NodeId> = FxHashSet::default();
+        let depth = self.set.depth.max(1);
+        for level in 1..=depth {
+            for &node in &nodes {
+                self.enqueue(graph, node);
+            }
+            if level < depth {
+                let above = nodes.iter().flat_map(|&node| graph.users(node));
+                nodes = above.filter(|&node| seen.insert(node)).collect();
+            }
+        }
+    }
+
+    /// Applies rules until none is left.
+    ///
+    /// # Errors
+    /// As [`Session::apply`].
+    pub fn run(&mut self, graph: &mut Graph, host: &mut dyn RuleHost) -> Result<(), RewriteError> {
+        while let Some(plan) = self.next(graph, host) {
+            self.apply(graph, plan)?;
+        }
+        Ok(())
+    }
+
+    /// Where patterns matched: applied, or why not.
+    #[must_use]
+    pub fn sites(&self) -> Vec<Site> {
+        self.sites.iter().flatten().cloned().collect()
+    }
+
+    /// How many rewrites were made.
+    #[must_use]
+    pub fn made(&self) -> usize {
+        self.made
+    }
+
+    /// The nodes that were removed, in that order.
+    #[must_use]
+    pub fn erased(&self) -> &[NodeId] {
+        &self.erased
+    }
+
+    /// The nodes that were added, in that order; some may have been removed again.
+    #[must_use]
+    pub fn added(&self) -> &[NodeId] {
+        &self.added
+    }
+
+    /// New nodes that have the value of an old one, with that.
+    #[must_use]
+    pub fn inherited(&self) -> &[(NodeId, NodeId)] {
+        &self.inherited
+    }
+}
+
+enum Refusal {
+    /// The pattern and its conditions match, and yet nothing is done.
+    Because(String),
+    /// An argument is not of the kind that the pattern is about.
+    NoMatch,
+    /// The host has failed.
+    Stop,
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self::Because(reason)
+    }
+}
+
+/// Whether the value of a new node may share storage with an argument.
+fn shares(behaviour: &Behaviour, call: &Call) -> bool {
+    let given = |param: &Param| {
+        let by_position = param
+            .position
+            .is_some_and(|at| usize::from(at) < call.args.len());
+        by_position || call.kwargs.iter().any(|(key, _)| *key == param.name)
+    };
+    let aliased = |role: &Role| match &role.aliased {
+        When::Never => false,
+        When::Always => role.param.position.is_some() || given(&role.param),
+        When::If(param, default) | When::Unless(param, default) if !given(param) => {
+            *default == matches!(role.aliased, When::If(..))
+        }
+        When::If(..) | When::Unless(..) => true,
+    };
+    behaviour.aliases_all || behaviour.roles.iter().any(aliased)
+}
+
+/// The nodes of a match that nobody uses once its roots are replaced; users first.
+fn unused_after(graph: &Graph, found: &Found<'_>, used: &[NodeId]) -> Vec<NodeId> {
+    let mut covered: Vec<NodeId> = found.covered.to_vec();
+    covered.sort_unstable_by_key(|&node| std::cmp::Reverse(graph.node(node).order()));
+    let mut dropped: Vec<NodeId> = Vec::with_capacity(covered.len());
+    for node in covered {
+        let unused = || {
+            let mut users = graph.users(node);
+            users.all(|user| dropped.contains(&user))
+        };
+        if found.roots.contains(&node) || !used.contains(&node) && unused() {
+            dropped.push(node);
+        }
+    }
+    dropped
+}
+
+fn counts_uses(rule: &Rule) -> bool {
+    rule.conditions.iter().any(|condition| match condition {
+        Condition::Holds { predicate, .. } => *predicate == Predicate::SingleUse,
+        Condition::Host(_) => true,
+        Condition::Compare(..) => false,
+    })
+}
+
+/// Enters the strings in a value.
+fn intern(graph: &mut Graph, value: &Value) {
+    match value {
+        Value::Literal(Literal::Str(text)) => {
+            graph.intern(text);
+        }
+        Value::Computed(_, items) | Value::List(items) => {
+            items.iter().for_each(|item| intern(graph, item));
+        }
+        Value::Literal(_) | Value::Variable(_) | Value::New(_) | Value::Splice(_) => {}
+    }
+}
+
+fn shown(graph: &Graph, values: &[Arg]) -> String {
+    let shown = values.iter().map(|value| match value {
+        Arg::Node(node) => graph.node(*node).name().to_owned(),
+        Arg::Int(value) => value.to_string(),
+        Arg::Float(value) => value.to_string(),
+        _ => "a literal".to_owned(),
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,118 @@
+use corsac_ir::proxy::trace;
+use corsac_ir::{Arg, DType, Graph, NodeId};
+use corsac_ops::Unhosted;
+
+use super::{Options, RuleSet, Site, parse, rewrite};
+use crate::tensors::{TensorFact, TensorFacts};
+
+fn rules(text: &str) -> RuleSet {
+    RuleSet::new(parse(text).unwrap())
+}
+
+fn rewritten(graph: &mut Graph, text: &str, limit: Option<usize>) -> Vec<Site> {
+    let (set, facts) = (rules(text), TensorFacts::new());
+    rewrite(graph, &set, &Unhosted, facts, Options { limit }).unwrap()
+}
+
+fn names(graph: &Graph) -> Vec<&str> {
+    graph
+        .nodes()
+        .map(|id| graph.node(id).target_name())
+        .collect()
+}
+
+#[test]
+fn of_many_rules_only_those_that_may_match_are_tried() {
+    let mut text = String::new();
+    for n in 0..500 {
+        text += &format!("relu(my.f{n}(?x)) => torch.abs(?x)\n");
+    }
+    let set = rules(&text);
+    let mut found = Vec::new();
+    let id = |name: &str| set.operators[name];
+    let operands = [
+        super::index::Shape::Operator(id("my.f7")),
+        super::index::Shape::Literal,
+        super::index::Shape::Literal,
+    ];
+    set.index.candidates(id("relu"), &operands, &mut found);
+    assert_eq!(found, [7]);
+    set.index.candidates(id("my.f7"), &operands, &mut found);
+    assert_eq!(found, []);
+}
+
+#[test]
+fn the_first_of_two_rules_is_applied() {
+    let mut graph = trace(|g| {
+        let x = g.placeholder("x");
+        g.call_function("torch.neg", [g.call_function("torch.abs", [x])])
+    })
+    .unwrap();
+    let text = "neg(?x) => torch.sin(?x)\nneg(abs(?x)) => torch.cos(?x)";
+    let sites = rewritten(&mut graph, text, None);
+    assert_eq!(sites.len(), 1);
+    assert_eq!(names(&graph), ["x", "torch.abs", "torch.sin", "output"]);
+    graph.verify().unwrap();
+}
+
+#[test]
+fn types_that_are_known_let_a_rule_apply() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let mul = graph.function("operator.mul");
+    let y = graph.call_function(mul, [x.into(), 1.into()]).unwrap();
+    let z = graph.call_method("sin", [y.into()]).unwrap();
+    graph.output(z).unwrap();
+    let set = rules("mul(?x, 1) => ?x if same_dtype(?x, result)");
+    let apply = |graph: &mut Graph, facts| {
+        rewrite(graph, &set, &Unhosted, facts, Options::default()).unwrap()
+    };
+    let sites = apply(&mut graph, TensorFacts::new());
+    assert_eq!(
+        sites[0].reason.as_deref(),
+        Some("the dtype of x is not known")
+    );
+    let facts = |result: DType| {
+        let mut facts = TensorFacts::new();
+        for (node, dtype) in [(x, DType::Int64), (y, result)] {
+            let dtype = Some(dtype);
+            facts.set(node, TensorFact { shape: None, dtype });
+        }
+        facts
+    };
+    let sites = apply(&mut graph, facts(DType::Float32));
+    let reason = "same_dtype(x, mul) does not hold";
+    assert_eq!(sites[0].reason.as_deref(), Some(reason));
+    assert_eq!(apply(&mut graph, facts(DType::Int64))[0].reason, None);
+    assert_eq!(graph.node(z).args(), [Arg::Node(x)]);
+}
+
+#[test]
+fn a_long_chain_is_rewritten_to_its_end_and_fuel_stops_it() {
+    let chain = |length: usize| {
+        let mut graph = Graph::new();
+        let neg = graph.function("torch.neg");
+        let mut value: NodeId = graph.placeholder("x").unwrap();
+        for _ in 0..length {
+            value = graph.call_function(neg, [value.into()]).unwrap();
+        }
+        let end = graph.call_method("sin", [value.into()]).unwrap();
+        graph.output(end).unwrap();
+        graph
+    };
+    let rule = "neg(neg(?x)) => ?x";
+    let mut graph = chain(10_001);
+    assert_eq!(rewritten(&mut graph, rule, None).len(), 5_000);
+    assert_eq!(graph.len(), 4);
+    let mut graph = chain(6);
+    let sites = rewritten(&mut graph, rule, Some(2));
+    assert_eq!(sites.iter().filter(|site| site.reason.is_none()).count(), 2);
+    assert_eq!(graph.len(), 5);
+    graph.verify().unwrap();
+}
+
+#[test]
+fn a_rule_in_text_that_is_none_says_where() {
+    let error = parse("ok: neg(neg(?x)) => ?x\nbad: neg(?x) => ?y").unwrap_err();
+    assert_eq!((error.line, error.column), (2, 18));
+}

@@ -1,0 +1,71 @@
+//! Algebraic simplification: two tables of laws, applied as rewrite rules.
+//!
+//! What it does: applies the laws of `rules/tables/exact.rules`, which hold to the last bit, and
+//! with `fast_math` those of `rules/tables/fast_math.rules`, which hold up to rounding.
+//!
+//! Needs: a graph in which definitions come before uses. Laws that depend on types or shapes need
+//! them to be known ([`TensorFacts`](crate::TensorFacts)), and are not applied otherwise.
+//!
+//! Preserves: what the program computes, what it writes to and what shares storage where somebody
+//! could see it; names, order and everything known of the nodes that stay. A new node gets the
+//! origin of the one whose place it takes.
+//!
+//! ```text
+//! a = x.neg()                   y = torch.abs(x)
+//! b = a.abs()               →   return y
+//! c = b.abs()
+//! return c
+//! ```
+//!
+//! Reference: D. Goldberg, "What every computer scientist should know about floating-point
+//! arithmetic", ACM Computing Surveys 1991, section 3.2.3, on which laws survive rounding; the
+//! shape of the table is that of tinygrad's `symbolic.py`.
+
+use std::sync::LazyLock;
+
+use crate::rules::{Rule, RuleSet, parse};
+
+/// The laws that hold to the last bit, as text.
+pub const EXACT: &str = include_str!("rules/tables/exact.rules");
+
+/// The laws that hold up to rounding, as text.
+pub const FAST_MATH: &str = include_str!("rules/tables/fast_math.rules");
+
+static EXACT_SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(read(EXACT)));
+static ALL_SET: LazyLock<RuleSet> = LazyLock::new(|| {
+    // Fused forms first: they cover more at once.
+    let mut rules = read(FAST_MATH);
+    rules.extend(read(EXACT));
+    RuleSet::new(rules)
+});
+
+/// The rules of a table.
+fn read(table: &str) -> Vec<Rule> {
+    match parse(table) {
+        Ok(rules) => rules,
+        Err(error) => panic!("a table of laws cannot be read: {error}"),
+    }
+}
+
+/// The laws: the exact ones, or with `fast_math` all of them.
+///
+/// # Panics
+/// If a table does not parse: they are part of the program, and a test reads them.
+#[must_use]
+pub fn laws(fast_math: bool) -> &'static RuleSet {
+    if fast_math { &ALL_SET } else { &EXACT_SET }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_rules_with_names_of_their_own() {
+        let rules = laws(true).rules();
+        let names: std::collections::HashSet<_> = rules.iter().map(|r| &r.name).collect();
+        assert_eq!(names.len(), rules.len());
+        assert!(rules.iter().all(|rule| !rule.name.starts_with("line ")));
+        assert!(laws(false).rules().len() < rules.len());
+    }
+}

@@ -1,0 +1,399 @@
+//! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
+
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId};
+use corsac_passes::rules::{
+    Answer, Condition, MatchView, NoRuleHost, Options, Rule, RuleHost, RuleSet, Session,
+    from_graphs, parse,
+};
+use corsac_passes::simplify::laws;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString};
+use rustc_hash::FxHashMap;
+
+use crate::effects::{Facts, tensor_facts};
+use crate::error::{pass_error, rewrite_error};
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+use crate::passes::erased;
+use crate::resolve::resolve;
+use crate::rewriting::call_create_hooks;
+
+/// A place where a rule matched: name of the node, what it calls, what took its place, why nothing
+/// did, the rule.
+type RuleSite = (String, String, Option<String>, Option<String>, String);
+
+/// One rewrite rule.
+#[pyclass(name = "RewriteRule", module = "corsac._core", frozen)]
+pub(crate) struct PyRewriteRule {
+    rule: Rule,
+    /// Callables by the names that the rule has for them, where their own would not do.
+    callables: Vec<(String, Py<PyAny>)>,
+    condition: Option<Py<PyAny>>,
+}
+
+#[pymethods]
+impl PyRewriteRule {
+    /// The rule's name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.rule.name
+    }
+
+    /// The names of the rule's variables.
+    #[getter]
+    fn variables(&self) -> Vec<String> {
+        self.rule.variables.clone()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.condition)?;
+        let mut callables = self.callables.iter();
+        callables.try_for_each(|(_, callable)| visit.call(callable))
+    }
+}
+
+/// Reads rules from their text form, one on a line.
+#[pyfunction]
+pub(crate) fn parse_rules(text: &str) -> PyResult<Vec<PyRewriteRule>> {
+    let rules = parse(text).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let rules = rules.into_iter().map(|rule| PyRewriteRule {
+        rule,
+        callables: Vec::new(),
+        condition: None,
+    });
+    Ok(rules.collect())
+}
+
+/// The rule that replaces what the graph `pattern` computes by what `replacement` computes.
+/// `condition(match)` says at each match whether it may.
+#[pyfunction]
+#[pyo3(signature = (name, pattern, replacement, condition = None))]
+pub(crate) fn rule_from_graphs(
+    name: &str,
+    pattern: &Bound<'_, PyGraph>,
+    replacement: &Bound<'_, PyGraph>,
+    condition: Option<Py<PyAny>>,
+) -> PyResult<PyRewriteRule> {
+    let py = pattern.py();
+    let (from, to) = (pattern.try_borrow()?, replacement.try_borrow()?);
+    let number = condition.as_ref().map(|_| 0);
+    let names = |graph: &Graph, id: FunctionId| {
+        let owner = if std::ptr::eq(graph, from.ir()) {
+            &from
+        } else {
+            &to
+        };
+        rule_name(owner, id)
+    };
+    let rule = from_graphs(name, from.ir(), to.ir(), &names, number);
+    let rule = rule.map_err(|error| PyValueError::new_err(format!("rule {name}: {error}")))?;
+    let mut callables = Vec::new();
+    for graph in [&from, &to] {
+        for (id, _) in graph.ir().functions() {
+            if let Some(object) = graph.host().function_object(id) {
+                callables.push((rule_name(graph, id), object.clone_ref(py)));
+            }
+        }
+    }
+    Ok(PyRewriteRule {
+        rule,
+        callables,
+        condition,
+    })
+}
+
+/// The name by which rules know a function: the qualified one for those of PyTorch and Python; for
+/// others also which object it is, since names may be shared.
+fn rule_name(graph: &PyGraph, id: FunctionId) -> String {
+    let name = graph.ir().function_name(id);
+    let known = ["torch.", "operator.", "_operator.", "builtins.", "math."];
+    match graph.host().function_object(id) {
+        Some(object) if !known.iter().any(|module| name.starts_with(module)) => {
+            format!("{name}#{:x}", object.as_ptr() as usize)
+        }
+        Some(_) | None => name.to_owned(),
+    }
+}
+
+/// Rules that are searched for together.
+#[pyclass(name = "RuleSet", module = "corsac._core", frozen)]
+pub(crate) struct PyRuleSet {
+    set: RuleSet,
+    callables: FxHashMap<String, Py<PyAny>>,
+    conditions: Vec<Py<PyAny>>,
+}
+
+#[pymethods]
+impl PyRuleSet {
+    #[new]
+    fn new(py: Python<'_>, rules: Vec<PyRef<'_, PyRewriteRule>>) -> Self {
+        let (mut callables, mut conditions) = (FxHashMap::default(), Vec::new());
+        let rules = rules.iter().map(|own| {
+            let mut rule = own.rule.clone();
+            if let Some(condition) = &own.condition {
+                for known in &mut rule.conditions {
+                    if let Condition::Host(number) = known {
+                        *number = conditions.len();
+                    }
+                }
+                conditions.push(condition.clone_ref(py));
+            }
+            for (name, callable) in &own.callables {
+                callables.insert(name.clone(), callable.clone_ref(py));
+            }
+            rule
+        });
+        Self {
+            set: RuleSet::new(rules.collect()),
+            callables,
+            conditions,
+        }
+    }
+
+    /// Applies the rules to `graph` until none matches any more, or `limit` rewrites were made.
+    /// `make_match(values, roots)` makes what conditions are asked about. Answers every place where
+    /// a pattern matched.
+    #[pyo3(signature = (graph, make_match, limit = None))]
+    fn apply(
+        &self,
+        graph: &Bound<'_, PyGraph>,
+        make_match: &Bound<'_, PyAny>,
+        limit: Option<usize>,
+    ) -> PyResult<Vec<RuleSite>> {
+        let host = Conditions {
+            graph,
+            make_match,
+            conditions: &self.conditions,
+            failure: None,
+        };
+        apply(graph, &self.set, &self.callables, host, limit)
+    }
+
+    fn __len__(&self) -> usize {
+        self.set.rules().len()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let mut callables = self.callables.values();
+        callables.try_for_each(|callable| visit.call(callable))?;
+        self.conditions.iter().try_for_each(|c| visit.call(c))
+    }
+}
+
+/// Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
+/// also those that hold up to rounding. Answers every place where a law matched.
+#[pyfunction]
+#[pyo3(signature = (graph, *, fast_math = false, limit = None))]
+pub(crate) fn simplify(
+    graph: &Bound<'_, PyGraph>,
+    fast_math: bool,
+    limit: Option<usize>,
+) -> PyResult<Vec<RuleSite>> {
+    let make_match = graph.py().None().into_bound(graph.py());
+    let host = Conditions {
+        graph,
+        make_match: &make_match,
+        conditions: &[],
+        failure: None,
+    };
+    apply(graph, laws(fast_math), &FxHashMap::default(), host, limit)
+}
+
+/// The laws that [`simplify`] applies, as text: the exact ones, and those of `fast_math`.
+#[pyfunction]
+pub(crate) fn simplification_laws() -> (&'static str, &'static str) {
+    use corsac_passes::simplify::{EXACT, FAST_MATH};
+    (EXACT, FAST_MATH)
+}
+
+fn apply(
+    graph: &Bound<'_, PyGraph>,
+    set: &RuleSet,
+    callables: &FxHashMap<String, Py<PyAny>>,
+    mut host: Conditions<'_, '_>,
+    limit: Option<usize>,
+) -> PyResult<Vec<RuleSite>> {
+    let facts = Facts::of_graph(graph)?;
+    let tensors = tensor_facts(graph)?;
+    let functions = result_functions(graph, set, callables)?;
+    let names = names_of(graph, callables)?;
+    let options = Options { limit };
+    let mut session = {
+        let mut borrowed = graph.try_borrow_mut()?;
+        let ir = borrowed.ir_mut();
+        Session::new(set, ir, &facts, tensors, &functions, &names, options).map_err(pass_error)?
+    };
+    let outcome = if host.conditions.is_empty() {
+        let mut borrowed = graph.try_borrow_mut()?;
+        session
+            .run(borrowed.ir_mut(), &mut NoRuleHost)
+            .map_err(rewrite_error)
+    } else {
+        run_with_conditions(graph, &mut session, &mut host)
+    };
+    finish(graph, &session)?;
+    outcome?;
+    let borrowed = graph.try_borrow()?;
+    let sites = session.sites().into_iter().map(|site| {
+        let node = borrowed.ir().node(site.node);
+        let rule = set.rules()[site.rule].name.clone();
+        let (name, target) = (node.name().to_owned(), node.target_name().to_owned());
+        (name, target, site.other, site.reason, rule)
+    });
+    Ok(sites.collect())
+}
+
+/// Python is asked while the graph can be read, and the graph is changed while Python is not asked.
+fn run_with_conditions(
+    graph: &Bound<'_, PyGraph>,
+    session: &mut Session<'_>,
+    host: &mut Conditions<'_, '_>,
+) -> PyResult<()> {
+    loop {
+        let plan = {
+            let borrowed = graph.try_borrow()?;
+            session.next(borrowed.ir(), host)
+        };
+        if let Some(failure) = host.failure.take() {
+            return Err(failure);
+        }
+        let Some(plan) = plan else {
+            return Ok(());
+        };
+        let mut borrowed = graph.try_borrow_mut()?;
+        let applied = session.apply(borrowed.ir_mut(), plan);
+        applied.map_err(rewrite_error)?;
+    }
+}
+
+/// Carries metadata over, calls hooks and lets go of the handles of nodes that are gone.
+fn finish(graph: &Bound<'_, PyGraph>, session: &Session<'_>) -> PyResult<()> {
+    let py = graph.py();
+    for &(new, old) in session.inherited() {
+        let meta = {
+            let borrowed = graph.try_borrow()?;
+            borrowed.host().meta(old).map(|meta| meta.clone_ref(py))
+        };
+        if let Some(meta) = meta {
+            PyGraph::set_meta_copy(graph, new, meta.bind(py))?;
+        }
+    }
+    let has_hooks = {
+        let borrowed = graph.try_borrow()?;
+        borrowed
+            .hooks(py, intern!(py, "_create_node_hooks"))?
+            .is_some()
+    };
+    if has_hooks {
+        let added: Vec<_> = {
+            let borrowed = graph.try_borrow()?;
+            let live = session
+                .added()
+                .iter()
+                .filter(|&&id| borrowed.ir().contains(id));
+            let handles = live.map(|&id| PyNode::handle(graph, borrowed.host(), id));
+            handles.collect::<PyResult<_>>()?
+        };
+        call_create_hooks(graph, &added)?;
+    }
+    erased(graph, session.erased())
+}
+
+/// The functions of the graph that results call, entered where they are new.
+fn result_functions(
+    graph: &Bound<'_, PyGraph>,
+    set: &RuleSet,
+    callables: &FxHashMap<String, Py<PyAny>>,
+) -> PyResult<FxHashMap<String, FunctionId>> {
+    let py = graph.py();
+    let mut functions = FxHashMap::default();
+    for name in set.rules().iter().flat_map(Rule::functions) {
+        if functions.contains_key(name) {
+            continue;
+        }
+        let callable = match callables.get(name) {
+            Some(callable) => callable.bind(py).clone(),
+            None => resolve(py, name)?
+                .filter(|found| found.is_callable())
+                .ok_or_else(|| {
+                    PyValueError::new_err(format!(
+                        "there is no function {name}, which a rule calls"
+                    ))
+                })?,
+        };
+        functions.insert(name.to_owned(), PyGraph::function(graph, &callable)?);
+    }
+    Ok(functions)
+}
+
+/// The functions of the graph that rules know by a name of their own.
+fn names_of(
+    graph: &Bound<'_, PyGraph>,
+    callables: &FxHashMap<String, Py<PyAny>>,
+) -> PyResult<FxHashMap<FunctionId, String>> {
+    let borrowed = graph.try_borrow()?;
+    let functions = (0..borrowed.ir().functions().len()).map(FunctionId::from_index);
+    let named = functions.filter_map(|id| {
+        let name = rule_name(&borrowed, id);
+        callables.contains_key(&name).then_some((id, name))
+    });
+    Ok(named.collect())
+}
+
+/// Asks Python whether conditions hold.
+struct Conditions<'a, 'py> {
+    graph: &'a Bound<'py, PyGraph>,
+    make_match: &'a Bound<'py, PyAny>,
+    conditions: &'a [Py<PyAny>],
+    /// What a condition raised.
+    failure: Option<PyErr>,
+}
+
+impl Conditions<'_, '_> {
+    fn ask(&self, condition: usize, matched: &MatchView<'_, '_>) -> PyResult<Answer> {
+        let py = self.graph.py();
+        let condition = self.conditions.get(condition).ok_or_else(|| {
+            PyRuntimeError::new_err("a rule asks for a condition that its set does not have")
+        })?;
+        let borrowed = self.graph.try_borrow()?;
+        let values = PyDict::new(py);
+        for (name, value) in matched.values() {
+            let value = match &value {
+                Some(Arg::Node(node)) => {
+                    PyNode::handle(self.graph, borrowed.host(), *node)?.into_any()
+                }
+                Some(value) => borrowed.writer(self.graph).arg(value)?.unbind(),
+                None => continue,
+            };
+            values.set_item(name, value)?;
+        }
+        let roots = matched.roots().iter();
+        let roots = roots.map(|&id| PyNode::handle(self.graph, borrowed.host(), id));
+        let roots = PyList::new(py, roots.collect::<PyResult<Vec<_>>>()?)?;
+        let matched_object = self.make_match.call1((values, roots))?;
+        let answer = condition.bind(py).call1((matched_object,))?;
+        if let Ok(reason) = answer.cast::<PyString>() {
+            return Ok(Answer::No(reason.to_str()?.to_owned()));
+        }
+        Ok(if answer.is_truthy()? {
+            Answer::Yes
+        } else {
+            Answer::No("the condition of the rule does not hold".to_owned())
+        })
+    }
+}
+
+impl RuleHost for Conditions<'_, '_> {
+    fn holds(&mut self, condition: usize, matched: &MatchView<'_, '_>) -> Answer {
+        match self.ask(condition, matched) {
+            Ok(answer) => answer,
+            Err(failure) => {
+                self.failure = Some(failure);
+                Answer::Stop
+            }
+        }
+    }
+}

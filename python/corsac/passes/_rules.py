@@ -1,0 +1,248 @@
+"""Rewrite rules as data, and the laws of algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import corsac.fx
+from corsac import _core
+from corsac.fx import Graph, Node
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._report import Report, Site
+from corsac.passes._target import graph_of
+
+
+class Match(Mapping[str, Any]):
+    """A place where the pattern of a rule was found: what its variables stand for, by name.
+
+    Attributes:
+        roots: the nodes that would be replaced.
+    """
+
+    def __init__(self, values: dict[str, Any], roots: list[Node]) -> None:
+        self._values = values
+        self.roots = roots
+
+    @property
+    def root(self) -> Node:
+        """The node that would be replaced; the first one where there are several."""
+        return self.roots[0]
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Match({self._values}, roots={self.roots})"
+
+
+Condition = Callable[[Match], bool | str]
+
+
+class Rule:
+    """A rewrite rule: what ``pattern`` computes is replaced by what ``replacement`` computes.
+
+    Both are functions, which are traced, or graphs. The arguments of the two go together by name,
+    or else by position; they stand for anything, tensors and literals alike, and for the same
+    thing wherever they are used. Literals in the pattern match numbers of the same value. A
+    pattern that returns a tuple replaces several values at once.
+
+    Operators match by what they are, not how they are spelled: ``torch.add``, ``x + y`` and
+    ``x.add(y)`` are the same, and so are arguments by position and by keyword.
+
+    Args:
+        pattern: what to look for.
+        replacement: what takes its place.
+        condition: asked at each match, with a :class:`Match`; the rule is applied where it returns
+            True. A string says why not.
+        name: what reports call the rule; the name of ``pattern`` by default.
+
+    Raises:
+        ValueError: if rules cannot express what is traced.
+    """
+
+    def __init__(
+        self,
+        pattern: Callable[..., Any] | Graph | GraphModule,
+        replacement: Callable[..., Any] | Graph | GraphModule,
+        *,
+        condition: Condition | None = None,
+        name: str | None = None,
+    ) -> None:
+        if name is None:
+            name = getattr(pattern, "__name__", "rule")
+        self._rule = _core.rule_from_graphs(name, _traced(pattern), _traced(replacement), condition)
+
+    @classmethod
+    def _of(cls, rule: Any) -> Rule:
+        made = cls.__new__(cls)
+        made._rule = rule
+        return made
+
+    @property
+    def name(self) -> str:
+        """What reports call the rule."""
+        return self._rule.name
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the values that the rule speaks of."""
+        return self._rule.variables
+
+    def __repr__(self) -> str:
+        return f"<Rule {self.name}>"
+
+
+def _traced(program: Callable[..., Any] | Graph | GraphModule) -> Graph:
+    if isinstance(program, _core.Graph):
+        return program
+    if isinstance(program, GraphModule):
+        return program.graph
+    return corsac.fx.symbolic_trace(program).graph
+
+
+class Rules(Sequence[Rule]):
+    """Rules that are searched for together, in one traversal of a graph.
+
+    Where several match at one node, the first is applied.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = ()) -> None:
+        self._rules = tuple(rules)
+        self._set: Any = None
+
+    @classmethod
+    def parse(cls, text: str) -> Rules:
+        """Read rules from text, one on a line; ``docs/rules.md`` describes the language::
+
+            Rules.parse('''
+            double_negation: neg(neg(?x)) => ?x
+            sub_zero: sub(?x, 0) => ?x  if same_dtype(?x, result)
+            ''')
+
+        Raises:
+            ValueError: with line and column, if the text is not a list of rules.
+        """
+        return cls(Rule._of(rule) for rule in _core.parse_rules(text))
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._rules[index]
+        return Rules(found) if isinstance(index, slice) else found
+
+    def __len__(self) -> int:
+        return len(self._rules)
+
+    def __add__(self, other: Iterable[Rule]) -> Rules:
+        return Rules((*self._rules, *other))
+
+    def __repr__(self) -> str:
+        return f"Rules({[rule.name for rule in self._rules]})"
+
+    def _compiled(self) -> Any:
+        if self._set is None:
+            self._set = _core.RuleSet([rule._rule for rule in self._rules])
+        return self._set
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteReport(Report):
+    """What rules did: a :class:`Report` that knows the rule of each site.
+
+    Attributes:
+        rules: for each site the name of the rule.
+    """
+
+    rules: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each rule was applied."""
+        counts: dict[str, int] = {}
+        for site, rule in zip(self.sites, self.rules, strict=True):
+            if site.applied:
+                counts[rule] = counts.get(rule, 0) + 1
+        return counts
+
+    def __str__(self) -> str:
+        head, *lines = Report.__str__(self).splitlines()
+        width = max((len(rule) for rule in self.rules), default=0)
+        named = (f"  {rule:<{width}}{line}" for rule, line in zip(self.rules, lines, strict=True))
+        return "\n".join([head, *named])
+
+
+def _run(
+    name: str, target: GraphModule | Graph, transform: Callable[[Any], list[Any]]
+) -> RewriteReport:
+    graph = graph_of(target)
+    before = len(graph.nodes)
+    try:
+        raw = transform(graph)
+    except BaseException:
+        # What was rewritten before a condition raised stays.
+        if isinstance(target, GraphModule):
+            target.recompile()
+        raise
+    sites = tuple(Site(*site) for *site, _ in raw)
+    report = RewriteReport(name, sites, before, len(graph.nodes), tuple(site[-1] for site in raw))
+    if report.changed and isinstance(target, GraphModule):
+        target.recompile()
+    return report
+
+
+def rewrite(
+    target: GraphModule | Graph,
+    rules: Rules | Iterable[Rule] | str,
+    *,
+    limit: int | None = None,
+) -> RewriteReport:
+    """Apply rewrite rules until none matches any more.
+
+    Args:
+        target: what to change.
+        rules: rules, or their text.
+        limit: make no more rewrites than this. They are made in a fixed order, so that a wrong one
+            is found by bisection.
+
+    A rule is applied only where nobody can see a difference in what is written to and which values
+    share storage. The report lists every place where a pattern matched: applied, or why not.
+    Conditions on types and shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` leaves it.
+    """
+    if isinstance(rules, str):
+        rules = Rules.parse(rules)
+    elif not isinstance(rules, Rules):
+        rules = Rules(rules)
+    compiled = rules._compiled()
+    return _run("rewrite", target, lambda graph: compiled.apply(graph, Match, limit))
+
+
+def simplify(
+    target: GraphModule | Graph, *, fast_math: bool = False, limit: int | None = None
+) -> RewriteReport:
+    """Simplify by the laws of algebra.
+
+    By default only by laws that hold to the last bit for every float, NaN, infinities and -0.0
+    included. With ``fast_math`` also by those that hold up to rounding: constants are combined,
+    and decomposed activations, normalisations, softmax, linear layers and attention become one
+    operator again. ``docs/rules.md`` has both tables.
+
+    Args:
+        target: what to change.
+        fast_math: whether results may differ in rounding, and where NaN, infinities or overflow
+            come in.
+        limit: make no more rewrites than this.
+
+    Laws that depend on types or shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` leaves
+    it; the report lists those that were not applied, with the reason.
+    """
+    return _run(
+        "simplify",
+        target,
+        lambda graph: _core.simplify(graph, fast_math=fast_math, limit=limit),
+    )

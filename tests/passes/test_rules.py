@@ -1,0 +1,377 @@
+"""Rewrite rules as data: text form, traced form, matching, reports; side by side with torch.fx."""
+
+import operator
+
+import hypothesis
+import pytest
+import torch
+import torch.fx
+import torch.nn.functional as F
+from hypothesis import strategies as st
+
+import corsac.fx
+from corsac.passes import Match, Rule, Rules, pure, rewrite
+from passes.rule_kit import assert_same_bits, reasons, traced
+
+
+def called(gm):
+    return [
+        n.target if isinstance(n.target, str) else n.target.__name__
+        for n in gm.graph.nodes
+        if n.op.startswith("call")
+    ]
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+ERRORS = [
+    ("neg(?x) => ?y", "line 1, column 13: ?y does not occur in the pattern"),
+    ("neg(?x) = ?x", "line 1, column 9: expected `=>`, got `=`"),
+    ("neg(?x => ?x", "line 1, column 8: expected `,`, got `=`"),
+    ("a: ?x => ?x", "line 1, column 4: a pattern must be a call of an operator"),
+    ("neg(?x) => ?x\nabs(?x) => ?x if even(?x)", "line 2, column 18: there is no condition even"),
+    ("neg(?x) => ?x if same_dtype(?x)", "line 1, column 18: same_dtype takes 2 operands, got 1"),
+    ("neg(?x) => $root(?x)", "line 1, column 13: there is no function $root"),
+    ("neg(?x) => $add(?x)", "line 1, column 13: $add takes 2 values, got 1"),
+    ("add(?x, ?y, beta=1) => ?x", "line 1, column 13: add has no parameter beta"),
+    ("neg(?x, ?y) => ?x", "line 1, column 1: neg takes no more than 1 arguments"),
+    ("add(?x, input=1) => ?x", "line 1, column 9: this parameter is given twice"),
+    ("neg(?x) ; abs(?x) => ?x", "line 1, column 22: the pattern has 2 roots, the result 1 values"),
+    ("neg('a) => 1", "line 1, column 5: the string has no end"),
+    ("neg(?x) => f(a=?x, ?x)", "line 1, column 20: a positional argument after a keyword argument"),
+    ("neg(?x) => ?x  ?x", "line 1, column 16: expected the end of the rule, got `?`"),
+    ("neg(?x) => ?x\n  if ?x", "line 2, column 8: expected a comparison, got the end of the text"),
+    ("neg(" * 80, "line 1, column 257: nested deeper than 64"),
+    ("neg(1e) => 1", "line 1, column 5: 1e is no number"),
+]
+
+
+@pytest.mark.parametrize("text, message", ERRORS)
+def test_an_error_names_line_and_column(text, message):
+    with pytest.raises(ValueError) as raised:
+        Rules.parse(text)
+    assert str(raised.value) == message
+
+
+@hypothesis.given(st.text(alphabet="neg(?x,0)=>:;if $a|[]*'#\n .-", max_size=40))
+def test_any_text_is_rules_or_an_error(text):
+    try:
+        Rules.parse(text)
+    except ValueError as error:
+        assert str(error).startswith("line ")
+
+
+def test_rules_are_read_with_names_comments_and_continued_lines():
+    rules = Rules.parse(
+        """
+        # negation
+        """.strip()
+        + """
+one: neg(neg(?x)) => ?x   # twice
+
+two:
+    add(?x,
+        0)
+    => ?x  # nothing
+    if dtype(?x,
+             integral)
+abs(?y:abs(_)) => ?y"""
+    )
+    assert [rule.name for rule in rules] == ["one", "two", "line 10"]
+    assert rules[0].variables == ["x"]
+    assert len(rules + rules[:1]) == 4
+
+
+# -- matching --------------------------------------------------------------------------------------
+
+
+def test_spellings_of_an_operator_are_one():
+    def function(x, y):
+        spelled = [
+            x + y,
+            x.add(y),
+            torch.add(x, y),
+            operator.add(x, y),
+            torch.add(input=x, other=y),
+            torch.add(x, other=y, alpha=1),
+            torch.ops.aten.add.Tensor(x, y),
+            x.__add__(y),
+        ]
+        return [value.sin() for value in spelled]
+
+    x, y = torch.randn(3), torch.randn(3)
+    gm = corsac.fx.symbolic_trace(function)
+    report = rewrite(gm, "sum: add(?x, ?y) => torch.sub(?x, ?y)")
+    assert report.count == 8
+    for value in gm(x, y):
+        assert_same_bits((x - y).sin(), value)
+    other = corsac.fx.symbolic_trace(lambda x, y: torch.add(x, y, alpha=2).sin())
+    assert not rewrite(other, "sum: add(?x, ?y) => torch.sub(?x, ?y)")
+    assert rewrite(other, "sum: add(?x, ?y, alpha=?a) => torch.sub(?x, ?y)")
+
+
+def test_sizes_are_one_list_however_they_are_given():
+    def function(x):
+        return x.permute(1, 0).sin(), x.permute((1, 0)).sin(), torch.permute(x, dims=[1, 0]).sin()
+
+    gm = corsac.fx.symbolic_trace(function)
+    assert rewrite(gm, "permute(?x, [1, 0]) => torch.t(?x)").count == 3
+
+
+def test_a_commutative_operator_matches_in_both_orders_and_others_do_not():
+    rules = "add(relu(?x), ?y) => torch.mul(?x, ?y)\nsub(relu(?x), ?y) => torch.mul(?x, ?y)"
+    gm = corsac.fx.symbolic_trace(lambda x, y: (x + y.relu()) * (x - y.relu()))
+    report = rewrite(gm, rules)
+    assert report.counts == {"line 1": 1}
+
+
+def test_a_repeated_variable_is_the_same_value():
+    gm = corsac.fx.symbolic_trace(lambda x, y: torch.mul(x, x) + torch.mul(x, y) + torch.add(2, 2))
+    assert rewrite(gm, "mul(?x, ?x) => torch.square(?x)").count == 1
+
+
+def test_literals_match_by_value_and_zeros_by_sign():
+    def function(x):
+        return x * 2, x * 2.0, x * True, x + 0, x + -0.0
+
+    gm = corsac.fx.symbolic_trace(function)
+    assert rewrite(gm, "mul(?x, 2) => torch.add(?x, ?x)").count == 2
+    assert rewrite(gm, "add(?x, -0.0) => torch.abs(?x)").count == 1
+    assert rewrite(gm, "add(?x, 0) => torch.abs(?x)").count == 1
+
+
+def test_any_of_several_operators_and_defaults_of_keywords():
+    gm = corsac.fx.symbolic_trace(
+        lambda x: F.gelu(x) + F.gelu(x, approximate="tanh") + F.silu(x) + torch.softmax(x, 1)
+    )
+    assert rewrite(gm, "gelu|silu(?x) => torch.relu(?x)").count == 2
+    assert rewrite(gm, 'gelu(?x, approximate="tanh") => torch.relu(?x)').count == 1
+    assert rewrite(gm, "softmax(?x, 1, dtype=None) => torch.sin(?x)").count == 1
+
+
+def test_a_list_is_matched_item_by_item_and_spliced():
+    gm = corsac.fx.symbolic_trace(lambda a, b, c: torch.cat([a, torch.relu(b), c], 1))
+    rule = "cat([*?before, relu(?x), *?after], ?d) => torch.cat([*?after, ?x, *?before], ?d)"
+    assert rewrite(gm, rule)
+    a, b, c = torch.randn(3, 2, 1).unbind()
+    assert_same_bits(torch.cat([c, b, a], 1), gm(a, b, c))
+
+
+def test_several_roots_are_replaced_at_once():
+    rule = Rule(
+        lambda x: (torch.sin(x), torch.cos(x)), lambda x: (torch.neg(x), torch.abs(x)), name="both"
+    )
+    gm = corsac.fx.symbolic_trace(lambda x: torch.cos(x) + 2 * torch.sin(x))
+    assert rewrite(gm, [rule]).counts == {"both": 1}
+    x = torch.randn(4)
+    assert_same_bits(x.abs() + 2 * -x, gm(x))
+    only_one = corsac.fx.symbolic_trace(lambda x, y: torch.cos(x) + torch.sin(y))
+    assert not rewrite(only_one, [rule])
+    text = "both: sin(?x) ; cos(?x) => torch.neg(?x) ; torch.abs(?x)"
+    gm = corsac.fx.symbolic_trace(lambda x: torch.cos(x) + 2 * torch.sin(x))
+    assert rewrite(gm, text)
+    assert_same_bits(x.abs() + 2 * -x, gm(x))
+
+
+def test_a_value_in_the_pattern_used_twice_is_one_value():
+    def pattern(x):
+        y = torch.sin(x)
+        return y * y
+
+    rule = Rule(pattern, lambda x: torch.cos(x))
+    gm = corsac.fx.symbolic_trace(pattern)
+    assert rewrite(gm, [rule])
+    assert called(gm) == ["cos"]
+    other = corsac.fx.symbolic_trace(lambda x: torch.sin(x) * torch.sin(x + 1))
+    assert not rewrite(other, [rule])
+
+
+def test_the_condition_is_asked_and_its_answer_reported():
+    seen = []
+
+    def condition(match: Match):
+        seen.append((match["x"].name, match["n"], match.root.name))
+        return match["n"] > 2 or "the exponent is small"
+
+    rule = Rule(
+        lambda x, n: torch.pow(x, n), lambda x, n: torch.exp(x), condition=condition, name="p"
+    )
+    gm = corsac.fx.symbolic_trace(lambda x: x**3 + x**2)
+    report = rewrite(gm, [rule])
+    assert report.counts == {"p": 1}
+    assert reasons(report, "p").count("the exponent is small") == 1
+    assert ("x", 3, "pow_1") in seen
+
+
+def test_what_a_condition_raises_is_raised():
+    def condition(match):
+        raise KeyError("mine")
+
+    gm = corsac.fx.symbolic_trace(lambda x: torch.relu(x))
+    with pytest.raises(KeyError, match="mine"):
+        rewrite(gm, [Rule(lambda x: torch.relu(x), lambda x: -x, condition=condition)])
+
+
+def test_a_condition_cannot_change_the_graph():
+    def condition(match):
+        match.root.graph.erase_node(match.root)
+
+    gm = corsac.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
+    rule = Rule(lambda x: torch.relu(x), lambda x: x, condition=condition)
+    with pytest.raises(RuntimeError):
+        rewrite(gm, [rule])
+    gm.graph.lint()
+
+
+def test_functions_with_one_name_are_told_apart():
+    def make(factor):
+        def scaled(x):
+            return x * factor
+
+        return pure(scaled)
+
+    one, two = make(1), make(2)
+    graph = corsac.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(one, (x,)), graph.call_function(two, (x,))))
+    gm = corsac.fx.GraphModule({}, graph)
+    pattern = corsac.fx.Graph()
+    y = pattern.placeholder("y")
+    pattern.output(pattern.call_function(two, (y,)))
+    assert rewrite(gm, [Rule(pattern, lambda y: torch.neg(y))]).count == 1
+    assert [n.target for n in gm.graph.nodes if n.op == "call_function"] == [one, torch.neg]
+
+
+def test_an_unknown_function_may_do_more_than_compute():
+    def unknown(x):
+        return x
+
+    graph = corsac.fx.Graph()
+    graph.output(graph.call_function(unknown, (graph.placeholder("x"),)))
+    pattern = corsac.fx.Graph()
+    pattern.output(pattern.call_function(unknown, (pattern.placeholder("x"),)))
+    report = rewrite(graph, [Rule(pattern, lambda x: torch.neg(x))])
+    assert [site.reason for site in report.sites] == ["unknown does more than compute a value"]
+
+
+REFUSED = [
+    (lambda x: x, lambda x: x, "must return what calls compute"),
+    (lambda x: torch.relu(x), lambda x: (x, x), "returns 1 values, the replacement 2"),
+    (lambda x: torch.relu(x), lambda a, b: a, "has the inputs (a, b), the pattern (x)"),
+    (lambda x: x[1:], lambda x: x, "cannot have anything but nodes, numbers"),
+]
+
+
+@pytest.mark.parametrize("pattern, replacement, message", REFUSED)
+def test_what_is_no_rule_is_refused(pattern, replacement, message):
+    with pytest.raises(ValueError) as raised:
+        Rule(pattern, replacement)
+    assert message in str(raised.value)
+
+
+def test_rules_without_an_end_are_stopped():
+    gm = corsac.fx.symbolic_trace(lambda x: torch.sin(x))
+    report = rewrite(gm, "sin(?x) => torch.cos(?x)\ncos(?x) => torch.sin(?x)")
+    assert "may not come to an end" in report.kept[0].reason
+    gm.graph.lint()
+
+
+def test_a_rewrite_enables_the_next_above_and_below():
+    gm = corsac.fx.symbolic_trace(lambda x: torch.sin(torch.cos(torch.tan(x)) + 0))
+    rules = """
+    last:   add(?x, 0) => ?x
+    middle: sin(cos(tan(?x))) => torch.neg(?x)
+    """.replace("\n    ", "\n")
+    assert rewrite(gm, rules).counts == {"last": 1, "middle": 1}
+    gm = corsac.fx.symbolic_trace(lambda x: (torch.sin(x) + torch.sin(x * 1)).relu())
+    assert rewrite(gm, "mul(?x, 1) => ?x\nadd(sin(?x), sin(?x)) => torch.cos(?x)").count == 2
+
+
+def test_a_use_that_goes_enables_a_rule_on_single_uses():
+    rules = "tan(?y:sin(?x)) => torch.neg(?x) if single_use(?y)\ncos(sin(?x)) => torch.abs(?x)"
+    gm = corsac.fx.symbolic_trace(lambda x: (lambda s: torch.tan(s) * torch.cos(s))(torch.sin(x)))
+    assert rewrite(gm, rules).counts == {"line 1": 1, "line 2": 1}
+
+
+def test_random_and_in_place_calls_are_not_covered():
+    gm = corsac.fx.symbolic_trace(lambda x: F.dropout(F.dropout(x, 0.5), 0.5))
+    report = rewrite(gm, "dropout(dropout(?x)) => dropout(?x)")
+    assert not report
+    assert "does more than compute a value" in report.kept[0].reason
+
+
+def test_hooks_see_what_comes_and_goes():
+    gm = traced(lambda x: torch.relu(torch.sin(x)), torch.randn(2))
+    seen = []
+    gm._register_create_node_hook(lambda node: seen.append(("new", node.name)))
+    gm._register_erase_node_hook(lambda node: seen.append(("gone", node.name)))
+    rewrite(gm, "relu(sin(?x)) => torch.cos(?x)")
+    assert seen == [("new", "cos"), ("gone", "relu"), ("gone", "sin")]
+
+
+# -- side by side with torch.fx --------------------------------------------------------------------
+
+UNARY = [torch.sin, torch.cos, torch.neg, torch.abs, torch.relu, torch.tanh]
+
+# No two matches of one pattern overlap, so that the order of rewrites makes no difference.
+PAIRS = [
+    (lambda x: torch.relu(torch.neg(x)), lambda x: torch.neg(torch.abs(x))),
+    (lambda x: torch.cos(torch.sin(x)), lambda x: torch.tanh(x)),
+    (lambda x, y: torch.add(torch.neg(x), y), lambda x, y: torch.sub(y, x)),
+    (lambda x: torch.abs(torch.mul(x, 2)), lambda x: torch.mul(torch.abs(x), 2)),
+    (lambda x: torch.tanh(torch.tanh(torch.abs(x))), lambda x: torch.relu(x)),
+]
+
+
+@st.composite
+def chains(draw):
+    """Calls in a row, by function, so that both engines see the same targets."""
+    calls = draw(st.lists(st.sampled_from([*UNARY, torch.add, torch.mul]), min_size=1, max_size=24))
+    return [(call, {torch.add: "y", torch.mul: 2}.get(call)) for call in calls]
+
+
+def build(fx, calls):
+    graph = fx.Graph()
+    value, other = graph.placeholder("x"), graph.placeholder("y")
+    for target, operand in calls:
+        operands = () if operand is None else (other if operand == "y" else operand,)
+        value = graph.call_function(target, (value, *operands))
+    graph.output(value)
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+@pytest.mark.parametrize("number", range(len(PAIRS)))
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(calls=chains())
+def test_the_result_is_what_replace_pattern_makes_of_it(number, calls):
+    pattern, replacement = PAIRS[number]
+    peer, ours = build(torch.fx, calls), build(corsac.fx, calls)
+    # torch.fx goes over the graph once.
+    while torch.fx.replace_pattern(peer, pattern, replacement):
+        pass
+    rewrite(ours, [Rule(pattern, replacement)])
+    ours.graph.lint()
+    assert called(ours) == called(peer)
+    x, y = torch.rand(8), torch.rand(8)
+    assert_same_bits(peer(x, y), ours(x, y))
+
+
+@hypothesis.settings(max_examples=40)
+@hypothesis.given(calls=chains())
+def test_many_rules_at_once_end_where_one_at_a_time_does(calls):
+    """Applied one by one until none matches, and all together: nothing is left to be matched."""
+    ours = build(corsac.fx, calls)
+    rules = [Rule(*pair, name=str(number)) for number, pair in enumerate(PAIRS)]
+    rewrite(ours, rules)
+    for pattern, _ in PAIRS:
+        assert not torch.fx.replace_pattern(to_torch(ours), pattern, pattern)
+
+
+def to_torch(gm):
+    graph, values = torch.fx.Graph(), {}
+    for node in gm.graph.nodes:
+        args = torch.fx.node.map_aggregate(
+            node.args, lambda arg: values[arg] if isinstance(arg, corsac.fx.Node) else arg
+        )
+        values[node] = graph.create_node(node.op, node.target, tuple(args), {})
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
