@@ -32,6 +32,7 @@ import torchvision
 
 import corsac.fx
 import corsac.fx.experimental.optimization
+import corsac.passes
 from machine import machine
 from side_by_side import Bench, Difference, Outcome, Work, heading, progress, row, run, write_json
 
@@ -205,16 +206,82 @@ def replace_pattern(matches: int, at_least: float, aim: float) -> Bench:
     return Bench(f"replace_pattern/20k/{matches}", nodes, **sides(work), at_least=at_least, aim=aim)
 
 
-def fuse() -> Bench:
-    root = model("resnet50")
+def fuse(name: str) -> Bench:
+    root = model(name)
     nodes = len(torch.fx.symbolic_trace(root).graph.nodes)
     return Bench(
-        "fuse/resnet50",
+        f"fuse/{name}",
         nodes,
         peer=Work(lambda _: torch.fx.experimental.optimization.fuse(root), shows=text),
         ours=Work(lambda _: corsac.fx.experimental.optimization.fuse(root), shows=text),
         at_least=5,
         aim=10,
+    )
+
+
+def build_half_constant(fx: ModuleType, nodes: int) -> Any:
+    """A module of which every other node depends on nothing but an attribute."""
+    root = torch.nn.Module()
+    root.w = torch.nn.Parameter(torch.ones(4))
+    graph = fx.Graph()
+    x, w = graph.placeholder("x"), graph.get_attr("w")
+    for _ in range((nodes - 3) // 2):
+        w = graph.call_function(torch.relu, (w,))
+        x = graph.call_function(torch.relu, (x,))
+    graph.output(graph.call_function(operator.add, (x, w)))
+    return fx.GraphModule(root, graph)
+
+
+def const_fold() -> Bench:
+    nodes = 2_000
+
+    def work(fx: ModuleType) -> Work:
+        split = importlib.import_module(f"{fx.__name__}.experimental.const_fold")
+
+        def fold(module: Any) -> Any:
+            return split.split_const_subgraphs(module)
+
+        def shows(folded: Any) -> Any:
+            calls = [str(n.target) for n in folded.graph.nodes if n.op == "call_function"]
+            return calls, folded(torch.ones(4)).tolist()
+
+        module = build_half_constant(fx, nodes)
+        return Work(fold, before=lambda: copy.deepcopy(module), shows=shows)
+
+    return Bench("const_fold/2k", nodes, **sides(work), at_least=10, aim=30)
+
+
+def cse() -> Bench:
+    """Common subexpressions of 10,000 nodes, half of them repeated, beside functorch's."""
+    from torch._functorch.compile_utils import fx_graph_cse
+
+    nodes = 10_000
+
+    def build_pairs(fx: ModuleType) -> Any:
+        graph = fx.Graph()
+        y = graph.placeholder("x")
+        for _ in range((nodes - 2) // 4):
+            a, b = (graph.call_function(torch.ops.aten.cos.default, (y,)) for _ in range(2))
+            y = graph.call_function(torch.ops.aten.add.Tensor, (a, b))
+        graph.output(y)
+        return graph
+
+    def ours(graph: Any) -> Any:
+        corsac.passes.common_subexpressions(graph)
+        return graph
+
+    def shows(graph: Any) -> Any:
+        return [str(node.target) for node in graph.nodes]
+
+    theirs = build_pairs(torch.fx)
+    mine = build_pairs(corsac.fx)
+    return Bench(
+        "cse/10k",
+        nodes,
+        peer=Work(lambda _: fx_graph_cse(theirs), shows=shows),
+        ours=Work(ours, before=lambda: copy.deepcopy(mine), shows=shows),
+        at_least=10,
+        aim=30,
     )
 
 
@@ -349,7 +416,9 @@ BENCHES: dict[str, Callable[[], Bench]] = {
     **{f"transform/{name}": (lambda name=name: transform(name)) for name in MODELS},
     "replace_pattern/20k/1000": lambda: replace_pattern(1_000, 20, 100),
     "replace_pattern/20k/10000": lambda: replace_pattern(10_000, 200, 1_000),
-    "fuse/resnet50": fuse,
+    **{f"fuse/{name}": (lambda name=name: fuse(name)) for name in ("resnet50", "densenet121")},
+    "const_fold/2k": const_fold,
+    "cse/10k": cse,
     "split/vit_b_16 into 100": lambda: split("vit_b_16", 100),
     **dict(
         zip(

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`dead_code`] | removes what nobody can observe |
 //! | [`common_subexpressions`] | computes once what is computed twice |
+//! | [`constants`] | finds what is the same in every call |
 //! | [`conv_bn`] | folds a batch norm into the weights of the layer beside it |
 //! | [`dropout`] | removes dropouts that are the identity |
 //! | [`linears`] | merges linear layers with one input, makes biases columns of weights |
@@ -48,6 +49,7 @@ mod analysis;
 mod budget;
 pub mod canonical;
 pub mod common_subexpressions;
+pub mod constants;
 pub mod conv_bn;
 pub mod dead_code;
 pub mod division;

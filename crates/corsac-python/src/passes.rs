@@ -3,7 +3,7 @@
 use corsac_ir::{Graph, NodeId};
 use corsac_ops::Catalogue;
 use corsac_passes::weights::{LayerTensors, Side, WeightsError};
-use corsac_passes::{common_subexpressions as cse, conv_bn, dead_code, dropout, no_ops};
+use corsac_passes::{common_subexpressions as cse, constants, conv_bn, dead_code, dropout, no_ops};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -308,6 +308,44 @@ pub(crate) fn remove_dropout(
         site(borrowed.ir(), s.node, None, reason)
     });
     Ok(sites.collect())
+}
+
+/// Nodes whose values are the same in every call, those of them that are to be kept, and sites.
+type Constants = (Vec<Py<PyNode>>, Vec<Py<PyNode>>, Vec<Site>);
+
+/// Finds what does not depend on the inputs of `graph`; calls in `skipped` count as if they did.
+/// Answers the constant nodes, those calls among them that other nodes use, and as sites those
+/// calls of constants that have to be made every time, with the reason. Changes nothing.
+#[pyfunction]
+#[pyo3(signature = (graph, skipped, *, budget = None))]
+pub(crate) fn find_constants(
+    graph: &Bound<'_, PyGraph>,
+    skipped: Vec<Py<PyNode>>,
+    budget: Option<&Bound<'_, PyBudget>>,
+) -> PyResult<Constants> {
+    let facts = Facts::of_graph(graph)?;
+    let skipped: Vec<NodeId> = skipped.iter().map(|node| node.get().id()).collect();
+    let found = within(budget, |budget| {
+        let borrowed = graph.try_borrow()?;
+        let found = constants::find(borrowed.ir(), &facts, &skipped);
+        let mut found = found.map_err(pass_error)?;
+        found.limit(budget);
+        Ok(found)
+    })?;
+    let borrowed = graph.try_borrow()?;
+    let handles = |ids: &[NodeId]| -> PyResult<Vec<_>> {
+        let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
+        ids.iter().map(handle).collect()
+    };
+    let kept = found
+        .kept
+        .iter()
+        .map(|&(node, reason)| site(borrowed.ir(), node, None, Some(reason.as_str().to_owned())));
+    Ok((
+        handles(&found.nodes)?,
+        handles(&found.results)?,
+        kept.collect(),
+    ))
 }
 
 /// What a node does besides computing its value: the nodes that it writes to, those that its value

@@ -15,6 +15,7 @@ which nothing is known may do anything: :func:`pure` and ``_is_impure = False`` 
 that it does nothing besides computing its result.
 """
 
+from corsac.passes._autocast import autocast
 from corsac.passes._budget import Budget, rewrite_budget
 from corsac.passes._cleaning import (
     canonicalize,
@@ -23,9 +24,13 @@ from corsac.passes._cleaning import (
     pure,
     remove_no_ops,
 )
+from corsac.passes._constants import fold_constants
+from corsac.passes._conversion import functions_to_modules, modules_to_functions
+from corsac.passes._decompose import decompose
 from corsac.passes._dropout import remove_dropout
 from corsac.passes._effects import Effects, effects
 from corsac.passes._fusion import fuse_conv_bn
+from corsac.passes._invert import NotInvertible, invert
 from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
 from corsac.passes._report import Report, Site
 from corsac.passes._rules import Match, RewriteReport, Rule, Rules, rewrite, simplify
@@ -35,6 +40,7 @@ __all__ = [
     "Culprit",
     "Effects",
     "Match",
+    "NotInvertible",
     "Outcome",
     "PassManager",
     "Report",
@@ -44,11 +50,17 @@ __all__ = [
     "Site",
     "Step",
     "VerificationError",
+    "autocast",
     "canonicalize",
     "common_subexpressions",
+    "decompose",
     "effects",
     "eliminate_dead_code",
+    "fold_constants",
+    "functions_to_modules",
     "fuse_conv_bn",
+    "invert",
+    "modules_to_functions",
     "pure",
     "remove_dropout",
     "remove_no_ops",

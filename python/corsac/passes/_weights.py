@@ -104,7 +104,9 @@ class FoldedLayers:
             return plan["weight"], plan["bias"]
         names = self._renamed.get(plan["key"])
         if names is None:
-            wishes = (f"{plan['weight']}_folded", f"{plan['weight']}_folded_bias")
+            # In the root: submodules may be the model's own.
+            wish = f"{plan['weight'].replace('.', '_')}_folded"
+            wishes = (wish, f"{wish}_bias")
             names = self._renamed[plan["key"]] = (self._fresh(wishes[0]), self._fresh(wishes[1]))
         self.parameters.update(zip(names, made, strict=True))
         return names
@@ -299,16 +301,6 @@ def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
     for path in set(paths):
         if any(target == path or target.startswith(f"{path}.") for target in used):
             continue
-        if not gm.delete_submodule(path):
-            owner, _, name = path.rpartition(".")
-            module = gm.get_submodule(owner) if _has_module(gm, owner) else gm
-            if name in module._parameters or name in module._buffers:
-                delattr(module, name)
-
-
-def _has_module(gm: GraphModule, path: str) -> bool:
-    try:
-        gm.get_submodule(path)
-    except AttributeError:
-        return False
-    return True
+        # Attributes of submodules are the model's own, which may share them.
+        if not gm.delete_submodule(path) and (path in gm._parameters or path in gm._buffers):
+            delattr(gm, path)

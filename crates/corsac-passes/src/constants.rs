@@ -1,0 +1,231 @@
+//! Finds what does not depend on the inputs.
+//!
+//! What it does: marks the nodes whose values are the same in every call, so that a host can
+//! compute them once: attributes, and calls that only compute a value from such nodes. The last
+//! ones of them, which other nodes use, are what has to be kept ([`Constants::results`]).
+//!
+//! Stays: what draws random numbers, has side effects or writes to something; what comes after a
+//! change of modes; everything that shares storage with something that is written to; what the
+//! caller gets, who may write to it.
+//!
+//! Needs: attributes and modules that stay as they are from now on; a graph in which definitions
+//! come before uses.
+//!
+//! Preserves: it changes nothing.
+//!
+//! ```text
+//! w = self.w
+//! t = w.t()                     constant
+//! s = torch.softmax(t, 0)       constant, a result
+//! y = x @ s
+//! ```
+//!
+//! Reference: M. Wegman and F. K. Zadeck, "Constant propagation with conditional branches", TOPLAS
+//! 1991.
+
+use corsac_ir::{EntityId, Graph, NodeId, Op};
+use corsac_ops::{ClassId, Effects, Host};
+
+use crate::analysis::Analysis;
+use crate::budget::Budget;
+use crate::common_subexpressions::returned;
+use crate::error::PassError;
+
+/// What does not depend on the inputs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Constants {
+    /// The nodes whose values are always the same, attributes among them, in graph order.
+    pub nodes: Vec<NodeId>,
+    /// Those calls among them that other nodes use.
+    pub results: Vec<NodeId>,
+    /// Calls of constants that are not counted as constant, with the reason.
+    pub kept: Vec<(NodeId, Reason)>,
+}
+
+/// Why a call of constants has to be made every time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// It does something besides computing its value.
+    Effect,
+    /// It, or what it is computed from, is written to.
+    Written,
+    /// The caller gets it, and may write to it.
+    Returned,
+    /// Modes are switched before it.
+    Modes,
+    /// It was asked for.
+    Skipped,
+    /// No more changes may be made.
+    Budget,
+}
+
+impl Reason {
+    /// The reason in words.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Effect => "does more than computing its value, or may do",
+            Self::Written => "it or what it is computed from is written to",
+            Self::Returned => "the caller gets it and may write to it",
+            Self::Modes => "modes are switched before it",
+            Self::Skipped => "it is to stay",
+            Self::Budget => Budget::EXHAUSTED,
+        }
+    }
+}
+
+/// What does not depend on the inputs of `graph`. Calls in `skipped` count as if they did.
+///
+/// # Errors
+/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+pub fn find(graph: &Graph, host: &dyn Host, skipped: &[NodeId]) -> Result<Constants, PassError> {
+    let analysis = Analysis::of_graph(graph, host)?;
+    let returned = returned(graph, &analysis);
+    let mut written = vec![false; graph.id_bound()];
+    for (_, effects) in analysis.special() {
+        for &value in &effects.mutates {
+            written[analysis.classes.class(value).index()] = true;
+        }
+        written[ClassId::OUTSIDE.index()] |= effects.writes_state;
+    }
+    let is_written = |node| written[analysis.classes.class(node).index()];
+    let mut skip = vec![false; graph.id_bound()];
+    skipped.iter().for_each(|node| skip[node.index()] = true);
+
+    let mut found = Constants::default();
+    let mut constant = vec![false; graph.id_bound()];
+    let mut modes = false;
+    for (_, node, effects) in analysis.walk() {
+        modes |= effects.barrier;
+        match graph.node(node).op() {
+            Op::GetAttr => {}
+            Op::Placeholder | Op::Output => continue,
+            Op::CallFunction | Op::CallMethod | Op::CallModule => {
+                if !graph.inputs(node).all(|input| constant[input.index()]) {
+                    continue;
+                }
+                let reason = if skip[node.index()] {
+                    Some(Reason::Skipped)
+                } else if !only_computes(effects) {
+                    Some(Reason::Effect)
+                } else if modes {
+                    Some(Reason::Modes)
+                } else if is_written(node)
+                    || graph.inputs(node).any(is_written)
+                    || (effects.reads_state && written[ClassId::OUTSIDE.index()])
+                {
+                    Some(Reason::Written)
+                } else if returned[node.index()] {
+                    Some(Reason::Returned)
+                } else {
+                    None
+                };
+                if let Some(reason) = reason {
+                    found.kept.push((node, reason));
+                    continue;
+                }
+            }
+        }
+        constant[node.index()] = true;
+        found.nodes.push(node);
+    }
+    found.results = found
+        .nodes
+        .iter()
+        .copied()
+        .filter(|&node| {
+            let is_used = graph.users(node).any(|user| !constant[user.index()]);
+            graph.node(node).op() != Op::GetAttr && is_used
+        })
+        .collect();
+    Ok(found)
+}
+
+/// Whether a call may be made once for all.
+fn only_computes(effects: &Effects) -> bool {
+    effects.is_pure() && !effects.unrepeatable && !effects.barrier
+}
+
+impl Constants {
+    /// Leaves to be computed every time what the budget does not allow to keep.
+    pub fn limit(&mut self, budget: &mut Budget) {
+        let granted = budget.take_up_to(self.results.len());
+        let left = self.results.drain(granted..);
+        self.kept.extend(left.map(|node| (node, Reason::Budget)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use corsac_ir::Arg;
+    use corsac_ops::Unhosted;
+
+    use super::*;
+
+    /// `w`, `w.t()`, `exp` of it, a sum with the input, and what `more` adds.
+    fn program(more: impl FnOnce(&mut Graph, [NodeId; 4]) -> Arg) -> (Graph, NodeId) {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let w = graph.get_attr("w").unwrap();
+        let t = graph.call_method("t", [w.into()]).unwrap();
+        let exp = graph.call_method("exp", [t.into()]).unwrap();
+        let add = graph.call_method("add", [x.into(), exp.into()]).unwrap();
+        let result = more(&mut graph, [x, w, exp, add]);
+        graph.output(result).unwrap();
+        (graph, exp)
+    }
+
+    fn results(graph: &Graph) -> Vec<NodeId> {
+        find(graph, &Unhosted, &[]).unwrap().results
+    }
+
+    #[test]
+    fn what_depends_on_no_input_is_constant() {
+        let (graph, exp) = program(|_, [.., add]| add.into());
+        let found = find(&graph, &Unhosted, &[]).unwrap();
+        assert_eq!(found.nodes.len(), 3);
+        assert_eq!(found.results, [exp]);
+        // The view before it is what is left to keep.
+        let skipped = find(&graph, &Unhosted, &[exp]).unwrap();
+        assert_eq!(skipped.kept, [(exp, Reason::Skipped)]);
+        assert_eq!(skipped.results.len(), 1);
+    }
+
+    #[test]
+    fn what_is_written_to_or_returned_is_not() {
+        let written = program(|graph, [.., exp, add]| {
+            graph.call_method("add_", [exp.into(), 1.into()]).unwrap();
+            add.into()
+        });
+        assert!(!results(&written.0).contains(&written.1));
+        let outside = program(|graph, [_, w, _, add]| {
+            graph.call_method("zero_", [w.into()]).unwrap();
+            add.into()
+        });
+        assert_eq!(results(&outside.0), []);
+        let returned = program(|_, [.., exp, add]| Arg::tuple([exp.into(), add.into()]).unwrap());
+        assert!(!results(&returned.0).contains(&returned.1));
+    }
+
+    #[test]
+    fn random_draws_are_made_every_time() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let w = graph.get_attr("w").unwrap();
+        let draw = graph.call_method("bernoulli", [w.into()]).unwrap();
+        let add = graph.call_method("add", [x.into(), draw.into()]).unwrap();
+        graph.output(add).unwrap();
+        let found = find(&graph, &Unhosted, &[]).unwrap();
+        assert_eq!(found.kept, [(draw, Reason::Effect)]);
+        assert_eq!(found.results, []);
+    }
+
+    #[test]
+    fn a_budget_limits_what_is_kept() {
+        let (graph, exp) = program(|_, [.., add]| add.into());
+        let mut found = find(&graph, &Unhosted, &[]).unwrap();
+        found.limit(&mut Budget::of(0));
+        assert_eq!(found.results, []);
+        assert_eq!(found.kept, [(exp, Reason::Budget)]);
+    }
+}

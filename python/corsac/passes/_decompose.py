@@ -1,0 +1,102 @@
+"""Decomposition: calls replaced by what rules say, by tracing the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from corsac.fx import Node, Proxy
+from corsac.fx.graph_module import GraphModule
+from corsac.fx.interpreter import Transformer
+from corsac.passes._budget import Budget, current_budget
+from corsac.passes._report import Report, Site
+
+
+def decompose(
+    target: GraphModule,
+    rules: Mapping[Any, Callable[..., Any]],
+    *,
+    budget: Budget | None = None,
+) -> Report:
+    """Replace calls by what rules compute.
+
+    Args:
+        target: the module to change.
+        rules: from a function, the name of a method, or a class of modules to a function of the
+            same arguments, which is traced in the place of the call; for a class, it gets the
+            module first. A rule that returns ``NotImplemented`` leaves the call as it is. What
+            rules call is not decomposed again.
+        budget: how many calls may be replaced; see :class:`Budget`.
+
+    New nodes have the source line, stack trace and metadata of the call; the one that has its value
+    has its name. The report lists every call of what there is a rule for.
+
+    Example::
+
+        def clamp(x, inplace=False):
+            return (x > 0) * x
+
+        decompose(gm, {torch.nn.functional.relu: clamp})
+    """
+    before = len(target.graph.nodes)
+    retrace = _Decomposition(target, rules, current_budget(budget))
+    made = retrace.transform()
+    report = Report("decomposition", tuple(retrace.sites), before, len(made.graph.nodes))
+    if report.changed:
+        target.graph = made.graph
+        target.recompile()
+    return report
+
+
+class _Decomposition(Transformer):
+    def __init__(
+        self, gm: GraphModule, rules: Mapping[Any, Callable[..., Any]], budget: Budget | None
+    ) -> None:
+        super().__init__(gm)
+        self.sites: list[Site] = []
+        self._rules, self._budget = rules, budget
+
+    def run_node(self, n: Node) -> Any:
+        key: Any = n.target
+        if n.op == "call_module":
+            key = type(self.fetch_attr(n.target))
+        rule = self._rules.get(key) if n.op.startswith("call_") else None
+        result = NotImplemented if rule is None else self._apply(rule, n)
+        if result is NotImplemented:
+            result = super().run_node(n)
+        if isinstance(result, Proxy) and n.op != "output":
+            node = result.node
+            # The value of a rule may be that of an input, which has its own name.
+            if node.name != n.name and node not in self._named:
+                node._rename(n.name)
+            self._named.add(node)
+            for key, value in n.meta.items():
+                node.meta.setdefault(key, value)
+        return result
+
+    @property
+    def _named(self) -> set[Node]:
+        return self.__dict__.setdefault("_named_nodes", set())
+
+    def _apply(self, rule: Callable[..., Any], n: Node) -> Any:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if n.op == "call_module":
+            module = self.fetch_attr(n.target)
+            if not isinstance(module, nn.Module):
+                return NotImplemented
+            args = (module, *args)
+        label = n._pretty_print_target(n.target)
+        if self._budget is not None and self._budget.left == 0:
+            self.sites.append(Site(n.name, label, None, "the budget of changes is used up"))
+            return NotImplemented
+        result = rule(*args, **kwargs)
+        if result is NotImplemented:
+            self.sites.append(Site(n.name, label, None, "the rule leaves it as it is"))
+            return result
+        if self._budget is not None:
+            self._budget.take()
+        name = getattr(rule, "__name__", str(rule))
+        self.sites.append(Site(n.name, label, name, None))
+        return result

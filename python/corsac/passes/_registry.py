@@ -1,0 +1,38 @@
+"""The passes by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from corsac.passes._autocast import autocast
+from corsac.passes._cleaning import (
+    canonicalize,
+    common_subexpressions,
+    eliminate_dead_code,
+    remove_no_ops,
+)
+from corsac.passes._constants import fold_constants
+from corsac.passes._conversion import functions_to_modules, modules_to_functions
+from corsac.passes._decompose import decompose
+from corsac.passes._dropout import remove_dropout
+from corsac.passes._fusion import fuse_conv_bn
+
+#: Every pass that changes a graph module in place. A pass that is missing here is missing from the
+#: tests that go over all passes.
+REGISTRY: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        autocast,
+        canonicalize,
+        common_subexpressions,
+        decompose,
+        eliminate_dead_code,
+        fold_constants,
+        functions_to_modules,
+        fuse_conv_bn,
+        modules_to_functions,
+        remove_dropout,
+        remove_no_ops,
+    )
+}

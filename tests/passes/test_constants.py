@@ -1,0 +1,109 @@
+"""What does not depend on the inputs is computed once."""
+
+import pytest
+import torch
+import torch.fx.experimental.const_fold as theirs
+from torch import nn
+
+import corsac.fx
+import corsac.fx.experimental.const_fold as ours
+from corsac.passes import Budget, fold_constants
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.v = nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3, 3))
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        a = self.w + self.v.t()
+        b = self.linear(torch.relu(a))
+        return x @ a + b * x
+
+
+def traced(model):
+    torch.manual_seed(0)
+    return corsac.fx.symbolic_trace(model.eval())
+
+
+X = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+
+
+def test_results_are_buffers_and_what_made_them_is_gone():
+    model = Model()
+    gm = traced(model)
+    report = fold_constants(gm)
+    assert [site.node for site in report.applied] == ["add", "linear"]
+    assert sorted(gm.state_dict()) == ["_constant_add", "_constant_linear"]
+    assert torch.equal(gm(X), model(X))
+    assert len(gm.graph.nodes) == 7
+
+
+def test_some_stay_when_asked():
+    gm = traced(Model())
+    report = fold_constants(gm, skip=lambda node: node.op == "call_module")
+    assert [site.reason for site in report.kept] == ["it is to stay"]
+    model = Model()
+    gm = traced(model)
+    one = fold_constants(gm, budget=Budget(1))
+    assert one.count == 1 and one.kept[-1].reason == "the budget of changes is used up"
+    assert torch.equal(gm(X), model(X))
+
+
+def split(fx, model):
+    return fx.split_const_subgraphs(model)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_split_gives_what_torch_fx_gives(several):
+    class One(Model):
+        def forward(self, x):
+            a = self.w + self.v.t()
+            return x @ a
+
+    torch.manual_seed(0)
+    model = (Model() if several else One()).eval()
+    a, b = ours.split_const_subgraphs(model), theirs.split_const_subgraphs(model)
+    assert a.fx_const_folded_attrs_name == b.fx_const_folded_attrs_name
+    assert not a.has_folding_been_run
+    assert torch.equal(a(X), b(X)) and torch.equal(a(X), model(X))
+    assert a.has_folding_been_run
+    shape = [(n.op, str(n.target)) for n in a.graph.nodes if n.op != "get_attr"]
+    assert shape == [(n.op, str(n.target)) for n in b.graph.nodes if n.op != "get_attr"]
+    with pytest.raises(AssertionError):
+        a.run_folding()
+    with pytest.raises(AssertionError):
+        b.run_folding()
+
+
+def test_weights_that_change_before_the_first_call_count():
+    model = Model().eval()
+    folded = ours.split_const_subgraphs(model)
+    with torch.no_grad():
+        model.w.fill_(2.0)
+    assert torch.equal(folded(X), model(X))
+
+
+def test_nothing_to_fold():
+    class Plain(nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    folded = ours.split_const_subgraphs(Plain())
+    assert folded.const_subgraph_module is None
+    assert torch.equal(folded(X), X + 1)
+
+
+def test_what_may_not_be_folded():
+    class Kept(Model):
+        def forward(self, x):
+            noise = torch.rand_like(self.w)
+            return x + noise, self.v.exp()
+
+    report = fold_constants(traced(Kept()))
+    assert {site.target: site.reason for site in report.kept} == {
+        "torch.rand_like": "does more than computing its value, or may do",
+        "exp": "the caller gets it and may write to it",
+    }
+    assert not report.changed

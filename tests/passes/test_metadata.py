@@ -1,0 +1,122 @@
+"""No pass loses where nodes come from: source lines, stack traces, metadata and names."""
+
+import functools
+import inspect
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import corsac.fx
+import corsac.passes
+from corsac.passes._registry import REGISTRY
+
+
+class Everything(nn.Module):
+    """Something to do for every pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn, self.drop = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Dropout()
+        self.identity, self.linear = nn.Identity(), nn.Linear(2, 2)
+        self.weight, self.bias = nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(2))
+        self.kernel = nn.Parameter(torch.randn(2, 2, 1, 1))
+        self.register_buffer("mean", torch.zeros(2))
+        self.register_buffer("var", torch.ones(2))
+
+    def forward(self, x):
+        y = self.drop(self.bn(self.conv(x)))
+        y = self.identity(y)
+        y = F.batch_norm(F.conv2d(y, self.kernel), self.mean, self.var)
+        a, b = torch.cos(y), torch.cos(y)
+        torch.sin(a)
+        scale = torch.exp(self.weight.t())
+        y = torch.cat([F.relu(a), b], 0) @ scale
+        return F.linear(self.linear(y), self.weight, self.bias)
+
+
+def softplus(x, inplace=False):
+    return torch.log(1 + torch.exp(x))
+
+
+#: How each pass is called. A new pass needs an entry.
+CALLS = {
+    "autocast": corsac.passes.autocast,
+    "canonicalize": corsac.passes.canonicalize,
+    "common_subexpressions": corsac.passes.common_subexpressions,
+    "decompose": functools.partial(corsac.passes.decompose, rules={F.relu: softplus}),
+    "eliminate_dead_code": corsac.passes.eliminate_dead_code,
+    "fold_constants": corsac.passes.fold_constants,
+    "functions_to_modules": corsac.passes.functions_to_modules,
+    "fuse_conv_bn": corsac.passes.fuse_conv_bn,
+    "modules_to_functions": corsac.passes.modules_to_functions,
+    "remove_dropout": corsac.passes.remove_dropout,
+    "remove_no_ops": corsac.passes.remove_no_ops,
+}
+
+
+def test_every_pass_is_covered():
+    assert CALLS.keys() == REGISTRY.keys()
+    public = {
+        name
+        for name in corsac.passes.__all__
+        if "budget" in inspect.signature(getattr(corsac.passes, name)).parameters
+    }
+    assert public <= REGISTRY.keys(), "passes that take a budget belong into the registry"
+
+
+def traced():
+    torch.manual_seed(0)
+    tracer = corsac.fx.Tracer()
+    tracer.record_stack_traces = True
+    model = Everything().eval()
+    gm = corsac.fx.GraphModule(model, tracer.trace(model))
+    if REGISTRY:  # Disorder, so that there is something to put in order.
+        (sin,) = gm.graph.find_nodes(op="call_function", target=torch.sin)
+        gm.graph.output_node().prepend(sin)
+    for node in gm.graph.nodes:
+        node.meta["mark"] = node.name
+        node.meta["tensor_meta_of"] = node.name
+    return gm
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_origins_survive(name):
+    gm = traced()
+    before = {n.name: (n.source, n.stack_trace, n.op, n.target) for n in gm.graph.nodes}
+    assert all(source for source, *_ in before.values() if _[1] != "output")
+    report = CALLS[name](gm)
+    assert report.changed, f"the example gives {name} nothing to do"
+    gm.graph.lint()
+    for node in gm.graph.nodes:
+        origin = node.meta.get("mark")
+        assert origin in before, f"{node.name} has lost its metadata"
+        source, stack_trace, _, _ = before[origin]
+        assert node.source == source, node.name
+        assert node.stack_trace == stack_trace, node.name
+    # What computes a value that was there keeps its name; new names are new.
+    names = {node.name for node in gm.graph.nodes}
+    for node in gm.graph.nodes:
+        if node.name in before and node.op == before[node.name][2] != "call_function":
+            assert node.target == before[node.name][3]
+    kept = {origin for origin in before if origin in names}
+    assert len(kept) >= len(before) - len(report.applied) * 6
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_budgets_are_respected(name):
+    gm = traced()
+    graph = str(gm.graph)
+    report = CALLS[name](gm, budget=corsac.passes.Budget(0))
+    if name != "autocast":  # Layers become functions first, within the same budget.
+        assert not report.changed
+    assert str(gm.graph) == graph
+    budget = corsac.passes.Budget()
+    CALLS[name](traced(), budget=budget)
+    assert budget.spent > 0
+    one = corsac.passes.Budget(1)
+    gm = traced()
+    CALLS[name](gm, budget=one)
+    gm.graph.lint()
+    assert one.spent == 1

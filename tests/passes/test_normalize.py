@@ -1,0 +1,143 @@
+"""Normal forms of calls and merged matrix products, beside torch.fx's."""
+
+import torch
+import torch.fx
+import torch.fx.experimental.merge_matmul as their_merge
+import torch.fx.experimental.normalize as their_normalize
+import torch.fx.operator_schemas as their_schemas
+import torch.nn.functional as F
+from torch import nn
+
+import corsac.fx
+import corsac.fx.experimental.merge_matmul as our_merge
+import corsac.fx.experimental.normalize as our_normalize
+import corsac.fx.operator_schemas as our_schemas
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.w = nn.Linear(2, 2), nn.Parameter(torch.randn(2, 2))
+
+    def forward(self, x):
+        a = torch.add(x, self.w) - torch.mul(x, 3)
+        y = F.relu(a) * 2
+        z = torch.max_pool2d(y[None], 1)[0]
+        return self.linear(z) + F.leaky_relu(torch.div(y, 2), 0.3)
+
+
+def listing(gm):
+    return [(n.op, n.name, str(n.target), str(n.args), str(n.kwargs)) for n in gm.graph.nodes]
+
+
+def test_arguments_are_given_as_torch_fx_gives_them():
+    model = Model()
+    x = torch.randn(2, 2)
+    for only_keywords in (True, False):
+        theirs = their_normalize.NormalizeArgs(
+            torch.fx.symbolic_trace(model), normalize_to_only_use_kwargs=only_keywords
+        ).transform()
+        ours = our_normalize.NormalizeArgs(
+            corsac.fx.symbolic_trace(model), normalize_to_only_use_kwargs=only_keywords
+        ).transform()
+        assert [row[2:] for row in listing(ours)] == [row[2:] for row in listing(theirs)]
+        assert torch.equal(ours(x), model(x))
+
+
+def test_names_and_metadata_stay():
+    gm = corsac.fx.symbolic_trace(Model())
+    for node in gm.graph.nodes:
+        node.meta["mark"] = node.name
+    for made in (
+        our_normalize.NormalizeArgs(gm).transform(),
+        our_normalize.NormalizeOperators(gm).transform(),
+    ):
+        for node, old in zip(made.graph.nodes, gm.graph.nodes, strict=True):
+            assert node.meta["mark"] == old.name
+            assert node.source == old.source
+
+
+def test_operators_are_written_as_such():
+    model = Model()
+    theirs = their_normalize.NormalizeOperators(torch.fx.symbolic_trace(model)).transform()
+    ours = our_normalize.NormalizeOperators(corsac.fx.symbolic_trace(model)).transform()
+    assert [row[2:4] for row in listing(ours)] == [row[2:4] for row in listing(theirs)]
+    x = torch.randn(2, 2)
+    assert torch.equal(ours(x), model(x))
+
+
+def test_further_arguments_are_not_lost():
+    def program(x):
+        return torch.add(x, x, alpha=3) + torch.div(x, 2, rounding_mode="floor")
+
+    x = torch.randn(4)
+    gm = our_normalize.NormalizeOperators(corsac.fx.symbolic_trace(program)).transform()
+    assert torch.equal(gm(x), program(x))
+    wrong = their_normalize.NormalizeOperators(torch.fx.symbolic_trace(program)).transform()
+    assert not torch.equal(wrong(x), program(x)), "torch.fx has learnt this"
+
+
+def test_schemas_are_complete():
+    for name in (
+        "ArgsKwargsPair",
+        "check_for_mutable_operation",
+        "create_type_hint",
+        "get_signature_for_torch_op",
+        "normalize_function",
+        "normalize_module",
+        "type_matches",
+    ):
+        assert hasattr(our_schemas, name) and hasattr(their_schemas, name)
+    gm = corsac.fx.symbolic_trace(Model())
+    (relu,) = gm.graph.find_nodes(op="call_function", target=F.relu)
+    pair = our_schemas.normalize_function(
+        F.relu, relu.args, relu.kwargs, normalize_to_only_use_kwargs=True
+    )
+    assert pair.args == () and pair.kwargs == {"input": relu.args[0], "inplace": False}
+    (call,) = gm.graph.find_nodes(op="call_module")
+    pair = our_schemas.normalize_module(gm, call.target, call.args, call.kwargs, True)
+    assert pair.kwargs == {"input": call.args[0]}
+
+
+class Products(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x, y, z):
+        a = torch.matmul(x, self.w) + 1
+        b = torch.matmul(y, self.w)
+        return a, b.relu(), torch.matmul(z, torch.relu(self.w))
+
+
+def test_products_with_one_right_hand_side_are_one():
+    model = Products()
+    inputs = torch.randn(2, 3), torch.randn(5, 3), torch.randn(1, 3)
+    ours, theirs = our_merge.merge_matmul(model), their_merge.merge_matmul(model)
+    for gm in (ours, theirs):
+        products = [n for n in gm.graph.nodes if n.target is torch.matmul]
+        assert len(products) == 2
+        for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_products_that_depend_on_each_other_stay():
+    class Chain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(3, 3))
+
+        def forward(self, x):
+            return torch.matmul(torch.matmul(x, self.w), self.w)
+
+    class Written(Chain):
+        def forward(self, x):
+            a = torch.matmul(x, self.w)
+            x.mul_(2)
+            return a, torch.matmul(x, self.w)
+
+    x = torch.randn(2, 3)
+    for model in (Chain(), Written()):
+        gm = our_merge.merge_matmul(model)
+        assert len([n for n in gm.graph.nodes if n.target is torch.matmul]) == 2
+        torch.testing.assert_close(gm(x.clone()), model(x.clone()))
