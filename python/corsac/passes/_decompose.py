@@ -11,6 +11,7 @@ from corsac.fx import Node, Proxy
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.interpreter import Transformer
 from corsac.passes._budget import Budget, current_budget
+from corsac.passes._derive import OF_VALUE
 from corsac.passes._report import Report, Site
 
 
@@ -91,7 +92,14 @@ class _Decomposition(Transformer):
         if self._budget is not None and self._budget.left == 0:
             self.sites.append(Site(n.name, label, None, "the budget of changes is used up"))
             return NotImplemented
+        last = next(iter(reversed(self.new_graph.nodes)), None)
         result = rule(*args, **kwargs)
+        for node in reversed(self.new_graph.nodes):
+            if node is last:
+                break
+            for key, value in n.meta.items():
+                if key not in OF_VALUE:
+                    node.meta.setdefault(key, value)
         if result is NotImplemented:
             self.sites.append(Site(n.name, label, None, "the rule leaves it as it is"))
             return result
