@@ -29,7 +29,10 @@ import torch
 import torch.fx
 import torch.fx.experimental.optimization
 import torchvision
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata, _extract_tensor_metadata
 
+import corsac.analysis
 import corsac.fx
 import corsac.fx.experimental.optimization
 import corsac.passes
@@ -39,6 +42,7 @@ from side_by_side import Bench, Difference, Outcome, Work, heading, progress, ro
 REPORT = Path(__file__).resolve().parent.parent / "target" / "bench" / "fx.json"
 ENGINES = {"torch_fx": torch.fx, "corsac": corsac.fx}
 MODELS = ("resnet50", "densenet121", "efficientnet_b0", "vit_b_16", "swin_t", "convnext_tiny")
+TYPED = ("resnet50", "efficientnet_b0", "convnext_tiny")
 LARGE = 100_000
 
 
@@ -391,6 +395,55 @@ def from_torch() -> Bench:
     )
 
 
+def shapes_of(traced: Any) -> list[Any]:
+    """The shapes that propagation wrote to the nodes."""
+
+    def shape(meta: Any) -> Any:
+        if isinstance(meta, TensorMetadata):
+            return tuple(meta.shape), str(meta.dtype)
+        return [shape(item) for item in meta] if isinstance(meta, (tuple, list)) else None
+
+    return [(node.name, shape(node.meta.get("tensor_meta"))) for node in traced.graph.nodes]
+
+
+def shape_prop(name: str, fake: bool) -> Bench:
+    """Types of all values: by running the model, or by running it on fake tensors, and by rules."""
+    root = model(name)
+    image = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    theirs, ours = torch.fx.symbolic_trace(root), corsac.fx.symbolic_trace(root)
+
+    def run_it(_: Any) -> Any:
+        with torch.no_grad():
+            ShapeProp(theirs).propagate(image)
+        return theirs
+
+    def fake_it(_: Any) -> Any:
+        with torch.no_grad():
+            FakeTensorProp(theirs).propagate(image)
+        return theirs
+
+    def propagate(_: Any) -> Any:
+        with torch.no_grad():
+            corsac.analysis.propagate(ours, image)
+        return ours
+
+    def of_fakes(traced: Any) -> list[Any]:
+        # FakeTensorProp keeps the values themselves.
+        for node in traced.graph.nodes:
+            if isinstance(node.meta.get("val"), torch.Tensor):
+                node.meta["tensor_meta"] = _extract_tensor_metadata(node.meta["val"])
+        return shapes_of(traced)
+
+    return Bench(
+        f"{'fake_tensor_prop' if fake else 'shape_prop'}/{name}",
+        len(theirs.graph.nodes),
+        peer=Work(fake_it, shows=of_fakes) if fake else Work(run_it, shows=shapes_of),
+        ours=Work(propagate, shows=shapes_of),
+        at_least=10,
+        aim=50,
+    )
+
+
 def many_parameters() -> Bench:
     return trace("trace/10k_parameters", ManyParameters(), 10, 100)
 
@@ -428,6 +481,8 @@ BENCHES: dict[str, Callable[[], Bench]] = {
         )
     ),
     "from_torch/100k": from_torch,
+    **{f"shape_prop/{name}": (lambda name=name: shape_prop(name, False)) for name in TYPED},
+    **{f"fake_tensor_prop/{name}": (lambda name=name: shape_prop(name, True)) for name in TYPED},
     "run/resnet50": running,
     "optimize_for_inference/resnet50": inference,
 }  # fmt: skip

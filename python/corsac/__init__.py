@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 from corsac._core import __version__
 
 if TYPE_CHECKING:
+    from corsac.analysis import summary
     from corsac.config import build, describe
 
 # The functions of this package, and the module that each comes from.
 _HOMES = {
     "build": "corsac.config",
     "describe": "corsac.config",
+    "summary": "corsac.analysis",
 }
 
-__all__ = ["__version__", "build", "describe"]
+__all__ = ["__version__", "build", "describe", "summary"]
 
 
 def __getattr__(name: str) -> Any:

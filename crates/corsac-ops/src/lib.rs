@@ -37,6 +37,7 @@ mod host;
 mod methods;
 mod modules;
 pub mod schema;
+pub mod shape;
 pub mod signature;
 mod spelling;
 

@@ -18,6 +18,7 @@
 
 mod aggregate;
 mod allowed_names;
+mod analysis;
 mod budget;
 mod callable;
 mod canonical;
@@ -104,6 +105,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(config::read_config, m)?)?;
     m.add_function(wrap_pyfunction!(config::write_config, m)?)?;
     m.add("ConfigError", m.py().get_type::<config::PyConfigError>())?;
+    analysis::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())

@@ -1,0 +1,183 @@
+//! Modules of `torch.nn`: each is a rule, with parameters that the module's attributes supply.
+
+use super::call::{Call, Settings};
+use super::error::Failure;
+use super::propagate::ModuleFacts;
+use super::rule::{Found, named};
+use super::value::Value;
+
+/// Where the classes of `torch.nn` live. A subclass may do anything, so only these very classes
+/// are known.
+const PREFIX: &str = "torch.nn.modules.";
+
+/// Modules that call one function.
+pub(super) struct Module {
+    /// Class names, separated by blanks.
+    pub(super) classes: &'static str,
+    /// The rule of the function.
+    pub(super) calls: &'static str,
+    /// Parameters of the rule whose attribute has another name: `size=shape`.
+    pub(super) renamed: &'static str,
+}
+
+const fn module(classes: &'static str, calls: &'static str) -> Module {
+    Module {
+        classes,
+        calls,
+        renamed: "",
+    }
+}
+
+const fn renamed(classes: &'static str, calls: &'static str, renamed: &'static str) -> Module {
+    Module {
+        classes,
+        calls,
+        renamed,
+    }
+}
+
+pub(super) const MODULES: &[Module] = &[
+    module("Conv1d Conv2d Conv3d", "conv2d"),
+    module(
+        "ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+        "conv_transpose2d",
+    ),
+    module("Linear NonDynamicallyQuantizableLinear", "linear"),
+    module("Bilinear", "bilinear"),
+    module(
+        "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm",
+        "batch_norm",
+    ),
+    module(
+        "InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+        "instance_norm",
+    ),
+    module("LayerNorm", "layer_norm"),
+    module("RMSNorm", "rms_norm"),
+    module("GroupNorm", "group_norm"),
+    module("LocalResponseNorm", "local_response_norm"),
+    module("MaxPool1d", "max_pool1d"),
+    module("MaxPool2d", "max_pool2d"),
+    module("MaxPool3d", "max_pool3d"),
+    module("AvgPool1d", "avg_pool1d"),
+    module("AvgPool2d", "avg_pool2d"),
+    module("AvgPool3d", "avg_pool3d"),
+    module("LPPool1d", "lp_pool1d"),
+    module("LPPool2d", "lp_pool2d"),
+    module("AdaptiveAvgPool1d", "adaptive_avg_pool1d"),
+    module("AdaptiveAvgPool2d", "adaptive_avg_pool2d"),
+    module("AdaptiveAvgPool3d", "adaptive_avg_pool3d"),
+    module("AdaptiveMaxPool1d", "adaptive_max_pool1d"),
+    module("AdaptiveMaxPool2d", "adaptive_max_pool2d"),
+    module("AdaptiveMaxPool3d", "adaptive_max_pool3d"),
+    module("ReLU ReLU6 SELU SiLU Mish Hardswish Hardsigmoid", "relu"),
+    module("ELU CELU", "elu"),
+    module("LeakyReLU", "F.leaky_relu"),
+    module("Hardtanh", "hardtanh"),
+    module("Threshold", "threshold"),
+    module("RReLU", "rrelu"),
+    module("GELU", "gelu"),
+    module("Softplus", "softplus"),
+    module("Softshrink Hardshrink", "softshrink"),
+    module("Tanhshrink Softsign LogSigmoid", "tanhshrink"),
+    module("Sigmoid Tanh", "sigmoid"),
+    module("PReLU", "prelu"),
+    module("GLU", "glu"),
+    module("Softmax LogSoftmax Softmin", "F.softmax"),
+    module("Dropout Dropout1d Dropout2d Dropout3d", "dropout"),
+    module("AlphaDropout FeatureAlphaDropout", "alpha_dropout"),
+    module("Identity", "nn.Identity.forward"),
+    module("Flatten", "flatten"),
+    renamed("Unflatten", "unflatten", "sizes=unflattened_size"),
+    module("Embedding", "F.embedding"),
+    module("EmbeddingBag", "F.embedding_bag"),
+    module(
+        "Upsample UpsamplingNearest2d UpsamplingBilinear2d",
+        "interpolate",
+    ),
+    module("PixelShuffle", "pixel_shuffle"),
+    module("PixelUnshuffle", "pixel_unshuffle"),
+    module("ChannelShuffle", "channel_shuffle"),
+    renamed(
+        "ConstantPad1d ConstantPad2d ConstantPad3d ZeroPad1d ZeroPad2d ZeroPad3d",
+        "pad",
+        "pad=padding",
+    ),
+    module("Unfold", "F.unfold"),
+    module("Fold", "fold"),
+    module("CosineSimilarity", "cosine_similarity"),
+    renamed("PairwiseDistance", "pairwise_distance", "p=norm"),
+    module("MSELoss L1Loss", "F.mse_loss"),
+    module("SmoothL1Loss", "F.smooth_l1_loss"),
+    module("HuberLoss", "F.huber_loss"),
+    module("SoftMarginLoss", "F.soft_margin_loss"),
+    module("KLDivLoss", "F.kl_div"),
+    module("BCELoss", "F.binary_cross_entropy"),
+    module("BCEWithLogitsLoss", "F.binary_cross_entropy_with_logits"),
+    module("NLLLoss NLLLoss2d", "F.nll_loss"),
+    module("CrossEntropyLoss", "F.cross_entropy"),
+    module("MultiheadAttention", "nn.MultiheadAttention.forward"),
+    module(
+        "TransformerEncoder TransformerEncoderLayer",
+        "nn.TransformerEncoder.forward",
+    ),
+    module("LSTM", "nn.LSTM.forward"),
+    module("GRU RNN", "nn.GRU.forward"),
+];
+
+/// The rule for a class; `None` if none is known.
+fn of_class(class: &str) -> Option<&'static Module> {
+    let (_, class) = class.strip_prefix(PREFIX)?.rsplit_once('.')?;
+    MODULES
+        .iter()
+        .find(|m| m.classes.split_ascii_whitespace().any(|own| own == class))
+}
+
+/// Whether there is a rule for modules of this class, by its qualified name.
+#[must_use]
+pub fn has_module_rule(class: &str) -> bool {
+    of_class(class).is_some()
+}
+
+/// The call that a module makes of the arguments of its own.
+pub(super) fn bind<'a>(
+    facts: &ModuleFacts,
+    args: impl Iterator<Item = Value>,
+    kwargs: impl Iterator<Item = (&'a str, Value)>,
+    settings: Settings,
+) -> Result<(Found, Call<'static>), Failure> {
+    if facts.hooked {
+        return Err(Failure::unknown(
+            "the module has hooks, which may do anything",
+        ));
+    }
+    let module = of_class(&facts.class)
+        .ok_or_else(|| Failure::unknown(format!("there is no rule for {}", facts.class)))?;
+    let entry = named(module.calls)
+        .ok_or_else(|| Failure::unknown(format!("there is no rule {}", module.calls)))?;
+    let names = entry.signature.params.iter().map(|p| p.name);
+    let mut given: Vec<(&str, Value)> = kwargs.map(|(name, value)| (name, value)).collect();
+    let mut call = Call::bind(&entry.signature, args, given.drain(..), settings)?;
+    let attribute = |param: &str| -> Option<Value> {
+        let renamed = module.renamed.split_ascii_whitespace();
+        let own = renamed
+            .filter_map(|pair| pair.split_once('='))
+            .find(|(to, _)| *to == param);
+        let own = own.map_or(param, |(_, from)| from);
+        if own == "training" {
+            return Some(Value::Bool(facts.training));
+        }
+        facts.attribute(own).cloned()
+    };
+    for (at, name) in names.enumerate() {
+        if call.args[at].is_none() {
+            call.args[at] = attribute(name);
+        }
+    }
+    let found = Found {
+        entry,
+        in_place: false,
+        exact: false,
+    };
+    Ok((found, call))
+}

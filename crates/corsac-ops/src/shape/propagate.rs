@@ -1,0 +1,476 @@
+//! Types of all values of a graph, from the types of its inputs, without running it.
+
+use corsac_ir::{
+    Arg, ExternalId, FunctionId, Graph, Node, NodeId, Op, SecondaryMap, Symbol, Target,
+};
+
+use super::call::{Call, Settings};
+use super::dim::Dim;
+use super::error::{Failure, ShapeError};
+use super::module;
+use super::promotion::{is_inexact, kind};
+use super::rule::{Found, InPlace, for_function, for_method};
+use super::value::{Storage, Tensor, Value};
+
+/// What the host knows of a module: the class, and its attributes.
+#[derive(Clone, Debug, Default)]
+pub struct ModuleFacts {
+    /// Qualified name of its class: `torch.nn.modules.conv.Conv2d`.
+    pub class: String,
+    /// Whether it is in training mode.
+    pub training: bool,
+    /// Whether hooks, or a forward of its own, may change what it does.
+    pub hooked: bool,
+    /// Numbers, strings, tuples, parameters and buffers, by name.
+    pub attributes: Vec<(Box<str>, Value)>,
+}
+
+impl ModuleFacts {
+    /// The attribute called `name`.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<&Value> {
+        let found = self.attributes.iter().find(|(own, _)| &**own == name);
+        found.map(|(_, value)| value)
+    }
+}
+
+/// What only the host knows of a graph: its modules, its attributes, its constants.
+pub trait TypeHost {
+    /// The submodule with this qualified name.
+    fn module(&self, path: &str) -> Option<&ModuleFacts>;
+
+    /// The attribute with this qualified name.
+    fn attribute(&self, path: &str) -> Option<Value>;
+
+    /// What stands behind an opaque argument.
+    fn constant(&self, id: ExternalId) -> Option<Value>;
+
+    /// How many storages the tensors of modules and attributes lie in: those numbered below.
+    fn weight_count(&self) -> usize;
+}
+
+/// A host that knows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoModules;
+
+impl TypeHost for NoModules {
+    fn module(&self, _path: &str) -> Option<&ModuleFacts> {
+        None
+    }
+
+    fn attribute(&self, _path: &str) -> Option<Value> {
+        None
+    }
+
+    fn constant(&self, _id: ExternalId) -> Option<Value> {
+        None
+    }
+
+    fn weight_count(&self) -> usize {
+        0
+    }
+}
+
+/// A lookup that was made or not, and what it gave.
+type Looked = Option<Option<Found>>;
+
+/// Types of the values of one graph, found node by node in order.
+///
+/// A call that fails when it runs is an error; a call of which nothing is known has a value of
+/// which nothing is known, which the caller may replace ([`Propagator::set`]) by something it finds
+/// out in another way.
+pub struct Propagator<'h> {
+    host: &'h dyn TypeHost,
+    settings: Settings,
+    values: SecondaryMap<NodeId, Option<Value>>,
+    functions: SecondaryMap<FunctionId, Looked>,
+    methods: SecondaryMap<Symbol, Looked>,
+    storages: usize,
+}
+
+impl std::fmt::Debug for Propagator<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Propagator")
+            .field("settings", &self.settings)
+            .field("storages", &self.storages)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'h> Propagator<'h> {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(host: &'h dyn TypeHost, settings: Settings) -> Self {
+        Self {
+            host,
+            settings,
+            values: SecondaryMap::new(),
+            functions: SecondaryMap::new(),
+            methods: SecondaryMap::new(),
+            storages: host.weight_count(),
+        }
+    }
+
+    /// Types of all values of `graph` for these inputs, in the order of the placeholders; those
+    /// without an input have their default value.
+    ///
+    /// # Errors
+    /// The first call that fails when it runs.
+    pub fn run(&mut self, graph: &Graph, inputs: &[Value]) -> Result<(), ShapeError> {
+        self.set_inputs(graph, inputs);
+        graph.nodes().try_for_each(|node| self.step(graph, node))
+    }
+
+    /// Gives the placeholders their types, in order.
+    pub fn set_inputs(&mut self, graph: &Graph, inputs: &[Value]) {
+        let placeholders = graph
+            .nodes()
+            .filter(|&node| graph.node(node).op() == Op::Placeholder);
+        for (node, input) in placeholders.zip(inputs) {
+            self.set(node, input.clone());
+        }
+    }
+
+    /// Finds the type of the value of `node`; those of its inputs were found before.
+    ///
+    /// # Errors
+    /// If the call fails when it runs.
+    pub fn step(&mut self, graph: &Graph, node: NodeId) -> Result<(), ShapeError> {
+        let view = graph.node(node);
+        let value = match view.op() {
+            Op::Placeholder => match (self.values.get(node), view.args().first()) {
+                (Some(_), _) => return Ok(()),
+                (None, Some(default)) => self.argument(graph, default),
+                (None, None) => Value::unknown("no input was given"),
+            },
+            Op::GetAttr => {
+                let value = self.host.attribute(view.target_name());
+                value.unwrap_or_else(|| {
+                    Value::unknown(&format!("the attribute {}", view.target_name()))
+                })
+            }
+            Op::Output => {
+                let value = view.args().first();
+                value.map_or(Value::None, |value| self.argument(graph, value))
+            }
+            Op::CallFunction | Op::CallMethod | Op::CallModule => match self.infer(graph, view) {
+                Ok(value) => value,
+                Err(Failure::Unknown(reason)) => Value::Unknown((*reason).into()),
+                Err(Failure::Invalid { expected, got }) => {
+                    return Err(ShapeError {
+                        node,
+                        name: view.name().to_owned(),
+                        target: view.target_name().to_owned(),
+                        expected: expected.into(),
+                        got: got.into(),
+                    });
+                }
+            },
+        };
+        self.set(node, value);
+        Ok(())
+    }
+
+    fn infer(&mut self, graph: &Graph, node: Node<'_>) -> Result<Value, Failure> {
+        let (found, call) = self.bind(graph, node)?;
+        let result = apply(found, &call);
+        if found.in_place && found.entry.rule.in_place == InPlace::No {
+            // What it writes to has another type from now on.
+            if let Some(written) = node.args().first().and_then(Arg::as_node) {
+                self.values.set(
+                    written,
+                    Some(Value::unknown("its type was changed in place")),
+                );
+            }
+        }
+        result
+    }
+
+    /// The rule that a node calls for, and the call.
+    pub(super) fn bind(
+        &mut self,
+        graph: &Graph,
+        node: Node<'_>,
+    ) -> Result<(Found, Call<'static>), Failure> {
+        let found = match (node.op(), node.target()) {
+            (Op::CallFunction, Target::Function(function)) => *self
+                .functions
+                .get_mut(function)
+                .get_or_insert_with(|| for_function(graph.function_name(function))),
+            (Op::CallMethod, Target::Name(name)) => {
+                let receiver = node.args().first().map(|arg| self.argument(graph, arg));
+                match receiver {
+                    Some(Value::Tensor(_)) => {}
+                    Some(Value::Unknown(reason)) => return Err(Failure::Unknown((*reason).into())),
+                    _ => return Err(Failure::unknown("a method of something else than a tensor")),
+                }
+                *self
+                    .methods
+                    .get_mut(name)
+                    .get_or_insert_with(|| for_method(graph.text(name)))
+            }
+            (Op::CallModule, Target::Name(path)) => {
+                let facts = self.host.module(graph.text(path));
+                let facts = facts.ok_or_else(|| Failure::unknown("the module is not known"))?;
+                let args = node.args().iter().map(|arg| self.argument(graph, arg));
+                let kwargs = node.kwargs().iter();
+                let kwargs = kwargs.map(|(k, arg)| (graph.text(*k), self.argument(graph, arg)));
+                return module::bind(facts, args, kwargs, self.settings);
+            }
+            _ => None,
+        };
+        let Some(found) = found else {
+            return Err(Failure::unknown(format!(
+                "there is no rule for {}",
+                node.target_name()
+            )));
+        };
+        let args = node.args().iter().map(|arg| self.argument(graph, arg));
+        let kwargs = node.kwargs().iter();
+        let kwargs = kwargs.map(|(k, arg)| (graph.text(*k), self.argument(graph, arg)));
+        let mut call = Call::bind(&found.entry.signature, args, kwargs, self.settings)?;
+        call.exact = found.exact;
+        Ok((found, call))
+    }
+
+    /// What is known of an argument.
+    pub fn argument(&self, graph: &Graph, arg: &Arg) -> Value {
+        let all = |items: &[Arg]| {
+            items
+                .iter()
+                .map(|item| self.argument(graph, item))
+                .collect()
+        };
+        match arg {
+            Arg::Node(node) => self.value(*node).clone(),
+            Arg::None => Value::None,
+            Arg::Ellipsis => Value::Ellipsis,
+            Arg::Bool(value) => Value::Bool(*value),
+            Arg::Int(value) => Value::int(*value),
+            Arg::BigInt(_) | Arg::Bytes(_) => Value::Object,
+            Arg::Float(value) => Value::Float(*value),
+            Arg::Complex(parts) => Value::Complex(parts.0, parts.1),
+            Arg::Str(symbol) => Value::Str(graph.text(*symbol).into()),
+            Arg::DType(dtype) => Value::DType(*dtype),
+            Arg::Device(device) => Value::Device(*device),
+            Arg::Layout(layout) => Value::Layout(*layout),
+            Arg::MemoryFormat(format) => Value::MemoryFormat(*format),
+            Arg::Tuple(items) => Value::Tuple(all(items)),
+            Arg::List(items) => Value::List(all(items)),
+            Arg::NamedTuple(named) => Value::Tuple(all(&named.1)),
+            Arg::Slice(items) => match &**items {
+                [start, stop, step] => Value::Slice(
+                    [start, stop, step]
+                        .map(|part| self.argument(graph, part))
+                        .into(),
+                ),
+                _ => Value::Object,
+            },
+            Arg::Range(items) => range(items).map_or(Value::Object, Value::List),
+            Arg::Dict(entries) => Value::Dict(
+                entries
+                    .iter()
+                    .map(|(key, value)| (self.argument(graph, key), self.argument(graph, value)))
+                    .collect(),
+            ),
+            Arg::Opaque(id) => self.host.constant(*id).unwrap_or(Value::Object),
+        }
+    }
+
+    /// What is known of the value of `node` by now.
+    #[must_use]
+    pub fn value(&self, node: NodeId) -> &Value {
+        static NOT_YET: std::sync::LazyLock<Value> =
+            std::sync::LazyLock::new(|| Value::unknown("it was not reached"));
+        self.values.get(node).as_ref().unwrap_or(&NOT_YET)
+    }
+
+    /// Says what the value of `node` is. Tensors in new memory get a number for it.
+    pub fn set(&mut self, node: NodeId, value: Value) {
+        let storages = &mut self.storages;
+        let mut is_new = false;
+        value.for_each_tensor(&mut |tensor| is_new |= tensor.storage == Storage::NEW);
+        let value = if is_new {
+            value.map_tensors(&mut |tensor| {
+                if tensor.storage != Storage::NEW {
+                    return tensor;
+                }
+                *storages += 1;
+                Tensor {
+                    storage: Storage::from_index(*storages - 1),
+                    ..tensor
+                }
+            })
+        } else {
+            value
+        };
+        self.values.set(node, Some(value));
+    }
+
+    /// How many storages there are, those of weights first.
+    #[must_use]
+    pub fn storage_count(&self) -> usize {
+        self.storages
+    }
+
+    /// Those of weights.
+    #[must_use]
+    pub fn weight_count(&self) -> usize {
+        self.host.weight_count()
+    }
+
+    /// What the host knows of the module that `node` calls.
+    #[must_use]
+    pub fn module(&self, node: Node<'_>) -> Option<&'h ModuleFacts> {
+        let host = self.host;
+        (node.op() == Op::CallModule).then(|| host.module(node.target_name()))?
+    }
+}
+
+/// The items of a short range.
+fn range(items: &[Arg]) -> Option<std::sync::Arc<[Value]>> {
+    let [Arg::Int(start), Arg::Int(stop), Arg::Int(step)] = items else {
+        return None;
+    };
+    let step_size = usize::try_from(*step).ok().filter(|&step| step > 0)?;
+    let count = (stop - start).max(0) as usize / step_size;
+    (count < 1 << 16).then(|| (*start..*stop).step_by(step_size).map(Value::int).collect())
+}
+
+/// What a rule makes of a call, in-place forms and `out=` included.
+pub(super) fn apply(found: Found, call: &Call<'_>) -> Result<Value, Failure> {
+    let rule = found.entry.rule;
+    let mut result = (rule.infer)(call)?;
+    if call.settings.grad && rule.differentiable {
+        result = with_grad(result, call);
+    }
+    if let Some(out) = &call.out {
+        return written_to(out, &result);
+    }
+    if !found.in_place {
+        return Ok(result);
+    }
+    match (rule.in_place, call.args.first().cloned().flatten()) {
+        (InPlace::Writes, Some(Value::Tensor(own))) => in_place(own, &result),
+        (InPlace::Writes, _) => Ok(result),
+        (InPlace::No, _) => Err(Failure::unknown(
+            "it changes the type of its argument in place",
+        )),
+    }
+}
+
+/// Floating-point results of what autograd records are recorded.
+fn with_grad(result: Value, call: &Call<'_>) -> Value {
+    let mut recorded = false;
+    let given = call.args.iter().flatten().chain(&call.rest);
+    given.for_each(|arg| arg.for_each_tensor(&mut |tensor| recorded |= tensor.requires_grad));
+    if !recorded {
+        return result;
+    }
+    result.map_tensors(&mut |tensor| {
+        if tensor.requires_grad || !is_inexact(tensor.dtype) {
+            return tensor;
+        }
+        let mut ty = (*tensor.ty).clone();
+        ty.requires_grad = true;
+        tensor.view(ty)
+    })
+}
+
+/// The result is written to `own`, whose type stays.
+fn in_place(own: Tensor, result: &Value) -> Result<Value, Failure> {
+    let Value::Tensor(result) = result else {
+        return Ok(Value::Tensor(own));
+    };
+    if result.shape != own.shape {
+        return Err(Failure::invalid(
+            format!("a result like {}, which is written to", own.ty),
+            result.ty.to_string(),
+        ));
+    }
+    if kind(result.dtype) > kind(own.dtype) {
+        return Err(Failure::invalid(
+            format!("a result that fits {}", own.dtype),
+            result.dtype.to_string(),
+        ));
+    }
+    if result.requires_grad && !own.requires_grad {
+        let mut ty = (*own.ty).clone();
+        ty.requires_grad = true;
+        return Ok(Value::Tensor(own.view(ty)));
+    }
+    Ok(Value::Tensor(own))
+}
+
+fn written_to(out: &Value, result: &Value) -> Result<Value, Failure> {
+    match (out, result) {
+        (Value::Tensor(out), Value::Tensor(result)) if out.shape == result.shape => {
+            Ok(Value::Tensor(out.clone()))
+        }
+        _ => Err(Failure::unknown("out= is given, and may be resized")),
+    }
+}
+
+/// The type of the result of the function with this qualified name.
+///
+/// # Errors
+/// If there is no rule, its arguments are not known, or the call fails.
+pub fn infer_function(
+    name: &str,
+    args: &[Value],
+    kwargs: &[(&str, Value)],
+    settings: Settings,
+) -> Result<Value, Failure> {
+    let found = for_function(name);
+    infer_found(found, name, args, kwargs, settings)
+}
+
+/// The type of the result of the tensor method called `name`, its tensor being the first argument.
+///
+/// # Errors
+/// As [`infer_function`].
+pub fn infer_method(
+    name: &str,
+    args: &[Value],
+    kwargs: &[(&str, Value)],
+    settings: Settings,
+) -> Result<Value, Failure> {
+    infer_found(for_method(name), name, args, kwargs, settings)
+}
+
+fn infer_found(
+    found: Option<Found>,
+    name: &str,
+    args: &[Value],
+    kwargs: &[(&str, Value)],
+    settings: Settings,
+) -> Result<Value, Failure> {
+    let found = found.ok_or_else(|| Failure::unknown(format!("there is no rule for {name}")))?;
+    let kwargs = kwargs.iter().map(|(name, value)| (*name, value.clone()));
+    let mut call = Call::bind(
+        &found.entry.signature,
+        args.iter().cloned(),
+        kwargs,
+        settings,
+    )?;
+    call.exact = found.exact;
+    apply(found, &call)
+}
+
+/// The symbols in the types of `values`, each once, in order.
+#[must_use]
+pub fn symbols<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut visit = |dim: &Dim| {
+        dim.for_each_symbol(&mut |name| {
+            if !names.iter().any(|known| known == name) {
+                names.push(name.to_owned());
+            }
+        });
+    };
+    for value in values {
+        value.for_each_tensor(&mut |tensor| tensor.shape.iter().for_each(&mut visit));
+    }
+    names.sort();
+    names
+}

@@ -1,0 +1,287 @@
+//! Operators that reduce dimensions, and those that accumulate along one.
+
+use corsac_ir::DType;
+
+use super::broadcast::broadcast;
+use super::call::{Call, wrap_axis};
+use super::dim::Dim;
+use super::elementwise::{Out, floating as elementwise_floating, like, pointwise};
+use super::error::Failure;
+use super::promotion::{Kind, is_inexact, kind, real_part};
+use super::rule::{Cost, Rule, rule};
+use super::tensor_type::{Shape, Strides, TensorType};
+use super::value::{Tensor, Value};
+
+/// `shape` with `axes` taken away, or kept with size 1.
+fn reduced_shape(shape: &[Dim], axes: &[usize], keepdim: bool) -> Shape {
+    let kept =
+        shape
+            .iter()
+            .enumerate()
+            .filter_map(|(at, size)| match (axes.contains(&at), keepdim) {
+                (true, true) => Some(Dim::ONE),
+                (true, false) => None,
+                (false, _) => Some(size.clone()),
+            });
+    kept.collect()
+}
+
+/// `input` reduced over the dimensions in the argument `dim`: all where none are given.
+fn reduced(call: &Call<'_>, input: &Tensor, dtype: DType) -> Result<TensorType, Failure> {
+    let rank = input.rank();
+    let axes = match call.get("dim") {
+        None | Some(Value::Bool(_)) => (0..rank).collect(),
+        Some(_) => {
+            let axes = call.axes("dim", rank)?.unwrap_or_default();
+            if axes.is_empty() {
+                (0..rank).collect()
+            } else {
+                axes
+            }
+        }
+    };
+    let keepdim = call.flag("keepdim", false)?;
+    let ty = TensorType::new(dtype, reduced_shape(&input.shape, &axes, keepdim));
+    Ok(TensorType {
+        device: input.device,
+        ..ty
+    })
+}
+
+/// Sums of integers are 64 bits wide.
+fn summed(call: &Call<'_>, input: &Tensor) -> Result<DType, Failure> {
+    Ok(match call.dtype("dtype")? {
+        Some(dtype) => dtype,
+        None if kind(input.dtype) <= Some(Kind::Int) => DType::Int64,
+        None => input.dtype,
+    })
+}
+
+fn sum(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    Ok(reduced(call, input, summed(call, input)?)?.into())
+}
+
+fn mean(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let dtype = call.dtype("dtype")?.unwrap_or(input.dtype);
+    if !is_inexact(dtype) {
+        return Err(Failure::invalid(
+            "a floating-point or complex element type",
+            dtype.to_string(),
+        ));
+    }
+    Ok(reduced(call, input, dtype)?.into())
+}
+
+fn same(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    Ok(reduced(call, input, input.dtype)?.into())
+}
+
+fn floating(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let dtype = if is_inexact(input.dtype) {
+        input.dtype
+    } else {
+        call.settings.default_dtype
+    };
+    Ok(reduced(call, input, dtype)?.into())
+}
+
+fn deviation(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    Ok(reduced(call, input, real_part(input.dtype))?.into())
+}
+
+fn deviation_and_mean(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    Ok(Value::tensors([
+        reduced(call, input, real_part(input.dtype))?,
+        reduced(call, input, input.dtype)?,
+    ]))
+}
+
+fn truth(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let dtype = match input.dtype {
+        DType::UInt8 => DType::UInt8,
+        _ => DType::Bool,
+    };
+    Ok(reduced(call, input, dtype)?.into())
+}
+
+fn index(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    Ok(reduced(call, input, DType::Int64)?.into())
+}
+
+fn norm(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let dtype = call.dtype("dtype")?.unwrap_or(input.dtype);
+    Ok(reduced(call, input, real_part(dtype))?.into())
+}
+
+/// Over all dimensions, or over one with indices beside the values; of two tensors, the larger
+/// elements.
+fn extreme(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let other = call.get("other");
+    let second = other.or_else(|| call.get("dim").filter(|v| v.as_tensor().is_some()));
+    if let Some(other) = second {
+        return pointwise(call, &[call.need("input")?, other], Out::Promoted);
+    }
+    let values = reduced(call, input, input.dtype)?;
+    if call.get("dim").is_none() {
+        return Ok(values.into());
+    }
+    let indices = TensorType {
+        dtype: DType::Int64,
+        ..values.clone()
+    };
+    Ok(values_and_indices(values, indices))
+}
+
+/// What `torch.max(x, dim)`, `torch.sort` and the like answer.
+pub(super) fn values_and_indices(values: TensorType, indices: TensorType) -> Value {
+    let items = [("values", values.into()), ("indices", indices.into())];
+    Value::Named(items.into())
+}
+
+fn extremes(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let ty = reduced(call, input, input.dtype)?;
+    let items = [("min", ty.clone().into()), ("max", ty.into())];
+    Ok(Value::Named(items.into()))
+}
+
+fn accumulated(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    call.axis("dim", input.rank())?;
+    let mut ty = like(input, summed(call, input)?);
+    ty.strides = Strides::Contiguous;
+    Ok(ty.into())
+}
+
+fn accumulated_log(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    call.axis("dim", input.rank())?;
+    let mut ty = like(input, input.dtype);
+    ty.strides = Strides::Contiguous;
+    Ok(ty.into())
+}
+
+fn accumulated_extreme(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    call.axis("dim", input.rank())?;
+    let mut ty = like(input, input.dtype);
+    ty.strides = Strides::Contiguous;
+    let indices = TensorType {
+        dtype: DType::Int64,
+        ..ty.clone()
+    };
+    Ok(values_and_indices(ty, indices))
+}
+
+fn cosine_similarity(call: &Call<'_>) -> Result<Value, Failure> {
+    let (a, b) = (call.tensor("x1")?, call.tensor("x2")?);
+    let both = pointwise(call, &[call.need("x1")?, call.need("x2")?], Out::Float)?;
+    let shape = broadcast(&a.shape, &b.shape)?;
+    let axis = wrap_axis(call.int("dim")?.unwrap_or(1), shape.len())?;
+    let dtype = both.as_tensor().map_or(a.dtype, |t| t.dtype);
+    Ok(TensorType {
+        device: a.device,
+        ..TensorType::new(dtype, reduced_shape(&shape, &[axis], false))
+    }
+    .into())
+}
+
+fn pairwise_distance(call: &Call<'_>) -> Result<Value, Failure> {
+    let (a, b) = (call.tensor("x1")?, call.tensor("x2")?);
+    let shape = broadcast(&a.shape, &b.shape)?;
+    let last = shape.len().saturating_sub(1);
+    let keepdim = call.flag("keepdim", false)?;
+    Ok(TensorType {
+        device: a.device,
+        ..TensorType::new(
+            elementwise_floating(call, a.dtype),
+            reduced_shape(&shape, &[last], keepdim),
+        )
+    }
+    .into())
+}
+
+/// `input / norm(input)`: laid out as the input.
+fn normalize(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    Ok(like(input, input.dtype).into())
+}
+
+const ONE: Cost = Cost::PerInput(1);
+
+pub(super) const RULES: &[Rule] = &[
+    rule("sum nansum prod", "input dim keepdim *dtype", sum, ONE),
+    rule("mean nanmean", "input dim keepdim *dtype", mean, ONE),
+    rule("amax amin", "input dim keepdim", same, ONE),
+    rule(
+        "logsumexp",
+        "input dim keepdim",
+        floating,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "std var",
+        "input dim unbiased keepdim *correction",
+        deviation,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "std_mean var_mean",
+        "input dim unbiased keepdim *correction",
+        deviation_and_mean,
+        Cost::PerInput(4),
+    ),
+    rule("all any", "input dim keepdim", truth, ONE).detached(),
+    rule("argmax argmin", "input dim keepdim", index, ONE).detached(),
+    rule("count_nonzero", "input dim *keepdim", index, ONE).detached(),
+    rule(
+        "norm",
+        "input p dim keepdim *dtype",
+        norm,
+        Cost::PerInput(2),
+    ),
+    rule(
+        "linalg.vector_norm linalg.norm linalg_vector_norm",
+        "input ord dim keepdim *dtype",
+        norm,
+        Cost::PerInput(2),
+    ),
+    rule("max min", "input dim keepdim *other", extreme, ONE),
+    rule("aminmax", "input *dim keepdim", extremes, Cost::PerInput(2)),
+    rule("cumsum cumprod", "input dim *dtype", accumulated, ONE),
+    rule(
+        "logcumsumexp",
+        "input dim",
+        accumulated_log,
+        Cost::PerInput(3),
+    ),
+    rule("cummax cummin", "input dim", accumulated_extreme, ONE),
+    rule(
+        "cosine_similarity",
+        "x1 x2 dim eps",
+        cosine_similarity,
+        Cost::PerInput(6),
+    ),
+    rule(
+        "pairwise_distance",
+        "x1 x2 p eps keepdim",
+        pairwise_distance,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "F.normalize",
+        "input p dim eps",
+        normalize,
+        Cost::PerInput(3),
+    ),
+];

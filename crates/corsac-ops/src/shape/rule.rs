@@ -1,0 +1,373 @@
+//! Rules: what an operator makes of the types of its arguments, and what that costs.
+
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use super::call::Call;
+use super::dim::Dim;
+use super::error::Failure;
+use super::value::Value;
+use super::{
+    attention, convolution, creation, elementwise, embedding, index, join, libraries, loss, matmul,
+    module, normalisation, pooling, reduction, resample, scalar, softmax, sorting, spectral, view,
+};
+
+/// What a rule computes.
+pub(super) type Infer = fn(&Call<'_>) -> Result<Value, Failure>;
+
+/// The arithmetic of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Multiplications that are added to a sum: those of products of matrices and convolutions.
+    pub macs: Dim,
+    /// Floating-point operations, two for each of `macs`, and all others.
+    pub flops: Dim,
+}
+
+/// How the arithmetic of a call is counted. An elementwise operator counts one operation for each
+/// element of its result, whatever it computes; a reduction one for each element of its input.
+#[derive(Clone, Copy)]
+pub enum Cost {
+    /// Nothing is computed and nothing is moved: views, and what is known before the program runs.
+    Free,
+    /// Elements are moved, nothing is computed.
+    Move,
+    /// As many elements are read as are written, wherever they lie.
+    Gather,
+    /// This many operations for each element of the result.
+    PerOutput(u32),
+    /// This many operations for each element of the first argument.
+    PerInput(u32),
+    /// Two operations for each of these multiplications.
+    Macs(fn(&Call<'_>, &Value) -> Option<Dim>),
+    /// Counted by the rule.
+    By(fn(&Call<'_>, &Value) -> Option<Work>),
+    /// Not known.
+    Unknown,
+}
+
+/// What in-place forms of an operator do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InPlace {
+    /// The result is written to the first argument, whose type stays.
+    Writes,
+    /// There is none, or it changes the type of its argument.
+    No,
+}
+
+/// A rule as the tables of the families write it.
+pub(super) struct Rule {
+    /// What it is for, separated by blanks: `conv2d` in any namespace, `F.softmax`, `Tensor.view`,
+    /// `aten._softmax`, `operator.add` in one, or a whole qualified name.
+    pub(super) names: &'static str,
+    /// Its parameters: `input weight bias *dtype`; `*` starts those given by keyword only, `...`
+    /// ends the name of one that takes all further positional arguments.
+    pub(super) params: &'static str,
+    pub(super) infer: Infer,
+    pub(super) cost: Cost,
+    pub(super) in_place: InPlace,
+    /// Whether autograd goes through it.
+    pub(super) differentiable: bool,
+}
+
+/// A rule whose result autograd knows.
+pub(super) const fn rule(
+    names: &'static str,
+    params: &'static str,
+    infer: Infer,
+    cost: Cost,
+) -> Rule {
+    Rule {
+        names,
+        params,
+        infer,
+        cost,
+        in_place: InPlace::No,
+        differentiable: true,
+    }
+}
+
+impl Rule {
+    /// The same, for in-place forms too.
+    pub(super) const fn writes(mut self) -> Self {
+        self.in_place = InPlace::Writes;
+        self
+    }
+
+    /// The same, with a result that autograd does not reach through.
+    pub(super) const fn detached(mut self) -> Self {
+        self.differentiable = false;
+        self
+    }
+}
+
+/// A parameter of a rule.
+#[derive(Debug)]
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) keyword_only: bool,
+    pub(super) variadic: bool,
+}
+
+/// The parameters of a rule.
+#[derive(Debug)]
+pub(super) struct Signature {
+    pub(super) params: Vec<Param>,
+}
+
+impl Signature {
+    fn parse(text: &'static str) -> Self {
+        let mut keyword_only = false;
+        let params = text.split_ascii_whitespace().map(|word| {
+            keyword_only |= word.starts_with('*');
+            let name = word.trim_start_matches('*');
+            Param {
+                name: name.trim_end_matches("..."),
+                keyword_only,
+                variadic: name.ends_with("..."),
+            }
+        });
+        Self {
+            params: params.collect(),
+        }
+    }
+
+    /// Where the parameter is. The names that PyTorch takes for one another are one.
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        let find = |name: &str| self.params.iter().position(|p| p.name == name);
+        find(name).or_else(|| match name {
+            "self" => find("input"),
+            "axis" => find("dim"),
+            "keepdims" => find("keepdim"),
+            "split_sizes" | "split_size_or_sections" => find("split_size"),
+            "sections" | "indices" => find("indices_or_sections"),
+            "train" => find("training"),
+            _ => None,
+        })
+    }
+}
+
+/// A rule, ready for use.
+pub(super) struct Entry {
+    pub(super) rule: &'static Rule,
+    pub(super) signature: Signature,
+    pub(super) family: &'static str,
+}
+
+/// The families, with their tables.
+const FAMILIES: &[(&str, &[Rule])] = &[
+    ("elementwise", elementwise::RULES),
+    ("reductions", reduction::RULES),
+    ("matrix products", matmul::RULES),
+    ("convolutions", convolution::RULES),
+    ("pooling", pooling::RULES),
+    ("normalisation", normalisation::RULES),
+    ("softmax", softmax::RULES),
+    ("views and reshapes", view::RULES),
+    ("indexing", index::RULES),
+    ("joining and splitting", join::RULES),
+    ("embedding", embedding::RULES),
+    ("attention", attention::RULES),
+    ("creation and conversion", creation::RULES),
+    ("sorting and selection", sorting::RULES),
+    ("resampling and padding", resample::RULES),
+    ("losses", loss::RULES),
+    ("fourier transforms", spectral::RULES),
+    ("numbers and containers", scalar::RULES),
+    ("functions of model libraries", libraries::RULES),
+];
+
+struct Table {
+    entries: Vec<Entry>,
+    by_name: FxHashMap<&'static str, usize>,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let mut table = Table {
+        entries: Vec::new(),
+        by_name: FxHashMap::default(),
+    };
+    for &(family, rules) in FAMILIES {
+        for rule in rules {
+            for name in rule.names.split_ascii_whitespace() {
+                let replaced = table.by_name.insert(name, table.entries.len());
+                debug_assert!(replaced.is_none(), "one rule for {name}");
+            }
+            table.entries.push(Entry {
+                rule,
+                signature: Signature::parse(rule.params),
+                family,
+            });
+        }
+    }
+    table
+});
+
+/// The rule with this very name in the tables.
+pub(super) fn named(name: &str) -> Option<&'static Entry> {
+    let at = *TABLE.by_name.get(name)?;
+    Some(&TABLE.entries[at])
+}
+
+/// The rule for a callable, and whether this is its in-place form.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) entry: &'static Entry,
+    pub(super) in_place: bool,
+    /// Whether it is an operator of `torch.ops`.
+    pub(super) exact: bool,
+}
+
+/// The rule for `own` in a namespace.
+fn in_namespace(space: &str, own: &str) -> Option<Found> {
+    let shared = matches!(space, "torch" | "F" | "Tensor" | "aten");
+    let exact = space == "aten";
+    let find = |own: &str| {
+        named(&format!("{space}.{own}")).or_else(|| shared.then(|| named(own)).flatten())
+    };
+    if let Some(entry) = find(own) {
+        return Some(Found {
+            entry,
+            in_place: false,
+            exact,
+        });
+    }
+    if !shared {
+        return None;
+    }
+    let plain = own
+        .strip_suffix('_')
+        .filter(|plain| !plain.ends_with('_'))?;
+    Some(Found {
+        entry: find(plain)?,
+        in_place: true,
+        exact,
+    })
+}
+
+/// The rule for a tensor method.
+pub(super) fn for_method(name: &str) -> Option<Found> {
+    match dunder(name) {
+        Some(operator) => in_namespace("operator", operator),
+        None => in_namespace("Tensor", name),
+    }
+}
+
+/// The name in Python's `operator` of a method such as `__add__`.
+fn dunder(name: &str) -> Option<&str> {
+    let inner = name.strip_prefix("__")?.strip_suffix("__")?;
+    Some(match inner {
+        "and" => "and_",
+        "or" => "or_",
+        inner => inner,
+    })
+}
+
+/// The rule for a function, by its qualified name.
+pub(super) fn for_function(name: &str) -> Option<Found> {
+    if let Some(operator) = name.strip_prefix("torch.ops.") {
+        let mut parts = operator.splitn(3, '.');
+        let (Some(space), Some(packet)) = (parts.next(), parts.next()) else {
+            return None;
+        };
+        return in_namespace(space, packet);
+    }
+    let (module, own) = name.rsplit_once('.').unwrap_or(("builtins", name));
+    match module {
+        "torch"
+        | "torch.functional"
+        | "torch._VF"
+        | "torch._C._VariableFunctions"
+        | "torch._C._VariableFunctionsClass" => in_namespace("torch", own),
+        "torch.nn.functional" | "torch._C._nn" => in_namespace("F", own),
+        "torch.Tensor" | "torch._tensor.Tensor" | "torch._C.TensorBase" => for_method(own),
+        "torch.special" | "torch._C._special" => {
+            let own = own.strip_prefix("special_").unwrap_or(own);
+            in_namespace("special", own).or_else(|| in_namespace("torch", own))
+        }
+        "torch.linalg" | "torch._C._linalg" => {
+            in_namespace("linalg", own.strip_prefix("linalg_").unwrap_or(own))
+        }
+        "torch.fft" | "torch._C._fft" => {
+            in_namespace("fft", own.strip_prefix("fft_").unwrap_or(own))
+        }
+        "operator" | "_operator" => operator(own),
+        "builtins" | "math" => in_namespace(module, own),
+        _ => named(name).map(|entry| Found {
+            entry,
+            in_place: false,
+            exact: false,
+        }),
+    }
+}
+
+/// The rule for a function of `operator`; `iadd` is `add` in place.
+fn operator(own: &str) -> Option<Found> {
+    if let Some(found) = in_namespace("operator", own) {
+        return Some(found);
+    }
+    let plain = own.strip_prefix('i')?;
+    let found = in_namespace("operator", plain)
+        .or_else(|| in_namespace("operator", &format!("{plain}_")))?;
+    Some(Found {
+        in_place: true,
+        ..found
+    })
+}
+
+/// Whether there is a rule for the function with this qualified name.
+#[must_use]
+pub fn has_rule(function: &str) -> bool {
+    for_function(function).is_some()
+}
+
+/// A row of the list of rules, for the documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleInfo {
+    /// The family it belongs to.
+    pub family: &'static str,
+    /// What it is for.
+    pub names: Vec<String>,
+    /// How its arithmetic is counted, in words.
+    pub cost: &'static str,
+}
+
+/// All rules, in the order of the families.
+#[must_use]
+pub fn rules() -> Vec<RuleInfo> {
+    let functions = TABLE.entries.iter().map(|entry| RuleInfo {
+        family: entry.family,
+        names: entry
+            .rule
+            .names
+            .split_ascii_whitespace()
+            .map(str::to_owned)
+            .collect(),
+        cost: entry.rule.cost.in_words(),
+    });
+    let modules = module::MODULES.iter().map(|m| RuleInfo {
+        family: "modules of torch.nn",
+        names: m
+            .classes
+            .split_ascii_whitespace()
+            .map(|c| format!("nn.{c}"))
+            .collect(),
+        cost: named(m.calls).map_or("unknown", |entry| entry.rule.cost.in_words()),
+    });
+    functions.chain(modules).collect()
+}
+
+impl Cost {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Free => "none",
+            Self::Move | Self::Gather => "moves elements",
+            Self::PerOutput(_) => "per element of the result",
+            Self::PerInput(_) => "per element of the input",
+            Self::Macs(_) => "products",
+            Self::By(_) => "counted",
+            Self::Unknown => "unknown",
+        }
+    }
+}

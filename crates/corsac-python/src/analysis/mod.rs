@@ -1,0 +1,474 @@
+//! Types, costs and memory of the values of a graph, found without running it.
+
+mod dim;
+mod facts;
+mod value;
+
+use corsac_ir::{Graph, NodeId, Op, SecondaryMap};
+use corsac_ops::shape::{
+    Failure, NodeCost, Propagator, RuleInfo, Settings, ShapeError, Value, infer_function,
+    infer_method, node_cost, peak, rules,
+};
+use pyo3::create_exception;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::callable::CallableNames;
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+use crate::runtime::{TorchValue, TorchValues};
+
+pub(crate) use dim::PyDim;
+use dim::write_dim;
+use facts::TypeFacts;
+use value::{TypeReader, TypeWriter};
+
+create_exception!(
+    corsac._core,
+    ShapeInferenceError,
+    PyRuntimeError,
+    "A call in a graph fails when it runs: the node, what it takes, and what it was given."
+);
+
+/// Types of the values of a graph, and what computing them costs.
+#[pyclass(name = "Types", module = "corsac._core", frozen)]
+pub(crate) struct PyTypes {
+    graph: Py<PyGraph>,
+    order: Vec<NodeId>,
+    values: SecondaryMap<NodeId, Option<Value>>,
+    /// Nodes that had no rule, with the reason.
+    fallbacks: Vec<(NodeId, String)>,
+    costs: Vec<NodeCost>,
+    memory: Memory,
+    weights: Vec<facts::Weight>,
+    /// Parameters and buffers that a call of a module uses, by node.
+    used: Vec<Vec<u32>>,
+}
+
+#[derive(Default)]
+struct Memory {
+    bytes: i64,
+    at: Option<NodeId>,
+    held: Vec<i64>,
+    /// Bytes, first node and last node of each piece of memory.
+    lifetimes: Vec<(i64, NodeId, NodeId)>,
+    unknown: Vec<NodeId>,
+}
+
+fn settings(py: Python<'_>) -> PyResult<Settings> {
+    let torch = py.import(intern!(py, "torch"))?;
+    let default = torch.call_method0(intern!(py, "get_default_dtype"))?;
+    let default_dtype = match TorchValues::get(py)?.of(&default) {
+        Some(TorchValue::DType(dtype)) => dtype,
+        _ => Settings::default().default_dtype,
+    };
+    Ok(Settings {
+        default_dtype,
+        grad: torch
+            .call_method0(intern!(py, "is_grad_enabled"))?
+            .is_truthy()?,
+    })
+}
+
+/// The exception for a call that fails, with the user's source line.
+fn shape_error(graph: &Bound<'_, PyGraph>, error: &ShapeError) -> PyErr {
+    let place = || -> PyResult<Option<String>> {
+        let handle = PyNode::handle(graph, graph.try_borrow()?.host(), error.node)?;
+        let source = handle
+            .bind(graph.py())
+            .getattr(intern!(graph.py(), "source"))?;
+        Ok((!source.is_none()).then(|| source.to_string()))
+    };
+    let mut message = error.to_string();
+    if let Ok(Some(place)) = place() {
+        message.push_str("\n  at ");
+        message.push_str(&place);
+    }
+    ShapeInferenceError::new_err(message)
+}
+
+/// Types of all values of `graph` for `inputs`, in the order of the placeholders.
+///
+/// `fallback(node, values)` is asked about nodes without a rule, with what is known of their inputs
+/// as a dictionary from node to value; it answers a value, or None if it knows none. With `fill`,
+/// metadata is written to the nodes as `ShapeProp` does. With `cost`, costs are counted too.
+#[pyfunction]
+#[pyo3(signature = (graph, inputs, fallback = None, *, fill = true, cost = false))]
+pub(crate) fn propagate_types<'py>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+    fallback: Option<&Bound<'py, PyAny>>,
+    fill: bool,
+    cost: bool,
+) -> PyResult<PyTypes> {
+    let py = graph.py();
+    let reader = TypeReader::new(py)?;
+    let inputs = inputs.iter().map(|input| reader.value(&input));
+    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let facts = TypeFacts::of_graph(graph)?;
+    let mut types = Propagator::new(&facts, settings(py)?);
+    let order: Vec<NodeId> = {
+        let borrowed = graph.try_borrow()?;
+        types.set_inputs(borrowed.ir(), &inputs);
+        borrowed.ir().nodes().collect()
+    };
+    let mut fallbacks = Vec::new();
+    for &node in &order {
+        let reason = {
+            let borrowed = graph.try_borrow()?;
+            let step = types.step(borrowed.ir(), node);
+            drop(borrowed);
+            step.map_err(|error| shape_error(graph, &error))?;
+            match types.value(node) {
+                Value::Unknown(reason) => reason.to_string(),
+                _ => continue,
+            }
+        };
+        if !is_call(graph, node)? {
+            continue;
+        }
+        if let Some(fallback) = fallback.filter(|f| !f.is_none())
+            && let Some(found) = ask(graph, &types, fallback, &reader, node)?
+        {
+            types.set(node, found);
+        }
+        fallbacks.push((node, reason));
+    }
+    let mut answer = PyTypes {
+        graph: graph.clone().unbind(),
+        values: SecondaryMap::new(),
+        fallbacks,
+        costs: Vec::new(),
+        memory: Memory::default(),
+        weights: Vec::new(),
+        used: Vec::new(),
+        order,
+    };
+    {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        if cost {
+            let costs = answer
+                .order
+                .iter()
+                .map(|&node| node_cost(&mut types, ir, node));
+            answer.costs = costs.collect();
+            let peak = peak(&types, ir);
+            answer.memory = Memory {
+                bytes: peak.bytes,
+                at: peak.at,
+                held: peak.held.iter().map(|(_, bytes)| *bytes).collect(),
+                lifetimes: peak
+                    .lifetimes
+                    .iter()
+                    .map(|l| (l.bytes, l.from, l.to))
+                    .collect(),
+                unknown: peak.unknown,
+            };
+            answer.used = answer
+                .order
+                .iter()
+                .map(|&n| weights_of(&types, ir, n))
+                .collect();
+        }
+        for &node in &answer.order {
+            answer.values.set(node, Some(types.value(node).clone()));
+        }
+    }
+    answer.weights = facts.weights;
+    if fill {
+        answer.fill(graph)?;
+    }
+    Ok(answer)
+}
+
+fn is_call(graph: &Bound<'_, PyGraph>, node: NodeId) -> PyResult<bool> {
+    let op = graph.try_borrow()?.ir().node(node).op();
+    Ok(matches!(
+        op,
+        Op::CallFunction | Op::CallMethod | Op::CallModule
+    ))
+}
+
+/// The parameters and buffers that a node uses itself, by number.
+fn weights_of(types: &Propagator<'_>, ir: &Graph, node: NodeId) -> Vec<u32> {
+    let view = ir.node(node);
+    let mut used = Vec::new();
+    let mut note = |value: &Value| {
+        value.for_each_tensor(&mut |tensor| {
+            let index = tensor.storage.index();
+            if index < types.weight_count() {
+                used.push(index as u32);
+            }
+        });
+    };
+    if let Some(module) = types.module(view) {
+        module.attributes.iter().for_each(|(_, value)| note(value));
+    }
+    if view.op() == Op::GetAttr {
+        note(types.value(node));
+    }
+    used.sort_unstable();
+    used.dedup();
+    used
+}
+
+/// What the host finds out about a node.
+fn ask<'py>(
+    graph: &Bound<'py, PyGraph>,
+    types: &Propagator<'_>,
+    fallback: &Bound<'py, PyAny>,
+    reader: &TypeReader<'py>,
+    node: NodeId,
+) -> PyResult<Option<Value>> {
+    let py = graph.py();
+    let (handle, inputs) = {
+        let borrowed = graph.try_borrow()?;
+        let inputs: Vec<NodeId> = borrowed.ir().node(node).inputs().collect();
+        let handle = |id| PyNode::handle(graph, borrowed.host(), id);
+        let inputs = inputs.into_iter().map(|id| Ok((id, handle(id)?)));
+        (handle(node)?, inputs.collect::<PyResult<Vec<_>>>()?)
+    };
+    let writer = TypeWriter::new(py)?;
+    let known = PyDict::new(py);
+    for (id, handle) in inputs {
+        if types.value(id).unknown_reason().is_none() {
+            known.set_item(handle, writer.value(types.value(id))?)?;
+        }
+    }
+    let answer = fallback.call1((handle, known))?;
+    if answer.is_none() {
+        return Ok(None);
+    }
+    // In a tuple, since the answer itself may be None.
+    Ok(Some(reader.value(&answer.get_item(0)?)?))
+}
+
+impl PyTypes {
+    fn value(&self, node: NodeId) -> &Value {
+        static NOTHING: Value = Value::None;
+        self.values.get(node).as_ref().unwrap_or(&NOTHING)
+    }
+
+    /// Writes `tensor_meta` and `type` to the metadata of the nodes.
+    fn fill(&self, graph: &Bound<'_, PyGraph>) -> PyResult<()> {
+        let py = graph.py();
+        let writer = TypeWriter::new(py)?;
+        for &node in &self.order {
+            let value = self.value(node);
+            if matches!(value, Value::Unknown(_)) {
+                continue;
+            }
+            let meta = PyGraph::meta(graph, node)?;
+            let meta = meta.bind(py).cast::<PyDict>()?;
+            let mut has_tensor = false;
+            value.for_each_tensor(&mut |_| has_tensor = true);
+            if has_tensor {
+                meta.set_item(intern!(py, "tensor_meta"), writer.value(value)?)?;
+            }
+            meta.set_item(intern!(py, "type"), writer.class(value)?)?;
+        }
+        Ok(())
+    }
+
+    fn names<'py>(&self, py: Python<'py>, nodes: &[(NodeId, &str)]) -> PyResult<Vec<Site>> {
+        let graph = self.graph.bind(py).try_borrow()?;
+        let site = |&(node, reason): &(NodeId, &str)| {
+            let node = graph.ir().node(node);
+            (
+                node.name().to_owned(),
+                node.target_name().to_owned(),
+                reason.to_owned(),
+            )
+        };
+        Ok(nodes.iter().map(site).collect())
+    }
+}
+
+/// The name of a node, what it calls, and a reason.
+type Site = (String, String, String);
+
+#[pymethods]
+impl PyTypes {
+    /// Nodes that have no rule: name, target, and the reason.
+    fn fallbacks(&self, py: Python<'_>) -> PyResult<Vec<Site>> {
+        let sites: Vec<_> = self
+            .fallbacks
+            .iter()
+            .map(|(n, reason)| (*n, reason.as_str()))
+            .collect();
+        self.names(py, &sites)
+    }
+
+    /// Nodes whose value is not known: name, target, and the reason.
+    fn unknown(&self, py: Python<'_>) -> PyResult<Vec<Site>> {
+        let unknown = self.order.iter().filter_map(|&node| {
+            let reason = self.value(node).unknown_reason()?;
+            Some((node, reason))
+        });
+        self.names(py, &unknown.collect::<Vec<_>>())
+    }
+
+    /// What is known of each node's value, in order: tensors as their metadata.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let writer = TypeWriter::new(py)?;
+        let values = self
+            .order
+            .iter()
+            .map(|&node| writer.value(self.value(node)));
+        PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// What is known of each node's value, in order, as text: `float32[2, 3]`.
+    fn shown(&self) -> Vec<String> {
+        self.order
+            .iter()
+            .map(|&node| self.value(node).to_string())
+            .collect()
+    }
+
+    /// What each node costs, in order: multiplications, floating-point operations, bytes read, bytes
+    /// written; None for what is not known.
+    fn costs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let none = || py.None().into_bound(py);
+        let rows = self.costs.iter().map(|cost| {
+            let work = cost.work.as_ref().ok();
+            let dims = [
+                work.map(|work| &work.macs),
+                work.map(|work| &work.flops),
+                cost.bytes_read.as_ref().ok(),
+                cost.bytes_written.as_ref().ok(),
+            ];
+            let cells = dims.map(|dim| dim.map_or_else(|| Ok(none()), |dim| write_dim(py, dim)));
+            PyTuple::new(py, cells.into_iter().collect::<PyResult<Vec<_>>>()?)
+        });
+        PyList::new(py, rows.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Why the cost of a node is not known, by the node's name.
+    fn uncounted(&self, py: Python<'_>) -> PyResult<Vec<Site>> {
+        let sites = self
+            .order
+            .iter()
+            .zip(&self.costs)
+            .filter_map(|(&node, cost)| Some((node, &**cost.work.as_ref().err()?)));
+        self.names(py, &sites.collect::<Vec<_>>())
+    }
+
+    /// Bytes that each node's result takes, in order; None where sizes are not known.
+    fn result_bytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let bytes = self.order.iter().map(|&node| {
+            let value = self.value(node);
+            if value.unknown_reason().is_some() {
+                return Ok(py.None().into_bound(py));
+            }
+            let mut sum = corsac_ops::shape::Dim::ZERO;
+            value.for_each_tensor(&mut |tensor| sum = sum.clone() + tensor.size_bytes());
+            write_dim(py, &sum)
+        });
+        PyList::new(py, bytes.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The most bytes of activations held at once, the name of the node at which that is, bytes
+    /// held while each node runs, and the names of nodes whose memory is not known.
+    #[expect(clippy::type_complexity, reason = "a tuple for Python to take apart")]
+    fn peak(&self, py: Python<'_>) -> PyResult<(i64, Option<String>, Vec<i64>, Vec<String>)> {
+        let graph = self.graph.bind(py).try_borrow()?;
+        let name = |node: NodeId| graph.ir().node(node).name().to_owned();
+        let memory = &self.memory;
+        let unknown = memory.unknown.iter().map(|&node| name(node)).collect();
+        Ok((
+            memory.bytes,
+            memory.at.map(name),
+            memory.held.clone(),
+            unknown,
+        ))
+    }
+
+    /// Each piece of memory: bytes, and the names of the first and the last node that need it.
+    fn lifetimes(&self, py: Python<'_>) -> PyResult<Vec<(i64, String, String)>> {
+        let graph = self.graph.bind(py).try_borrow()?;
+        let name = |node: NodeId| graph.ir().node(node).name().to_owned();
+        let lifetimes = self.memory.lifetimes.iter();
+        Ok(lifetimes
+            .map(|&(bytes, from, to)| (bytes, name(from), name(to)))
+            .collect())
+    }
+
+    /// Parameters and buffers that the graph names: name, elements, bytes, whether it is a
+    /// parameter, whether it is trained.
+    fn weights(&self) -> Vec<(String, i64, i64, bool, bool)> {
+        let weights = self.weights.iter();
+        weights
+            .map(|w| (w.name.clone(), w.numel, w.bytes, w.parameter, w.trainable))
+            .collect()
+    }
+
+    /// The numbers of the parameters and buffers that each node uses, in order.
+    fn used_weights(&self) -> Vec<Vec<u32>> {
+        self.used.clone()
+    }
+}
+
+/// The type of what `target` gives for these arguments, by the rules: tensors as their metadata.
+/// A string is the name of a tensor method. Answers a tuple of one value, or the reason why there is
+/// none as text.
+#[pyfunction]
+#[pyo3(signature = (target, args, kwargs))]
+pub(crate) fn infer_type<'py>(
+    target: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    kwargs: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = target.py();
+    let reader = TypeReader::new(py)?;
+    let args = args
+        .iter()
+        .map(|arg| reader.value(&arg))
+        .collect::<PyResult<Vec<_>>>()?;
+    let mut named: Vec<(String, Value)> = Vec::new();
+    for entry in kwargs.items() {
+        let (name, value): (String, Bound<'py, PyAny>) = entry.extract()?;
+        named.push((name, reader.value(&value)?));
+    }
+    let kwargs: Vec<(&str, Value)> = named.iter().map(|(n, v)| (n.as_str(), v.clone())).collect();
+    let settings = settings(py)?;
+    let found = match target.extract::<String>() {
+        Ok(method) => infer_method(&method, &args, &kwargs, settings),
+        Err(_) => {
+            let name = CallableNames::of(target)?.printed;
+            infer_function(&name, &args, &kwargs, settings)
+        }
+    };
+    match found {
+        Ok(value) => match value.unknown_reason() {
+            Some(reason) => Ok(reason.into_pyobject(py)?.into_any()),
+            None => {
+                let value = TypeWriter::new(py)?.value(&value)?;
+                Ok(PyTuple::new(py, [value])?.into_any())
+            }
+        },
+        Err(Failure::Unknown(reason)) => Ok((&*reason).into_pyobject(py)?.into_any()),
+        Err(failure) => Err(ShapeInferenceError::new_err(failure.to_string())),
+    }
+}
+
+/// The rules there are: family, names, and how arithmetic is counted.
+#[pyfunction]
+pub(crate) fn shape_rules() -> Vec<(&'static str, Vec<String>, &'static str)> {
+    let row = |rule: RuleInfo| (rule.family, rule.names, rule.cost);
+    rules().into_iter().map(row).collect()
+}
+
+/// Adds what is here to the module.
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyDim>()?;
+    m.add_class::<PyTypes>()?;
+    m.add_function(wrap_pyfunction!(propagate_types, m)?)?;
+    m.add_function(wrap_pyfunction!(infer_type, m)?)?;
+    m.add_function(wrap_pyfunction!(shape_rules, m)?)?;
+    let error = m.py().get_type::<ShapeInferenceError>();
+    m.add("ShapeInferenceError", error)
+}

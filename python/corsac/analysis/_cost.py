@@ -1,0 +1,353 @@
+"""What a graph costs: arithmetic, memory traffic, memory held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corsac import _core
+from corsac._core import Dim
+from corsac.analysis._meta_run import MetaRun
+from corsac.analysis._propagate import Site
+from corsac.fx import Graph, Node
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._target import graph_of
+
+if TYPE_CHECKING:
+    import pandas
+
+Count = int | Dim
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What one node costs. Counts are None where they are not known.
+
+    Attributes:
+        name: the node.
+        op: its opcode.
+        target: what it calls, as text.
+        module: the qualified name of the module whose forward it belongs to; empty for the root.
+        output: what it gives, as text.
+        macs: multiplications that are added to a sum, in products of matrices and convolutions.
+        flops: floating-point operations, two for each of ``macs``.
+        parameters: elements of the parameters that it uses.
+        bytes_read: bytes of arguments and weights that it reads.
+        bytes_written: bytes that it writes.
+        output_bytes: bytes of its result.
+        bytes_held: bytes of activations held while it runs.
+        source: where it is in the user's program.
+    """
+
+    name: str
+    op: str
+    target: str
+    module: str
+    output: str
+    macs: Count | None
+    flops: Count | None
+    parameters: int
+    bytes_read: Count | None
+    bytes_written: Count | None
+    output_bytes: Count | None
+    bytes_held: int
+    source: str | None
+
+    @property
+    def intensity(self) -> float | None:
+        """Floating-point operations for each byte moved."""
+        return _intensity(self.flops, self.bytes_read, self.bytes_written)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCost:
+    """What a module costs, with all the modules in it.
+
+    Attributes:
+        path: its qualified name; empty for the root.
+        calls: how many nodes belong to it.
+        macs, flops, bytes_read, bytes_written: sums over those nodes whose cost is known.
+        parameters: elements of the different parameters that they use.
+        unknown: how many nodes' costs are not known.
+    """
+
+    path: str
+    calls: int
+    macs: Count
+    flops: Count
+    parameters: int
+    bytes_read: Count
+    bytes_written: Count
+    unknown: int
+
+    @property
+    def intensity(self) -> float | None:
+        """Floating-point operations for each byte moved."""
+        return _intensity(self.flops, self.bytes_read, self.bytes_written)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A piece of memory that activations lie in.
+
+    Attributes:
+        bytes: how large it is.
+        first: the node that makes it.
+        last: the last node that needs it.
+    """
+
+    bytes: int
+    first: str
+    last: str
+
+
+def _intensity(flops: Any, read: Any, written: Any) -> float | None:
+    if not all(isinstance(count, int) for count in (flops, read, written)):
+        return None
+    return flops / (read + written) if read + written else 0.0
+
+
+class CostReport:
+    """What a graph costs.
+
+    Attributes:
+        rows: what each node costs, in order.
+        unknown: calls whose cost is not known, with the reason. They are in no sum.
+        fallbacks: calls without a rule, whose results were found on meta tensors.
+        parameters, parameter_bytes: of the parameters that the graph uses, each once.
+        trainable_parameters: of those that are trained.
+        buffer_bytes: of the buffers that it uses.
+        peak_bytes: the most bytes of activations held at once, inputs and results included and
+            weights aside.
+        peak_node: the node at which that is.
+        peak_unknown: nodes whose memory is not in it.
+        lifetimes: the pieces of memory that activations lie in.
+    """
+
+    def __init__(self, graph: Graph, types: _core.Types) -> None:
+        nodes = list(graph.nodes)
+        weights = types.weights()
+        self.peak_bytes, self.peak_node, held, unknown = types.peak()
+        self.peak_unknown: tuple[str, ...] = tuple(unknown)
+        self.lifetimes = tuple(Lifetime(*lifetime) for lifetime in types.lifetimes())
+        self.unknown = tuple(Site(*site) for site in types.uncounted())
+        self.fallbacks = tuple(Site(*site) for site in types.fallbacks())
+        parameters = [weight for weight in weights if weight[3]]
+        self.parameters: int = sum(weight[1] for weight in parameters)
+        self.parameter_bytes: int = sum(weight[2] for weight in parameters)
+        self.trainable_parameters: int = sum(weight[1] for weight in parameters if weight[4])
+        self.buffer_bytes: int = sum(weight[2] for weight in weights if not weight[3])
+        self._used = [
+            frozenset(number for number in used if weights[number][3])
+            for used in types.used_weights()
+        ]
+        self._elements = [weight[1] for weight in weights]
+        columns = zip(
+            nodes, types.shown(), types.costs(), self._used, types.result_bytes(), held, strict=True
+        )
+        self.rows: tuple[NodeCost, ...] = tuple(
+            NodeCost(
+                name=node.name,
+                op=node.op,
+                target=node._pretty_print_target(node.target),
+                module=module_path(node),
+                output=shown,
+                macs=macs,
+                flops=flops,
+                parameters=sum(self._elements[number] for number in used),
+                bytes_read=read,
+                bytes_written=written,
+                output_bytes=size,
+                bytes_held=bytes_held,
+                source=None if node.source is None else str(node.source),
+            )
+            for node, shown, (macs, flops, read, written), used, size, bytes_held in columns
+        )
+
+    def _sum(self, of: Iterable[Count | None]) -> Count:
+        total: Count = 0
+        for count in of:
+            if count is not None:
+                total = total + count
+        return total
+
+    @property
+    def macs(self) -> Count:
+        """Multiplications of all nodes whose cost is known."""
+        return self._sum(row.macs for row in self.rows)
+
+    @property
+    def flops(self) -> Count:
+        """Floating-point operations of all nodes whose cost is known."""
+        return self._sum(row.flops for row in self.rows)
+
+    @property
+    def bytes_read(self) -> Count:
+        """Bytes read by all nodes whose cost is known."""
+        return self._sum(row.bytes_read for row in self.rows)
+
+    @property
+    def bytes_written(self) -> Count:
+        """Bytes written by all nodes whose cost is known."""
+        return self._sum(row.bytes_written for row in self.rows)
+
+    @property
+    def intensity(self) -> float | None:
+        """Floating-point operations for each byte moved."""
+        return _intensity(self.flops, self.bytes_read, self.bytes_written)
+
+    def modules(self) -> tuple[ModuleCost, ...]:
+        """What each module costs with those in it, the root first, in order of the first call."""
+        members: dict[str, list[int]] = {"": []}
+        for at, row in enumerate(self.rows):
+            if not row.op.startswith("call_"):
+                members[""].append(at)
+                continue
+            path = row.target if row.op == "call_module" else row.module
+            for prefix in prefixes(path):
+                members.setdefault(prefix, []).append(at)
+        return tuple(self._module(path, own) for path, own in members.items())
+
+    def _module(self, path: str, members: Sequence[int]) -> ModuleCost:
+        rows = [self.rows[at] for at in members]
+        used = frozenset().union(*(self._used[at] for at in members))
+        return ModuleCost(
+            path=path,
+            calls=sum(row.op.startswith("call_") for row in rows),
+            macs=self._sum(row.macs for row in rows),
+            flops=self._sum(row.flops for row in rows),
+            parameters=sum(self._elements[number] for number in used),
+            bytes_read=self._sum(row.bytes_read for row in rows),
+            bytes_written=self._sum(row.bytes_written for row in rows),
+            unknown=sum(row.flops is None for row in rows),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals, nodes and modules as plain values; what depends on symbols as text."""
+        return {
+            "totals": {
+                "macs": _plain(self.macs),
+                "flops": _plain(self.flops),
+                "bytes_read": _plain(self.bytes_read),
+                "bytes_written": _plain(self.bytes_written),
+                "parameters": self.parameters,
+                "trainable_parameters": self.trainable_parameters,
+                "parameter_bytes": self.parameter_bytes,
+                "buffer_bytes": self.buffer_bytes,
+                "peak_bytes": self.peak_bytes,
+                "peak_node": self.peak_node,
+            },
+            "nodes": [_plain_row(row) for row in self.rows],
+            "modules": [_plain_row(module) for module in self.modules()],
+            "unknown": [asdict(site) for site in self.unknown],
+        }
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """One line a node. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([_plain_row(row) for row in self.rows])
+
+    def __str__(self) -> str:
+        head = ("name", "output", "MACs", "FLOPs", "read", "written", "FLOP/B", "held")
+        cells = [head]
+        for row in self.rows:
+            intensity = "" if row.intensity is None else f"{row.intensity:.1f}"
+            cells.append(
+                (
+                    row.name,
+                    row.output[:40],
+                    *map(_short, (row.macs, row.flops, row.bytes_read, row.bytes_written)),
+                    intensity,
+                    _short(row.bytes_held),
+                )
+            )
+        lines = table(cells, left=2)
+        lines.append("")
+        lines.append(f"multiplications  {_short(self.macs)}    operations  {_short(self.flops)}")
+        lines.append(f"parameters       {self.parameters:,} ({_short(self.parameter_bytes)}B)")
+        lines.append(
+            f"traffic          {_short(self.bytes_read)}B read, {_short(self.bytes_written)}B written"
+        )
+        lines.append(
+            f"activations      {_short(self.peak_bytes)}B at most, at {self.peak_node}"
+            + (f" ({len(self.peak_unknown)} nodes aside)" if self.peak_unknown else "")
+        )
+        for site in self.unknown:
+            lines.append(f"unknown          {site.node} ({site.target}): {site.reason}")
+        return "\n".join(lines)
+
+
+def table(cells: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Lines of columns, the first ``left`` of them flush left."""
+    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _short(count: Count | None) -> str:
+    if count is None:
+        return "?"
+    if not isinstance(count, int):
+        return str(count)
+    for factor, unit in ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= factor:
+            return f"{count / factor:.2f}{unit}"
+    return str(count)
+
+
+def _plain(count: Any) -> Any:
+    return str(count) if isinstance(count, Dim) else count
+
+
+def _plain_row(row: NodeCost | ModuleCost) -> dict[str, Any]:
+    plain = {key: _plain(value) for key, value in asdict(row).items()}
+    plain["intensity"] = row.intensity
+    return plain
+
+
+def module_path(node: Node) -> str:
+    """The qualified name of the innermost module whose forward ``node`` belongs to."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = next(reversed(stack.values()))[0]
+    return str(path)
+
+
+def prefixes(path: str) -> list[str]:
+    """``a.b`` gives the root, ``a`` and ``a.b``."""
+    parts = path.split(".") if path else []
+    return ["", *(".".join(parts[: at + 1]) for at in range(len(parts)))]
+
+
+def cost(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) -> CostReport:
+    """Count what running a graph costs, without running it.
+
+    A multiplication that is added to a sum counts two operations, a bias none: the sum starts from
+    it. An elementwise operator counts one for each element of its result; a softmax five, a layer
+    norm seven. Memory traffic is each argument read once and each result written once; views move
+    nothing. Calls whose cost is not known are listed, and are in no sum.
+
+    Args:
+        target: the graph, or the module that runs it.
+        inputs: as for :func:`corsac.analysis.propagate`. With sizes that are symbols, counts are
+            expressions over them, and memory held is not known.
+        fallback: whether nodes without a rule are called with meta tensors to find their results.
+
+    Raises:
+        ShapeInferenceError: a call fails when it runs.
+    """
+    graph = graph_of(target)
+    run = MetaRun(graph.owning_module) if fallback else None
+    with torch.no_grad():
+        types = _core.propagate_types(graph, inputs, run, fill=False, cost=True)
+    return CostReport(graph, types)

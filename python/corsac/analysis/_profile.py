@@ -1,0 +1,263 @@
+"""Where the time goes, and which values are seen, when a graph runs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corsac.analysis._cost import CostReport, NodeCost, cost, table
+from corsac.analysis._machine import Machine, machine
+from corsac.fx import Interpreter, Node
+from corsac.fx.graph_module import GraphModule
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """How long one node takes.
+
+    Attributes:
+        cost: what it costs.
+        seconds: the median over the repeats.
+        least: the shortest.
+        share: its part of the sum over all nodes.
+        roofline: the shortest possible time as a part of ``seconds``: 1 is as fast as the machine
+            goes; None where the cost is not known.
+        bound: what limits it, ``"compute"`` or ``"memory"``; None where the cost is not known.
+    """
+
+    cost: NodeCost
+    seconds: float
+    least: float
+    share: float
+    roofline: float | None
+    bound: str | None
+
+    @property
+    def name(self) -> str:
+        """The node."""
+        return self.cost.name
+
+
+class Profile:
+    """Where the time of a graph goes.
+
+    Attributes:
+        rows: how long each node takes, in order.
+        seconds: how long the whole takes, measured with nothing in between: the median.
+        sum_seconds: the sum of the nodes' times.
+        machine: the peaks that the rooflines are drawn from.
+        cost: what the graph costs.
+    """
+
+    def __init__(
+        self, report: CostReport, times: list[list[float]], wholes: list[float], peaks: Machine
+    ) -> None:
+        self.cost, self.machine = report, peaks
+        self.seconds = statistics.median(wholes)
+        medians = [statistics.median(own) for own in times]
+        self.sum_seconds = sum(medians)
+        self.rows = tuple(
+            self._row(row, own, median)
+            for row, own, median in zip(report.rows, times, medians, strict=True)
+        )
+
+    def _row(self, row: NodeCost, times: list[float], median: float) -> NodeTime:
+        roofline, bound = None, None
+        counts = (row.flops, row.bytes_read, row.bytes_written)
+        if row.op.startswith("call_") and all(isinstance(count, int) for count in counts):
+            flops, moved = row.flops, row.bytes_read + row.bytes_written
+            if flops or moved:
+                roofline = self.machine.least_seconds(flops, moved) / median if median else None
+                bound = "compute" if flops > moved * self.machine.ridge else "memory"
+        share = median / self.sum_seconds if self.sum_seconds else 0.0
+        return NodeTime(row, median, min(times), share, roofline, bound)
+
+    def slowest(self, count: int = 10) -> tuple[NodeTime, ...]:
+        """The nodes that take longest."""
+        return tuple(sorted(self.rows, key=lambda row: -row.seconds)[:count])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals and nodes as plain values."""
+        return {
+            "seconds": self.seconds,
+            "sum_seconds": self.sum_seconds,
+            "machine": asdict(self.machine),
+            "nodes": [self._plain(row) for row in self.rows],
+        }
+
+    def _plain(self, row: NodeTime) -> dict[str, Any]:
+        plain = asdict(row)
+        return plain.pop("cost") | plain
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """One line a node. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([self._plain(row) for row in self.rows])
+
+    def __str__(self) -> str:
+        cells = [("name", "target", "ms", "share", "roofline", "bound", "source")]
+        for row in self.slowest(20):
+            roofline = "" if row.roofline is None else f"{row.roofline:.0%}"
+            cells.append(
+                (
+                    row.name,
+                    row.cost.target[:32],
+                    f"{row.seconds * 1e3:.3f}",
+                    f"{row.share:.1%}",
+                    roofline,
+                    row.bound or "",
+                    row.cost.source or "",
+                )
+            )
+        lines = table(cells, left=2)
+        lines.append(
+            f"the whole {self.seconds * 1e3:.3f} ms, nodes {self.sum_seconds * 1e3:.3f} ms; "
+            f"machine {self.machine.gflops:.0f} GFLOP/s, {self.machine.gbytes:.1f} GB/s"
+        )
+        return "\n".join(lines)
+
+
+class _Timer(Interpreter):
+    """Notes how long each node takes."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.times: dict[Node, list[float]] = {node: [] for node in module.graph.nodes}
+
+    def run_node(self, n: Node) -> Any:
+        start = time.perf_counter()
+        result = super().run_node(n)
+        self.times[n].append(time.perf_counter() - start)
+        return result
+
+
+def profile(target: GraphModule, *inputs: Any, repeats: int = 10, warmup: int = 2) -> Profile:
+    """Measure how long each node of a graph takes.
+
+    Runs without gradients. The whole is measured in turn with the nodes, so that a slow spell of
+    the machine hits both.
+
+    Args:
+        target: the module to run.
+        inputs: what it is given.
+        repeats: how often it is run; times are medians.
+        warmup: how often it is run before, unmeasured.
+    """
+    if repeats < 1:
+        raise ValueError(f"expected at least one repeat, got {repeats}")
+    with torch.no_grad():
+        report = cost(target, *inputs)
+        timer = _Timer(target)
+        plain = Interpreter(target)
+        for _ in range(warmup):
+            timer.run(*inputs)
+            plain.run(*inputs)
+        for own in timer.times.values():
+            own.clear()
+        wholes = []
+        for _ in range(repeats):
+            timer.run(*inputs)
+            start = time.perf_counter()
+            plain.run(*inputs)
+            wholes.append(time.perf_counter() - start)
+    return Profile(report, list(timer.times.values()), wholes, machine())
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Which values a tensor had.
+
+    Attributes:
+        least, greatest: the smallest and largest element; NaN is passed over.
+        mean: of all elements.
+        max_abs: the largest magnitude.
+        zeros: the part of elements that are zero.
+        nan, inf: how many elements are NaN, and infinite.
+        count: how many elements were seen.
+    """
+
+    least: float
+    greatest: float
+    mean: float
+    max_abs: float
+    zeros: float
+    nan: int
+    inf: int
+    count: int
+
+    def union(self, other: Range) -> Range:
+        """What both have seen."""
+        count = self.count + other.count
+        part = self.count / count if count else 0.0
+        return Range(
+            min(self.least, other.least),
+            max(self.greatest, other.greatest),
+            self.mean * part + other.mean * (1 - part),
+            max(self.max_abs, other.max_abs),
+            self.zeros * part + other.zeros * (1 - part),
+            self.nan + other.nan,
+            self.inf + other.inf,
+            count,
+        )
+
+
+def _range(tensor: torch.Tensor) -> Range | None:
+    if tensor.numel() == 0 or tensor.is_complex() or tensor.is_quantized:
+        return None
+    values = tensor.detach().to(torch.float64).reshape(-1)
+    nan, inf = torch.isnan(values), torch.isinf(values)
+    finite = values[~(nan | inf)]
+    seen = values[~nan]
+    if seen.numel() == 0:
+        return Range(float("inf"), -float("inf"), 0.0, 0.0, 0.0, int(nan.sum()), 0, values.numel())
+    least, greatest = seen.min().item(), seen.max().item()
+    return Range(
+        least,
+        greatest,
+        finite.mean().item() if finite.numel() else 0.0,
+        max(abs(least), abs(greatest)),
+        (values == 0).double().mean().item(),
+        int(nan.sum()),
+        int(inf.sum()),
+        values.numel(),
+    )
+
+
+class _Watcher(Interpreter):
+    """Notes which values nodes have."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.ranges: dict[str, Range] = {}
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        if isinstance(result, torch.Tensor) and (seen := _range(result)) is not None:
+            before = self.ranges.get(n.name)
+            self.ranges[n.name] = seen if before is None else before.union(seen)
+        return result
+
+
+def ranges(target: GraphModule, *batches: Any) -> dict[str, Range]:
+    """Which values the nodes of a graph have on example inputs: what calibration needs.
+
+    Args:
+        target: the module to run, without gradients.
+        batches: for each run its inputs: a tensor, or a tuple of inputs.
+
+    Returns:
+        By name of the node, for those whose value is a tensor with real elements.
+    """
+    watcher = _Watcher(target)
+    with torch.no_grad():
+        for batch in batches:
+            watcher.run(*(batch if isinstance(batch, tuple) else (batch,)))
+    return watcher.ranges

@@ -1,0 +1,113 @@
+"""Types of the values of a graph, without running it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from corsac import _core
+from corsac.analysis._meta_run import MetaRun
+from corsac.fx import Graph
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._target import graph_of
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of the value of one node.
+
+    Attributes:
+        name: the node.
+        op: its opcode.
+        target: what it calls, as text.
+        value: tensors as ``TensorMetadata``, with :class:`Dim` where a size depends on symbols and
+            None for strides that are not known; numbers and containers as they are.
+        text: the same as text: ``float32[2, 3]``.
+    """
+
+    name: str
+    op: str
+    target: str
+    value: Any
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node that needs a look.
+
+    Attributes:
+        node: its name.
+        target: what it calls.
+        reason: why.
+    """
+
+    node: str
+    target: str
+    reason: str
+
+
+class Propagation:
+    """What :func:`propagate` found out.
+
+    Attributes:
+        rows: what is known of each node's value, in order.
+        fallbacks: nodes for which there is no rule and which were run on meta tensors.
+        unknown: nodes of which nothing is known even so.
+    """
+
+    def __init__(self, graph: Graph, types: _core.Types, run: MetaRun | None) -> None:
+        self._graph, self._types = graph, types
+        self.fallbacks = tuple(Site(*site) for site in types.fallbacks())
+        failures = run.failures if run else {}
+        self.unknown = tuple(
+            Site(node, target, failures.get(node, reason))
+            for node, target, reason in types.unknown()
+        )
+        self._rows: tuple[Row, ...] | None = None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        if self._rows is None:
+            values, texts = self._types.values(), self._types.shown()
+            self._rows = tuple(
+                Row(node.name, node.op, node._pretty_print_target(node.target), value, text)
+                for node, value, text in zip(self._graph.nodes, values, texts, strict=True)
+            )
+        return self._rows
+
+    def __str__(self) -> str:
+        cells = [("name", "op", "target", "value")]
+        cells += [(row.name, row.op, row.target, row.text) for row in self.rows]
+        widths = [max(len(row[at]) for row in cells) for at in range(3)]
+        lines = [
+            "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]])
+            for row in cells
+        ]
+        lines.append(
+            f"{len(self.rows)} nodes, {len(self.fallbacks)} without a rule, "
+            f"{len(self.unknown)} unknown"
+        )
+        return "\n".join(lines)
+
+
+def propagate(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) -> Propagation:
+    """Find the type of every value of a graph without running it.
+
+    Metadata is written to the nodes as :class:`torch.fx.passes.shape_prop.ShapeProp` does:
+    ``meta["tensor_meta"]`` and ``meta["type"]``. Strides are ``None`` where they are not known.
+
+    Args:
+        target: the graph, or the module that runs it.
+        inputs: what the placeholders are given: tensors (whose elements are not looked at), meta
+            tensors, :class:`TensorSpec` with sizes that may be symbols, numbers, containers.
+        fallback: whether nodes without a rule are called with meta tensors.
+
+    Raises:
+        ShapeInferenceError: a call fails when it runs: the message says which node, what it takes,
+            what it was given, and where it is in the user's program.
+    """
+    graph = graph_of(target)
+    run = MetaRun(graph.owning_module) if fallback else None
+    types = _core.propagate_types(graph, inputs, run)
+    return Propagation(graph, types, run)

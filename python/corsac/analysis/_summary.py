@@ -1,0 +1,151 @@
+"""The tree of a model's modules, with what each gives, has and does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corsac.analysis._cost import CostReport, Count, _plain, cost, prefixes, table
+from corsac.fx._symbolic_trace import symbolic_trace
+from corsac.fx.graph_module import GraphModule
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """One module of a model.
+
+    Attributes:
+        path: its qualified name; empty for the model itself.
+        kind: its class.
+        depth: how many modules it is in.
+        index: which one it is among those of this depth, from 1.
+        output: what its last call gives, as text; None if it is not called.
+        parameters: elements of its parameters, with those of the modules in it.
+        mult_adds: multiplications added to a sum, in it and the modules in it.
+        trainable: whether some of its parameters are trained.
+    """
+
+    path: str
+    kind: str
+    depth: int
+    index: int
+    output: str | None
+    parameters: int
+    mult_adds: Count
+    trainable: bool
+
+
+class Summary:
+    """The tree of a model's modules.
+
+    Attributes:
+        rows: the modules, the model first, in the order of their registration.
+        cost: what the model costs.
+        parameters, trainable_parameters, parameter_bytes: of all parameters, each once.
+    """
+
+    def __init__(self, model: torch.nn.Module, report: CostReport, depth: int | None) -> None:
+        self.cost = report
+        own = {id(p): p for p in model.parameters()}.values()
+        self.parameters = sum(p.numel() for p in own)
+        self.trainable_parameters = sum(p.numel() for p in own if p.requires_grad)
+        self.parameter_bytes = sum(p.numel() * p.element_size() for p in own)
+        macs = {module.path: module.macs for module in report.modules()}
+        outputs: dict[str, str] = {}
+        for row in report.rows:
+            if row.op.startswith("call_"):
+                path = row.target if row.op == "call_module" else row.module
+                outputs |= dict.fromkeys(prefixes(path), row.output)
+        counts: dict[int, int] = {}
+        rows = []
+        for path, module in model.named_modules(remove_duplicate=False):
+            level = path.count(".") + 1 if path else 0
+            if depth is not None and level > depth:
+                continue
+            counts[level] = counts.get(level, 0) + 1
+            held = {id(p): p for p in module.parameters()}.values()
+            rows.append(
+                ModuleRow(
+                    path=path,
+                    kind=type(module).__name__,
+                    depth=level,
+                    index=counts[level],
+                    output=outputs.get(path),
+                    parameters=sum(p.numel() for p in held),
+                    mult_adds=macs.get(path, 0),
+                    trainable=any(p.requires_grad for p in held),
+                )
+            )
+        self.rows = tuple(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Modules and totals as plain values."""
+        return {
+            "parameters": self.parameters,
+            "trainable_parameters": self.trainable_parameters,
+            "parameter_bytes": self.parameter_bytes,
+            "mult_adds": _plain(self.cost.macs),
+            "modules": [
+                {key: _plain(value) for key, value in asdict(row).items()} for row in self.rows
+            ],
+        }
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """One line a module. Needs pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dict()["modules"])
+
+    def __str__(self) -> str:
+        cells = [("Layer (type:depth-idx)", "Output", "Param #", "Mult-Adds")]
+        for row in self.rows:
+            indent = "" if row.depth == 0 else "│    " * (row.depth - 1) + "├─"
+            name = row.path.rpartition(".")[2]
+            kind = f"{row.kind} ({name})" if name else row.kind
+            cells.append(
+                (
+                    f"{indent}{kind}: {row.depth}-{row.index}",
+                    row.output or "--",
+                    f"{row.parameters:,}" if row.parameters else "--",
+                    _grouped(row.mult_adds),
+                )
+            )
+        lines = table(cells, left=2)
+        rule = "=" * max(map(len, lines))
+        lines = [rule, lines[0], rule, *lines[1:], rule]
+        frozen = self.parameters - self.trainable_parameters
+        lines.append(f"Total params: {self.parameters:,}")
+        lines.append(f"Trainable params: {self.trainable_parameters:,}")
+        lines.append(f"Non-trainable params: {frozen:,}")
+        lines.append(f"Total mult-adds: {_grouped(self.cost.macs)}")
+        lines.append(f"Params size (MB): {self.parameter_bytes / 1e6:.2f}")
+        lines.append(f"Peak activations (MB): {self.cost.peak_bytes / 1e6:.2f}")
+        for site in self.cost.unknown:
+            lines.append(f"Not counted: {site.node} ({site.target}): {site.reason}")
+        return "\n".join([*lines, rule])
+
+
+def _grouped(count: Count) -> str:
+    if isinstance(count, int):
+        return f"{count:,}" if count else "--"
+    return str(count)
+
+
+def summary(model: torch.nn.Module, *inputs: Any, depth: int | None = None) -> Summary:
+    """The tree of a model's modules: what each gives, its parameters, its multiplications.
+
+    The model is traced and its types are propagated; nothing is run.
+
+    Args:
+        model: what to look at; it must be possible to trace it, or be a
+            :class:`corsac.fx.GraphModule`.
+        inputs: as for :func:`corsac.analysis.propagate`.
+        depth: how deep to go; all the way for None.
+    """
+    traced = model if isinstance(model, GraphModule) else symbolic_trace(model)
+    return Summary(model, cost(traced, *inputs), depth)
