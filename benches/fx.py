@@ -29,6 +29,7 @@ import torch
 import torch.fx
 import torch.fx.experimental.optimization
 import torchvision
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata, _extract_tensor_metadata
 
@@ -419,7 +420,9 @@ def shape_prop(name: str, fake: bool) -> Bench:
 
     def fake_it(_: Any) -> Any:
         with torch.no_grad():
-            FakeTensorProp(theirs).propagate(image)
+            # Parameters stay as they are: only values become fake.
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            FakeTensorProp(theirs, mode).propagate(image)
         return theirs
 
     def propagate(_: Any) -> Any:
