@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from corsac._core import __version__
 
 if TYPE_CHECKING:
+    from corsac._drawing import draw, draw_diff
     from corsac.analysis import summary
     from corsac.config import build, describe
 
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "build": "corsac.config",
     "describe": "corsac.config",
+    "draw": "corsac._drawing",
+    "draw_diff": "corsac._drawing",
     "summary": "corsac.analysis",
 }
 
-__all__ = ["__version__", "build", "describe", "summary"]
+__all__ = ["__version__", "build", "describe", "draw", "draw_diff", "summary"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ mod canonical;
 mod codegen;
 mod collector;
 mod config;
+mod drawing;
 mod effects;
 mod error;
 mod graph;
@@ -85,6 +86,9 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(rules::rule_from_graphs, m)?)?;
     m.add_function(wrap_pyfunction!(rules::simplify, m)?)?;
     m.add_function(wrap_pyfunction!(rules::simplification_laws, m)?)?;
+    m.add_function(wrap_pyfunction!(drawing::draw_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(drawing::draw_difference, m)?)?;
+    m.add_function(wrap_pyfunction!(drawing::draw_records, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_arg, m)?)?;
     m.add_function(wrap_pyfunction!(aggregate::map_aggregate, m)?)?;
     m.add_class::<namespace::PyNamespace>()?;

@@ -521,6 +521,23 @@ class GraphModule(torch.nn.Module):
         reminder = "# To see more debug info, please use `graph_module.print_readable()`"
         return "\n".join([super().__str__(), self.code, reminder])
 
+    # Pictures ------------------------------------------------------------------------------
+
+    def show(self, **options: Any) -> Any:
+        """Show the graph: in a notebook as the result of the cell, elsewhere in the browser.
+
+        ``options`` are those of :func:`corsac.draw`.
+        """
+        from corsac._drawing import show
+
+        return show(self, **options)
+
+    def _repr_html_(self) -> str:
+        """The picture that a notebook shows."""
+        from corsac._drawing import notebook_page
+
+        return notebook_page(self)
+
     # Submodules ----------------------------------------------------------------------------
 
     def add_submodule(self, target: str, m: torch.nn.Module) -> bool:

@@ -163,6 +163,25 @@ impl Graph {
         printer.finish()
     }
 
+    /// The arguments of one node as its line shows them: positional ones, and keyword ones with
+    /// their names.
+    ///
+    /// # Panics
+    /// If the id was never handed out by this graph.
+    #[must_use]
+    pub fn format_arguments(&self, id: NodeId, host: &dyn HostText) -> Vec<(Option<&str>, String)> {
+        let mut printer = print::Printer::new(self, host, 0);
+        let node = self.node(id);
+        let mut text = |arg| {
+            printer.argument(arg);
+            printer.take()
+        };
+        let mut arguments: Vec<_> = node.args().iter().map(|arg| (None, text(arg))).collect();
+        let named = node.kwargs().iter();
+        arguments.extend(named.map(|(key, arg)| (Some(self.text(*key)), text(arg))));
+        arguments
+    }
+
     /// The line of one node without the number of its users, which other nodes decide.
     pub(crate) fn format_definition(&self, id: NodeId, host: &dyn HostText) -> String {
         let mut printer = print::Printer::new(self, host, LINE_BYTES).without_users();

@@ -129,6 +129,11 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// An argument among the arguments of a call, on its own.
+    pub(super) fn argument(&mut self, arg: &Arg) {
+        self.shown(arg);
+    }
+
     /// An argument among the arguments of a call.
     fn shown(&mut self, arg: &Arg) {
         match arg {

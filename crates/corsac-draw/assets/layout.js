@@ -1,0 +1,297 @@
+// Coordinates. The same as src/layout/place.rs and src/layout/picture.rs, to the same result:
+// change both. Levels come with their layers; which modules are open decides the sizes.
+
+const GAP = 28, LINE_GAP = 14, LAYER_GAP = 34, SWEEPS = 6;
+const HEADER = 34, HEADER_OVER_PORTS = 10, SIDE = 16, FOOT = 16, PORT_WIDTH = 8;
+
+/** What does not depend on sizes: where items and bends are, found once for a level. */
+function routesOf(level) {
+  const itemAt = new Array(level.items.length), bends = level.nets.map(() => []);
+  level.layers.forEach((layer, rank) => layer.forEach((slot, at) => {
+    if (slot >= 0) itemAt[slot] = [rank, at];
+    else bends[-1 - slot].push(at);
+  }));
+  return { itemAt, bends };
+}
+
+const portOf = (size, value) => size.ports?.get(value) ?? 0;
+
+/** The lines between each layer and the next. */
+function segmentsOf(level, sizes) {
+  const all = level.layers.map(() => []), { itemAt, bends } = level.routes;
+  level.nets.forEach((net, index) => {
+    if (net.straight) return;
+    const [from, source] = itemAt[net.source];
+    let last = [source, portOf(sizes[net.source], net.value), 1];
+    const ends = [last];
+    bends[index].forEach((bend, step) => {
+      all[from + step].push({ upper: last[0], lower: bend, out: last[1], in: 0, weight: step === 0 ? 2 : 8 });
+      last = [bend, 0, 2];
+      ends.push(last);
+    });
+    for (const sink of net.sinks) {
+      const [rank, at] = itemAt[sink.item], end = ends[rank - from - 1];
+      const port = portOf(sizes[sink.item], net.value);
+      all[rank - 1].push({ upper: end[0], lower: at, out: end[1], in: port, weight: end[2] });
+    }
+  });
+  return all;
+}
+
+/** The closest positions to the wanted ones at which neighbours are far enough apart. */
+function settle(wanted, weights, distances) {
+  const blocks = [];
+  let packed = 0;
+  for (let at = 0; at < wanted.length; at++) {
+    if (at > 0) packed += distances[at - 1];
+    let sum = weights[at] * (wanted[at] - packed), weight = weights[at], count = 1;
+    while (blocks.length) {
+      const before = blocks[blocks.length - 1];
+      if (before.sum / before.weight <= sum / weight) break;
+      blocks.pop();
+      sum += before.sum;
+      weight += before.weight;
+      count += before.count;
+    }
+    blocks.push({ sum, weight, count });
+  }
+  const xs = [];
+  packed = 0;
+  for (const { sum, weight, count } of blocks) {
+    for (let i = 0; i < count; i++) {
+      if (xs.length) packed += distances[xs.length - 1];
+      xs.push(sum / weight + packed);
+    }
+  }
+  return xs;
+}
+
+/** The one line above and below each slot, as an index into the segments there. */
+function jointsOf(level, segments) {
+  const table = () => level.layers.map((layer) => new Array(layer.length).fill(-1));
+  const above = table(), below = table(), ins = table(), outs = table();
+  const isBend = (rank, at) => level.layers[rank][at] < 0;
+  segments.forEach((list, rank) => list.forEach((s, index) => {
+    const fromBend = isBend(rank, s.upper), chain = fromBend && isBend(rank + 1, s.lower);
+    if (!fromBend || chain || below[rank][s.upper] < 0) {
+      if (!fromBend) outs[rank][s.upper]++;
+      below[rank][s.upper] = index;
+    }
+    ins[rank + 1][s.lower]++;
+    above[rank + 1][s.lower] = index;
+  }));
+  // Counts begin at -1: above 0, there are several.
+  level.layers.forEach((layer, rank) => layer.forEach((_, at) => {
+    if (ins[rank][at] > 0) above[rank][at] = -1;
+    if (outs[rank][at] > 0) below[rank][at] = -1;
+  }));
+  return { above, below };
+}
+
+/** Slots below each other that are joined by nothing else: [layer, position, right of the first]. */
+function runsOf(level, segments, { above, below }) {
+  const runs = [], seen = level.layers.map((layer) => new Uint8Array(layer.length));
+  level.layers.forEach((layer, top) => layer.forEach((_, first) => {
+    if (seen[top][first]) return;
+    const run = [[top, first, 0]];
+    let rank = top, at = first, shift = 0;
+    while (below[rank][at] >= 0) {
+      const index = below[rank][at], s = segments[rank][index];
+      if (above[rank + 1][s.lower] !== index) break;
+      shift += s.out - s.in;
+      rank++;
+      at = s.lower;
+      seen[rank][at] = 1;
+      run.push([rank, at, shift]);
+    }
+    runs.push(run);
+  }));
+  return runs.sort((a, b) => b.length - a.length);
+}
+
+/** Puts runs upright where their neighbours leave room for that, the longest ones first. */
+function straighten(level, xs, distances, segments) {
+  const joints = jointsOf(level, segments);
+  for (const run of runsOf(level, segments, joints)) {
+    let low = -Infinity, high = Infinity, sum = 0;
+    for (const [rank, at, shift] of run) {
+      const row = xs[rank], apart = distances[rank];
+      if (at > 0) low = Math.max(low, row[at - 1] + apart[at - 1] - shift);
+      if (at + 1 < row.length) high = Math.min(high, row[at + 1] - apart[at] - shift);
+      sum += row[at] - shift;
+    }
+    if (low > high) continue;
+    const is = sum / run.length, [top, first] = run[0], [bottom, last, shift] = run[run.length - 1];
+    const clamp = (x) => Math.min(Math.max(x, low), high), near = (x) => Math.abs(clamp(x) - is);
+    const up = segments[top - 1]?.[joints.above[top][first]], down = segments[bottom][joints.below[bottom][last]];
+    const upper = up && xs[top - 1][up.upper] + up.out - up.in;
+    const lower = down && xs[bottom + 1][down.lower] + down.in - down.out - shift;
+    const wanted = lower !== undefined && (upper === undefined || near(lower) < near(upper)) ? lower : upper ?? is;
+    for (const [rank, at, shift] of run) xs[rank][at] = clamp(wanted) + shift;
+  }
+}
+
+/** Heights above and below the inside of an open module. */
+function frameOf(level) {
+  const has = (what) => level.items.some((item) => item[0] === what);
+  return [has("inlet") ? HEADER_OVER_PORTS : HEADER, has("outlet") ? 0 : FOOT];
+}
+
+/** Places the items of a level with these sizes. */
+function place(level, sizes) {
+  const widthOf = (slot) => (slot >= 0 ? sizes[slot].width : 0);
+  const heightOf = (slot) => (slot >= 0 ? sizes[slot].height : 0);
+  const segments = segmentsOf(level, sizes), depth = level.layers.length;
+  const distances = level.layers.map((layer) => layer.slice(1).map((slot, at) =>
+    (widthOf(layer[at]) + widthOf(slot)) / 2 + (layer[at] >= 0 && slot >= 0 ? GAP : LINE_GAP)));
+  const xs = level.layers.map((layer, rank) => {
+    let x = -distances[rank].reduce((a, b) => a + b, 0) / 2;
+    return layer.map((_, at) => (at > 0 ? (x += distances[rank][at - 1]) : x));
+  });
+  for (let sweep = 0; sweep <= SWEEPS; sweep++) {
+    const down = sweep % 2 === 0, both = sweep === SWEEPS;
+    for (let step = 0; step < depth; step++) {
+      const rank = down ? step : depth - 1 - step, count = level.layers[rank].length;
+      const wanted = new Float64Array(count), weights = new Float64Array(count);
+      if (rank > 0 && (down || both)) {
+        for (const s of segments[rank - 1]) {
+          wanted[s.lower] += s.weight * (xs[rank - 1][s.upper] + s.out - s.in);
+          weights[s.lower] += s.weight;
+        }
+      }
+      if (rank + 1 < depth && (!down || both)) {
+        for (const s of segments[rank]) {
+          wanted[s.upper] += s.weight * (xs[rank + 1][s.lower] + s.in - s.out);
+          weights[s.upper] += s.weight;
+        }
+      }
+      for (let at = 0; at < count; at++) {
+        if (weights[at] === 0) [wanted[at], weights[at]] = [xs[rank][at], 0.01];
+        else wanted[at] /= weights[at];
+      }
+      xs[rank] = settle(wanted, weights, distances[rank]);
+    }
+  }
+  straighten(level, xs, distances, segments);
+  let left = Infinity, right = -Infinity;
+  level.layers.forEach((layer, rank) => layer.forEach((slot, at) => {
+    left = Math.min(left, xs[rank][at] - widthOf(slot) / 2);
+    right = Math.max(right, xs[rank][at] + widthOf(slot) / 2);
+  }));
+  if (left > right) left = right = 0;
+  for (const row of xs) for (let at = 0; at < row.length; at++) row[at] -= left;
+  const heights = level.layers.map((layer) => layer.reduce((most, slot) => Math.max(most, heightOf(slot)), 0));
+  const tops = [];
+  let bottom = 0;
+  heights.forEach((height, rank) => {
+    if (rank > 0) bottom += LAYER_GAP;
+    tops.push(bottom);
+    bottom += height;
+  });
+  return { xs, tops, heights, width: right - left, height: bottom };
+}
+
+/** Boxes and lines of everything that is visible when the modules in `open` are open. */
+function pictureOf(data, open) {
+  const sizeOfGroup = [];
+  // From the inside out: a module comes after the one it is in.
+  for (let at = data.levels.length - 1; at >= 0; at--) {
+    const level = data.levels[at], group = at - 1;
+    if (at > 0 && !open.has(group)) {
+      const [width, height] = data.groups[group].box_size;
+      sizeOfGroup[group] = { width, height };
+      continue;
+    }
+    level.routes ??= routesOf(level);
+    const sizes = level.items.map(([what, index]) => {
+      if (what === "group") return sizeOfGroup[index];
+      if (what !== "node") return { width: PORT_WIDTH, height: 0 };
+      const [width, height] = data.nodes[index].box_size;
+      return { width, height };
+    });
+    // What is in it has not changed size: it is as it was.
+    const known = level.sizes?.every((size, i) => size === sizes[i] || (!size.ports && !sizes[i].ports
+      && size.width === sizes[i].width && size.height === sizes[i].height));
+    if (!known) {
+      level.sizes = sizes;
+      level.placement = place(level, sizes);
+      level.size = null;
+    }
+    if (at > 0) {
+      if (!level.size) {
+        const ports = new Map();
+        level.items.forEach(([what, value], item) => {
+          const [rank, x] = level.routes.itemAt[item];
+          if (what === "inlet" || what === "outlet") {
+            ports.set(value, level.placement.xs[rank][x] - level.placement.width / 2);
+          }
+        });
+        const width = Math.max(level.placement.width + 2 * SIDE, data.groups[group].box_size[0]);
+        const [header, foot] = frameOf(level);
+        level.size = { width, height: level.placement.height + header + foot, ports };
+      }
+      sizeOfGroup[group] = level.size;
+    }
+  }
+  // From the outside in.
+  const picture = { boxes: [], wires: [], labels: [], width: 0, height: 0 };
+  const corners = [[0, 0]];
+  data.levels.forEach((level, at) => {
+    const corner = corners[at];
+    if (!corner) return;
+    const { placement, sizes, routes, items } = level, [left, up] = corner, [header, foot] = frameOf(level);
+    if (at === 0) Object.assign(picture, { width: placement.width, height: placement.height });
+    const isOpen = ([what, index]) => what === "group" && open.has(index);
+    const span = (item) => {
+      const [rank] = routes.itemAt[item], what = items[item][0];
+      const top = up + placement.tops[rank], height = placement.heights[rank];
+      if (what === "inlet") return [at > 0 ? up - header : top, top];
+      if (what === "outlet") return [top, top + height + (at > 0 ? foot : 0)];
+      const own = sizes[item].height;
+      return [top + (height - own) / 2, top + (height - own) / 2 + own];
+    };
+    const middle = (item) => left + placement.xs[routes.itemAt[item][0]][routes.itemAt[item][1]];
+    items.forEach((entry, item) => {
+      const [what, index] = entry;
+      if (what !== "node" && what !== "group") return;
+      const [y, bottom] = span(item), { width } = sizes[item], x = middle(item) - width / 2;
+      const opened = isOpen(entry);
+      picture.boxes.push({ what, index, open: opened, x, y, width, height: bottom - y });
+      if (opened) {
+        const inside = data.levels[index + 1];
+        corners[index + 1] = [x + (width - inside.placement.width) / 2, y + frameOf(inside)[0]];
+      }
+    });
+    const layer = (rank) => [up + placement.tops[rank], up + placement.tops[rank] + placement.heights[rank]];
+    level.nets.forEach((net, index) => {
+      const endAt = (item) => middle(item) + portOf(sizes[item], net.value);
+      const source = items[net.source], isPort = source[0] === "inlet" || source[0] === "outlet";
+      const x = endAt(net.source), [top, bottom] = span(net.source), rank = routes.itemAt[net.source][0];
+      if (!isPort && !isOpen(source)) picture.labels.push({ value: net.value, x, y: bottom });
+      const trunk = [[x, isPort ? top : bottom]];
+      if (!net.straight) trunk.push([x, layer(rank)[1]]);
+      const reached = [trunk.length];
+      routes.bends[index].forEach((bend, step) => {
+        const bendX = left + placement.xs[rank + 1 + step][bend], [above, below] = layer(rank + 1 + step);
+        trunk.push([bendX, above], [bendX, below]);
+        reached.push(trunk.length);
+      });
+      for (const sink of net.sinks) {
+        const what = items[sink.item][0], sinkRank = routes.itemAt[sink.item][0];
+        const step = net.straight ? 0 : sinkRank - rank - 1, endX = endAt(sink.item), [over, under] = span(sink.item);
+        const points = trunk.slice(step === reached.length - 1 ? 0 : reached[step] - 1, reached[step]);
+        if (!net.straight) points.push([endX, layer(sinkRank)[0]]);
+        points.push([endX, what === "outlet" ? under : over]);
+        picture.wires.push({
+          value: net.value, to: items[sink.item], points, straight: net.straight, change: sink.change,
+          arrow: what !== "outlet" && !isOpen(items[sink.item]),
+          left: points.reduce((least, p) => Math.min(least, p[0]), Infinity),
+          right: points.reduce((most, p) => Math.max(most, p[0]), -Infinity),
+          top: Math.min(points[0][1], points[points.length - 1][1]),
+          bottom: Math.max(points[0][1], points[points.length - 1][1]),
+        });
+      }
+    });
+  });
+  return picture;
+}

@@ -1,0 +1,418 @@
+//! Coordinates in a level, given the sizes of what is in it.
+//!
+//! `viewer.js` does the same when modules open and close, to the same result: change both.
+
+use super::level::{Level, Slot};
+
+/// Space between two boxes of a layer.
+pub(crate) const GAP: f64 = 28.0;
+/// Space between a line and its neighbours in a layer.
+pub(crate) const LINE_GAP: f64 = 14.0;
+/// Space between two layers.
+pub(crate) const LAYER_GAP: f64 = 34.0;
+/// How often the layers are gone through, down and up.
+const SWEEPS: usize = 6;
+
+/// How large an item is, and where lines join it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Size {
+    /// In pixels at scale 1.
+    pub width: f64,
+    /// In pixels at scale 1.
+    pub height: f64,
+    /// Where values come in at the top and go out at the bottom of an open module, right of its
+    /// middle; sorted by value. Other values are joined in the middle.
+    pub ports: Vec<(u32, f64)>,
+}
+
+impl Size {
+    pub(super) fn port(&self, value: u32) -> f64 {
+        let found = self.ports.binary_search_by_key(&value, |(value, _)| *value);
+        found.map_or(0.0, |at| self.ports[at].1)
+    }
+}
+
+/// Where everything in a level is. The level's own corner is (0, 0).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    /// The middles of the slots of each layer, from the left.
+    pub xs: Vec<Vec<f64>>,
+    /// The top of each layer.
+    pub tops: Vec<f64>,
+    /// The height of each layer.
+    pub heights: Vec<f64>,
+    /// The whole.
+    pub width: f64,
+    /// The whole.
+    pub height: f64,
+}
+
+/// A line from a slot of one layer to a slot of the next.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    upper: usize,
+    lower: usize,
+    /// Where it joins them, right of their middles.
+    offsets: (f64, f64),
+    /// How much it wants to be upright: long lines more than short ones (1, 2, 8 as in Gansner et
+    /// al., 1993).
+    weight: f64,
+}
+
+/// Places the items of a level with these sizes. Layers are as high as their highest item, and
+/// items of a layer do not overlap; within that, lines are as upright as they can be.
+///
+/// # Panics
+/// If there are fewer sizes than items.
+#[must_use]
+pub fn place(level: &Level, sizes: &[Size]) -> Placement {
+    let width_of = |slot: &Slot| match slot {
+        Slot::Item(item) => sizes[*item as usize].width,
+        Slot::Bend(_) => 0.0,
+    };
+    let height_of = |slot: &Slot| match slot {
+        Slot::Item(item) => sizes[*item as usize].height,
+        Slot::Bend(_) => 0.0,
+    };
+    let segments = segments(level, sizes);
+    // How far apart the middles of neighbours have to be.
+    let apart = |a: &Slot, b: &Slot| {
+        let gap = match (a, b) {
+            (Slot::Item(_), Slot::Item(_)) => GAP,
+            _ => LINE_GAP,
+        };
+        (width_of(a) + width_of(b)) / 2.0 + gap
+    };
+    let distances: Vec<Vec<f64>> = level
+        .layers
+        .iter()
+        .map(|layer| {
+            layer
+                .windows(2)
+                .map(|pair| apart(&pair[0], &pair[1]))
+                .collect()
+        })
+        .collect();
+    let mut xs: Vec<Vec<f64>> = distances
+        .iter()
+        .zip(&level.layers)
+        .map(|(distances, layer)| {
+            let half = distances.iter().sum::<f64>() / 2.0;
+            let mut x = -half;
+            (0..layer.len())
+                .map(|at| {
+                    if at > 0 {
+                        x += distances[at - 1];
+                    }
+                    x
+                })
+                .collect()
+        })
+        .collect();
+    let depth = level.layers.len();
+    for sweep in 0..=SWEEPS {
+        let down = sweep % 2 == 0;
+        for step in 0..depth {
+            let rank = if down { step } else { depth - 1 - step };
+            // The last time what is above and below decides together.
+            let both = sweep == SWEEPS;
+            let above = (rank > 0 && (down || both)).then(|| rank - 1);
+            let below = (rank + 1 < depth && (!down || both)).then_some(rank);
+            let count = level.layers[rank].len();
+            let (mut wanted, mut weights) = (vec![0.0; count], vec![0.0; count]);
+            if let Some(above) = above {
+                for s in &segments[above] {
+                    wanted[s.lower] += s.weight * (xs[above][s.upper] + s.offsets.0 - s.offsets.1);
+                    weights[s.lower] += s.weight;
+                }
+            }
+            if let Some(below) = below {
+                for s in &segments[below] {
+                    wanted[s.upper] +=
+                        s.weight * (xs[below + 1][s.lower] + s.offsets.1 - s.offsets.0);
+                    weights[s.upper] += s.weight;
+                }
+            }
+            for at in 0..count {
+                if weights[at] == 0.0 {
+                    // Nothing pulls: a light wish to stay.
+                    (wanted[at], weights[at]) = (xs[rank][at], 0.01);
+                } else {
+                    wanted[at] /= weights[at];
+                }
+            }
+            xs[rank] = settle(&wanted, &weights, &distances[rank]);
+        }
+    }
+    straighten(level, &mut xs, &distances, &segments);
+    finish(level, xs, width_of, height_of)
+}
+
+/// Slots below each other that are joined by nothing else: a line past several layers, or a chain of
+/// items. Each with where it is, and where it is right of the first when all lines are upright.
+type Run = Vec<(usize, usize, f64)>;
+
+/// Puts runs upright where their neighbours leave room for that, the longest ones first.
+fn straighten(
+    level: &Level,
+    xs: &mut [Vec<f64>],
+    distances: &[Vec<f64>],
+    segments: &[Vec<Segment>],
+) {
+    let joints = Joints::of(level, segments);
+    let mut runs = joints.runs(level, segments);
+    runs.sort_by_key(|run| std::cmp::Reverse(run.len()));
+    for run in runs {
+        let (mut low, mut high) = (f64::NEG_INFINITY, f64::INFINITY);
+        let mut sum = 0.0;
+        for &(rank, at, shift) in &run {
+            let (xs, distances) = (&xs[rank], &distances[rank]);
+            if at > 0 {
+                low = low.max(xs[at - 1] + distances[at - 1] - shift);
+            }
+            if at + 1 < xs.len() {
+                high = high.min(xs[at + 1] - distances[at] - shift);
+            }
+            sum += xs[at] - shift;
+        }
+        if low > high {
+            continue;
+        }
+        // Below where it comes from, or above where it goes to, whichever is closer to where it is.
+        let is = sum / run.len() as f64;
+        let ((top, first, _), (bottom, last, shift)) = (run[0], run[run.len() - 1]);
+        let upper = joints.above[top][first].map(|s| {
+            let s = segments[top - 1][s];
+            xs[top - 1][s.upper] + s.offsets.0 - s.offsets.1
+        });
+        let lower = joints.below[bottom][last].map(|s| {
+            let s = segments[bottom][s];
+            xs[bottom + 1][s.lower] + s.offsets.1 - s.offsets.0 - shift
+        });
+        let clamp = |x: f64| x.max(low).min(high);
+        let near = |x: f64| (clamp(x) - is).abs();
+        let wanted = match (upper, lower) {
+            (Some(upper), Some(lower)) if near(lower) < near(upper) => lower,
+            (Some(x), _) | (None, Some(x)) => x,
+            (None, None) => is,
+        };
+        let x = clamp(wanted);
+        for (rank, at, shift) in run {
+            xs[rank][at] = x + shift;
+        }
+    }
+}
+
+/// The one line above and below each slot, as an index into the segments there; for a bend, the
+/// line of its chain.
+struct Joints {
+    above: Vec<Vec<Option<usize>>>,
+    below: Vec<Vec<Option<usize>>>,
+}
+
+impl Joints {
+    fn of(level: &Level, segments: &[Vec<Segment>]) -> Self {
+        let none = || {
+            level
+                .layers
+                .iter()
+                .map(|layer| vec![None; layer.len()])
+                .collect()
+        };
+        let mut joints = Self {
+            above: none(),
+            below: none(),
+        };
+        let mut counts: Vec<(Vec<u32>, Vec<u32>)> = level
+            .layers
+            .iter()
+            .map(|layer| (vec![0; layer.len()], vec![0; layer.len()]))
+            .collect();
+        let is_bend = |rank: usize, at: usize| matches!(level.layers[rank][at], Slot::Bend(_));
+        for (rank, segments) in segments.iter().enumerate() {
+            for (index, s) in segments.iter().enumerate() {
+                let chain = is_bend(rank, s.upper) && is_bend(rank + 1, s.lower);
+                // What leaves the chain on the way does not count.
+                if !is_bend(rank, s.upper) || chain || joints.below[rank][s.upper].is_none() {
+                    counts[rank].1[s.upper] += u32::from(!is_bend(rank, s.upper));
+                    joints.below[rank][s.upper] = Some(index);
+                }
+                counts[rank + 1].0[s.lower] += 1;
+                joints.above[rank + 1][s.lower] = Some(index);
+            }
+        }
+        for (rank, counts) in counts.iter().enumerate() {
+            for at in 0..level.layers[rank].len() {
+                if counts.0[at] > 1 {
+                    joints.above[rank][at] = None;
+                }
+                if counts.1[at] > 1 {
+                    joints.below[rank][at] = None;
+                }
+            }
+        }
+        joints
+    }
+
+    fn runs(&self, level: &Level, segments: &[Vec<Segment>]) -> Vec<Run> {
+        let mut runs = Vec::new();
+        let mut seen: Vec<Vec<bool>> = level.layers.iter().map(|l| vec![false; l.len()]).collect();
+        for (rank, layer) in level.layers.iter().enumerate() {
+            for at in 0..layer.len() {
+                if seen[rank][at] {
+                    continue;
+                }
+                let mut run = vec![(rank, at, 0.0)];
+                seen[rank][at] = true;
+                let (mut rank, mut at, mut shift) = (rank, at, 0.0);
+                while let Some(index) = self.below[rank][at] {
+                    let s = segments[rank][index];
+                    if self.above[rank + 1][s.lower] != Some(index) {
+                        break;
+                    }
+                    shift += s.offsets.0 - s.offsets.1;
+                    (rank, at) = (rank + 1, s.lower);
+                    seen[rank][at] = true;
+                    run.push((rank, at, shift));
+                }
+                runs.push(run);
+            }
+        }
+        runs
+    }
+}
+
+/// Moves everything so that the corner is (0, 0), and stacks the layers.
+fn finish(
+    level: &Level,
+    mut xs: Vec<Vec<f64>>,
+    width_of: impl Fn(&Slot) -> f64,
+    height_of: impl Fn(&Slot) -> f64,
+) -> Placement {
+    let (mut left, mut right) = (f64::INFINITY, f64::NEG_INFINITY);
+    for (layer, xs) in level.layers.iter().zip(&xs) {
+        for (slot, x) in layer.iter().zip(xs) {
+            left = left.min(x - width_of(slot) / 2.0);
+            right = right.max(x + width_of(slot) / 2.0);
+        }
+    }
+    if left > right {
+        (left, right) = (0.0, 0.0);
+    }
+    xs.iter_mut().flatten().for_each(|x| *x -= left);
+    let heights: Vec<f64> = level
+        .layers
+        .iter()
+        .map(|layer| layer.iter().map(&height_of).fold(0.0, f64::max))
+        .collect();
+    let mut bottom = 0.0;
+    let mut tops = Vec::with_capacity(heights.len());
+    for (rank, height) in heights.iter().enumerate() {
+        if rank > 0 {
+            bottom += LAYER_GAP;
+        }
+        tops.push(bottom);
+        bottom += height;
+    }
+    Placement {
+        xs,
+        tops,
+        heights,
+        width: right - left,
+        height: bottom,
+    }
+}
+
+/// The lines between each layer and the next.
+fn segments(level: &Level, sizes: &[Size]) -> Vec<Vec<Segment>> {
+    let mut all: Vec<Vec<Segment>> = vec![Vec::new(); level.layers.len()];
+    let routes = Routes::of(level);
+    for (index, net) in level.nets.iter().enumerate().filter(|(_, n)| !n.straight) {
+        let (from, source) = routes.item_at[net.source as usize];
+        let chain = &routes.bends[index];
+        let offset = |item: u32| sizes[item as usize].port(net.value);
+        let mut last = (source, offset(net.source), 1.0);
+        let mut add = |rank: usize, upper: (usize, f64), lower: (usize, f64), weight| {
+            all[rank].push(Segment {
+                upper: upper.0,
+                lower: lower.0,
+                offsets: (upper.1, lower.1),
+                weight,
+            });
+        };
+        let mut ends = vec![last];
+        for (step, &bend) in chain.iter().enumerate() {
+            let weight = if step == 0 { 2.0 } else { 8.0 };
+            add(from + step, (last.0, last.1), (bend, 0.0), weight);
+            last = (bend, 0.0, 2.0);
+            ends.push(last);
+        }
+        for sink in &net.sinks {
+            let (rank, at) = routes.item_at[sink.item as usize];
+            let end = ends[rank - from - 1];
+            add(rank - 1, (end.0, end.1), (at, offset(sink.item)), end.2);
+        }
+    }
+    all
+}
+
+/// Where things are in the layers of a level.
+pub(super) struct Routes {
+    /// Layer and position of each item.
+    pub(super) item_at: Vec<(usize, usize)>,
+    /// Positions of the bends of each net, from the layer below its source on.
+    pub(super) bends: Vec<Vec<usize>>,
+}
+
+impl Routes {
+    pub(super) fn of(level: &Level) -> Self {
+        let mut routes = Self {
+            item_at: vec![(0, 0); level.items.len()],
+            bends: vec![Vec::new(); level.nets.len()],
+        };
+        for (rank, layer) in level.layers.iter().enumerate() {
+            for (at, slot) in layer.iter().enumerate() {
+                match slot {
+                    Slot::Item(item) => routes.item_at[*item as usize] = (rank, at),
+                    Slot::Bend(net) => routes.bends[*net as usize].push(at),
+                }
+            }
+        }
+        routes
+    }
+}
+
+/// The positions closest to the wanted ones, by weighted squares, at which neighbours are at least
+/// `distances` apart: isotonic regression by pooling adjacent violators (Barlow et al., 1972), in
+/// linear time.
+fn settle(wanted: &[f64], weights: &[f64], distances: &[f64]) -> Vec<f64> {
+    // Blocks of slots that touch: weighted sum of wishes, weight, number of slots. Wishes are
+    // relative to where a slot would be if all touched.
+    let mut blocks: Vec<(f64, f64, usize)> = Vec::with_capacity(wanted.len());
+    let mut packed = 0.0;
+    for at in 0..wanted.len() {
+        if at > 0 {
+            packed += distances[at - 1];
+        }
+        let mut block = (weights[at] * (wanted[at] - packed), weights[at], 1);
+        while let Some(&(sum, weight, count)) = blocks.last() {
+            if sum / weight <= block.0 / block.1 {
+                break;
+            }
+            blocks.pop();
+            block = (block.0 + sum, block.1 + weight, block.2 + count);
+        }
+        blocks.push(block);
+    }
+    let mut xs = Vec::with_capacity(wanted.len());
+    let mut packed = 0.0;
+    for (sum, weight, count) in blocks {
+        for _ in 0..count {
+            if !xs.is_empty() {
+                packed += distances[xs.len() - 1];
+            }
+            xs.push(sum / weight + packed);
+        }
+    }
+    xs
+}

@@ -1,0 +1,276 @@
+//! What every layout keeps to.
+
+use std::time::Instant;
+
+use corsac_ir::{Arg, Graph};
+use corsac_testkit::{chain, parse};
+
+use super::*;
+use crate::scene::{ModuleCall, Note, Notes};
+
+/// A graph of `len` calls, each of one to three of the nodes before it, in modules of modules.
+fn random_scene(len: usize, reach: usize, nested: bool) -> Scene {
+    let mut graph = Graph::new();
+    let cat = graph.function("torch.cat");
+    let mut nodes = vec![graph.placeholder("x").expect("no arguments")];
+    let mut notes = Notes::default();
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        // Knuth's MMIX generator.
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for at in 0..len {
+        let inputs = 1 + random(3);
+        let args: Vec<Arg> = (0..inputs)
+            .map(|_| nodes[nodes.len() - 1 - random(reach.min(nodes.len()))].into())
+            .collect();
+        let id = graph.call_function(cat, args).expect("nodes of this graph");
+        if nested {
+            let call = |path: String| ModuleCall {
+                path,
+                ..ModuleCall::default()
+            };
+            let (outer, inner) = (at / 40, at / 8);
+            let modules = vec![call(format!("m{outer}")), call(format!("m{outer}.{inner}"))];
+            let note = Note {
+                modules: Some(modules),
+                ..Note::default()
+            };
+            notes.insert(id, note);
+        }
+        nodes.push(id);
+    }
+    graph.output(nodes[len]).expect("a node of this graph");
+    Scene::with(&graph, &notes, &corsac_ir::NoHost)
+}
+
+/// Checks a picture: everything is there, nothing overlaps, lines go down.
+fn check(scene: &Scene, opening: &Opening) {
+    let levels = levels(scene);
+    for level in &levels {
+        let items = level.layers.iter().flatten();
+        let placed = items.filter(|slot| matches!(slot, Slot::Item(_))).count();
+        assert_eq!(placed, level.items.len(), "every item is in a layer, once");
+        check_order(level);
+    }
+    let picture = Picture::of(scene, &levels, opening);
+    let mut nodes: Vec<u32> = Vec::new();
+    for shape in &picture.boxes {
+        if let Content::Node(node) = shape.content {
+            nodes.push(node);
+        }
+        assert!(
+            shape.x >= -0.5 && shape.x + shape.width <= picture.width + 0.5,
+            "{shape:?}"
+        );
+        assert!(
+            shape.y >= -0.5 && shape.y + shape.height <= picture.height + 0.5,
+            "{shape:?}"
+        );
+    }
+    if *opening == Opening::All {
+        nodes.sort_unstable();
+        let all: Vec<u32> = (0..scene.nodes.len() as u32).collect();
+        assert_eq!(nodes, all, "every node is in the picture, once");
+    }
+    check_overlaps(&picture);
+    for wire in picture.wires.iter().filter(|wire| !wire.straight) {
+        for pair in wire.points.windows(2) {
+            assert!(pair[0].1 <= pair[1].1 + 1e-9, "lines go down: {wire:?}");
+        }
+    }
+}
+
+/// Lines that do not go straight go from a layer to lower ones.
+fn check_order(level: &Level) {
+    let routes = place::Routes::of(level);
+    for net in level.nets.iter().filter(|net| !net.straight) {
+        for sink in &net.sinks {
+            let (from, to) = (
+                routes.item_at[net.source as usize],
+                routes.item_at[sink.item as usize],
+            );
+            assert!(from.0 < to.0, "{net:?}");
+        }
+    }
+}
+
+fn check_overlaps(picture: &Picture) {
+    let solid: Vec<&BoxShape> = picture
+        .boxes
+        .iter()
+        .filter(|shape| !matches!(shape.content, Content::Open(_)))
+        .collect();
+    let mut by_top = solid.clone();
+    by_top.sort_by(|a, b| a.y.total_cmp(&b.y));
+    for (at, a) in by_top.iter().enumerate() {
+        for b in by_top[at + 1..].iter().take_while(|b| b.y < a.y + a.height) {
+            let apart = a.x + a.width <= b.x + 1e-6 || b.x + b.width <= a.x + 1e-6;
+            assert!(apart, "{a:?} and {b:?}");
+        }
+    }
+}
+
+#[test]
+fn random_graphs_are_laid_out() {
+    for (len, reach, nested) in [
+        (1, 1, false),
+        (60, 8, false),
+        (300, 300, false),
+        (300, 20, true),
+    ] {
+        let scene = random_scene(len, reach, nested);
+        for opening in [Opening::All, Opening::Depth(0), Opening::Depth(1)] {
+            check(&scene, &opening);
+        }
+    }
+}
+
+#[test]
+fn no_graph_is_laid_out() {
+    let picture = Picture::of(&Scene::default(), &levels(&Scene::default()), &Opening::All);
+    assert_eq!((picture.width, picture.height), (0.0, 0.0));
+}
+
+#[test]
+fn a_chain_is_a_straight_line() {
+    let scene = Scene::of(&chain(20));
+    let picture = Picture::of(&scene, &levels(&scene), &Opening::All);
+    let middle = |shape: &BoxShape| shape.x + shape.width / 2.0;
+    let first = middle(&picture.boxes[0]);
+    assert!(
+        picture
+            .boxes
+            .iter()
+            .all(|shape| (middle(shape) - first).abs() < 1e-6)
+    );
+}
+
+#[test]
+fn a_line_past_nodes_goes_around_them() {
+    let scene = Scene::of(&parse(
+        "graph v1:
+    %x = placeholder[target=x]
+    %a = call_method[target=neg](args = (%x,), kwargs = {})
+    %b = call_method[target=neg](args = (%a,), kwargs = {})
+    %c = call_function[target=operator.add](args = (%b, %x), kwargs = {})
+    %o = output[target=output](args = (%c,), kwargs = {})",
+    ));
+    let picture = Picture::of(&scene, &levels(&scene), &Opening::All);
+    let shape = |node| {
+        let mut boxes = picture.boxes.iter();
+        boxes
+            .find(|shape| shape.content == Content::Node(node))
+            .copied()
+            .unwrap()
+    };
+    let (a, b) = (shape(1), shape(2));
+    let bypass = picture
+        .wires
+        .iter()
+        .find(|wire| wire.points.len() > 5)
+        .unwrap();
+    for &(x, y) in &bypass.points {
+        for node in [a, b] {
+            let inside =
+                node.x < x && x < node.x + node.width && node.y < y && y < node.y + node.height;
+            assert!(!inside, "{x} {y} is in {node:?}");
+        }
+    }
+}
+
+#[test]
+fn modules_that_use_each_other_are_drawn() {
+    // Calls of `a` and `b` are interleaved: as boxes, each uses the other.
+    let scene = Scene::of(&parse(
+        "graph v1:
+    %x = placeholder[target=x]
+    %p = call_module[target=a.p](args = (%x,), kwargs = {})
+    %q = call_module[target=b.q](args = (%p,), kwargs = {})
+    %r = call_module[target=a.r](args = (%q,), kwargs = {})
+    %s = call_module[target=b.s](args = (%r,), kwargs = {})
+    %o = output[target=output](args = (%s,), kwargs = {})",
+    ));
+    check(&scene, &Opening::All);
+    check(&scene, &Opening::Depth(0));
+    assert!(levels(&scene)[0].nets.iter().any(|net| net.straight));
+}
+
+#[test]
+fn parameters_are_above_their_users() {
+    let scene = Scene::of(&parse(
+        "graph v1:
+    %x = placeholder[target=x]
+    %w = get_attr[target=w]
+    %a = call_method[target=neg](args = (%x,), kwargs = {})
+    %b = call_method[target=neg](args = (%a,), kwargs = {})
+    %c = call_function[target=operator.add](args = (%b, %w), kwargs = {})
+    %o = output[target=output](args = (%c,), kwargs = {})",
+    ));
+    let routes = place::Routes::of(&levels(&scene)[0]);
+    assert_eq!(routes.item_at[1].0, 2);
+    assert_eq!(routes.item_at[4].0, 3);
+}
+
+#[test]
+fn residual_lines_do_not_cross() {
+    let scene = random_residual(30);
+    let level = &levels(&scene)[0];
+    let widest = level.layers.iter().map(Vec::len).max();
+    assert_eq!(widest, Some(2));
+}
+
+/// `x = x + neg(neg(x))`, again and again.
+fn random_residual(blocks: usize) -> Scene {
+    let mut graph = Graph::new();
+    let add = graph.function("operator.add");
+    let mut x = graph.placeholder("x").expect("no arguments");
+    for _ in 0..blocks {
+        let a = graph
+            .call_method("neg", [x.into()])
+            .expect("a node of this graph");
+        let b = graph
+            .call_method("neg", [a.into()])
+            .expect("a node of this graph");
+        x = graph
+            .call_function(add, [b.into(), x.into()])
+            .expect("nodes of this graph");
+    }
+    graph.output(x).expect("a node of this graph");
+    Scene::of(&graph)
+}
+
+/// Layouts stay linear in the graph whatever its lines: a graph of long ones has a bounded number of
+/// bends, and so of slots, which are all that there is to sort and to place.
+#[test]
+fn slots_are_linear_in_the_graph() {
+    let scene = random_scene(3_000, 1_000_000, false);
+    let level = &levels(&scene)[0];
+    let slots: usize = level.layers.iter().map(Vec::len).sum();
+    assert!(
+        level.nets.iter().any(|net| net.straight),
+        "too few long lines to be a test"
+    );
+    assert!(
+        slots <= (BENDS_PER_ITEM + 1) * level.items.len() + 1000,
+        "{slots}"
+    );
+}
+
+/// The limit is far above what it takes (0.03 to 0.2 s for 10,000 nodes in a release build), and far
+/// below what anything quadratic would take.
+#[test]
+fn ten_thousand_nodes_are_laid_out_quickly() {
+    for (reach, nested) in [(50, false), (1_000_000, false), (50, true)] {
+        let scene = random_scene(10_000, reach, nested);
+        let start = Instant::now();
+        let picture = Picture::of(&scene, &levels(&scene), &Opening::All);
+        let took = start.elapsed().as_secs_f64();
+        println!("reach {reach}, nested {nested}: {took:.3} s");
+        assert_eq!(picture.boxes.len(), 10_002 + scene.groups.len());
+        assert!(took < 20.0, "{took} s");
+    }
+}

@@ -1,0 +1,432 @@
+//! A picture as SVG.
+
+use std::fmt::Write;
+
+use crate::escape::xml;
+use crate::heat::{Metric, STEPS, step};
+use crate::kind::{Kind, short_name};
+use crate::layout::{BoxShape, Content, Opening, Picture, Wire, levels};
+use crate::layout::{
+    LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE, group_subtitle, group_title,
+};
+use crate::palette;
+use crate::scene::{EdgeChange, Group, NodeChange, Scene, SceneNode};
+use crate::text_width::{fit, text_width};
+
+/// Around everything.
+const MARGIN: f64 = 24.0;
+/// Title and legend.
+const HEAD: f64 = 58.0;
+const LEGEND_SIZE: f64 = 11.0;
+/// Shapes beside lines.
+const LABEL_SIZE: f64 = 10.5;
+
+/// How to draw.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SvgOptions {
+    /// Which modules are shown with what is in them.
+    pub opening: Opening,
+    /// What colours say, instead of the kind of operator.
+    pub overlay: Option<Metric>,
+}
+
+/// The scene as an SVG document. It has no scripts and refers to nothing outside it; its colours
+/// follow the reader's choice of light or dark.
+#[must_use]
+pub fn to_svg(scene: &Scene, options: &SvgOptions) -> String {
+    let picture = Picture::of(scene, &levels(scene), &options.opening);
+    Drawing {
+        scene,
+        overlay: options.overlay,
+        out: String::with_capacity(600 * picture.boxes.len() + 4096),
+    }
+    .document(&picture)
+}
+
+struct Drawing<'a> {
+    scene: &'a Scene,
+    overlay: Option<Metric>,
+    out: String,
+}
+
+/// A coordinate with one decimal.
+struct N(f64);
+
+impl std::fmt::Display for N {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tenths = (self.0 * 10.0).round() / 10.0;
+        if tenths.fract() == 0.0 {
+            write!(f, "{tenths:.0}")
+        } else {
+            write!(f, "{tenths:.1}")
+        }
+    }
+}
+
+/// Writing to a `String` cannot fail.
+macro_rules! put {
+    ($drawing:expr, $($format:tt)*) => {{
+        let _ = write!($drawing.out, $($format)*);
+    }};
+}
+
+impl Drawing<'_> {
+    fn document(mut self, picture: &Picture) -> String {
+        let legend = self.legend_entries();
+        let legend_width: f64 = legend.iter().map(|(_, label)| entry_width(label)).sum();
+        let title_width = text_width(&self.scene.title, 18.0);
+        let inner = picture.width.max(legend_width.min(900.0)).max(title_width);
+        let (width, height) = (inner + 2.0 * MARGIN, picture.height + HEAD + 2.0 * MARGIN);
+        put!(
+            self,
+            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{}" height="{}" viewBox="0 0 {} {}" role="img" aria-label="{}">"#,
+            N(width),
+            N(height),
+            N(width),
+            N(height),
+            xml(&self.scene.title),
+        );
+        self.style();
+        put!(self, r#"<rect class="page" width="100%" height="100%"/>"#);
+        self.head(&legend, inner);
+        let left = MARGIN + (inner - picture.width) / 2.0;
+        put!(
+            self,
+            "\n<g transform=\"translate({},{})\">",
+            N(left),
+            N(MARGIN + HEAD)
+        );
+        // Modules lie below lines, lines below nodes.
+        let (frames, nodes): (Vec<_>, Vec<_>) = picture
+            .boxes
+            .iter()
+            .partition(|shape| matches!(shape.content, Content::Open(_)));
+        for straight in [true, false] {
+            if !straight {
+                frames.iter().for_each(|shape| self.shape(shape));
+            }
+            let wires = picture.wires.iter();
+            wires
+                .filter(|wire| wire.straight == straight)
+                .for_each(|wire| self.wire(wire));
+        }
+        for (value, x, y) in &picture.labels {
+            if let Some(shape) = &self.scene.nodes[*value as usize].shape {
+                let text = fit(shape, LABEL_SIZE, 160.0);
+                put!(
+                    self,
+                    "\n<text class=\"label\" x=\"{}\" y=\"{}\">{}</text>",
+                    N(x + 6.0),
+                    N(y + 13.0),
+                    xml(&text)
+                );
+            }
+        }
+        nodes.iter().for_each(|shape| self.shape(shape));
+        for shape in &frames {
+            if let Content::Open(group) = shape.content {
+                self.frame_title(&self.scene.groups[group as usize], shape);
+            }
+        }
+        self.out.push_str("\n</g>\n</svg>\n");
+        self.out
+    }
+
+    fn style(&mut self) {
+        put!(
+            self,
+            "\n<style>\nsvg{{{}}}\n@media(prefers-color-scheme:dark){{svg{{{}}}}}\n{}",
+            palette::properties(false),
+            palette::properties(true),
+            include_str!("../assets/picture.css")
+        );
+        let kinds = Kind::ALL.map(Kind::class);
+        for name in kinds
+            .iter()
+            .chain(&["added", "removed", "changed", "moved"])
+        {
+            let color = if kinds.contains(name) { "kind-" } else { "" };
+            put!(
+                self,
+                ".{name}{{fill:var(--tint-{name});stroke:var(--{color}{name})}}"
+            );
+        }
+        for step in 0..STEPS {
+            put!(self, ".heat-{step}{{fill:var(--heat-{step})}}");
+        }
+        self.out.push_str("\n</style>\n");
+    }
+
+    /// The class of the colour, and what it stands for.
+    fn legend_entries(&self) -> Vec<(String, String)> {
+        let entry = |class: &str, label: &str| (class.to_owned(), label.to_owned());
+        if self.scene.summary.is_some() {
+            let nodes = &self.scene.nodes;
+            let seen = |state: &&str| {
+                let mut changes = nodes.iter().filter_map(|node| node.change.as_ref());
+                changes.any(|change| change.class() == *state)
+            };
+            let states = ["added", "removed", "changed", "moved"];
+            let states = states.into_iter().filter(|state| seen(state));
+            return states.map(|state| entry(state, state)).collect();
+        }
+        if let Some(metric) = self.overlay {
+            let largest = self.scene.largest(metric).unwrap_or(0.0);
+            let steps = (0..STEPS).step_by(2).map(|at| {
+                let share = at as f64 / (STEPS - 1) as f64;
+                let amount = metric.format(largest * share * share);
+                (format!("heat-{at}"), amount)
+            });
+            return steps.collect();
+        }
+        let seen = |kind: &Kind| self.scene.nodes.iter().any(|node| node.kind == *kind);
+        let kinds = Kind::ALL.into_iter().filter(seen);
+        kinds
+            .map(|kind| entry(kind.class(), kind.label()))
+            .collect()
+    }
+
+    fn head(&mut self, legend: &[(String, String)], room: f64) {
+        put!(
+            self,
+            "<text class=\"head\" x=\"{}\" y=\"{}\">{}</text>",
+            N(MARGIN),
+            N(MARGIN + 16.0),
+            xml(&self.scene.title)
+        );
+        let mut x = MARGIN;
+        let y = MARGIN + 38.0;
+        for (class, label) in legend {
+            if x + entry_width(label) > MARGIN + room.max(900.0) {
+                break;
+            }
+            put!(
+                self,
+                "<rect class=\"swatch {class}\" x=\"{}\" y=\"{}\" width=\"10\" height=\"10\" rx=\"3\"/><text class=\"legend\" x=\"{}\" y=\"{}\">{}</text>",
+                N(x),
+                N(y - 9.0),
+                N(x + 15.0),
+                N(y),
+                xml(label)
+            );
+            x += entry_width(label);
+        }
+    }
+
+    fn wire(&mut self, wire: &Wire) {
+        let class = match wire.change {
+            EdgeChange::Kept => "",
+            EdgeChange::Added => " new",
+            EdgeChange::Removed => " gone",
+        };
+        let straight = if wire.straight { " straight" } else { "" };
+        put!(self, "\n<path class=\"wire{class}{straight}\" d=\"");
+        let mut last: Option<(f64, f64)> = None;
+        for &(x, y) in &wire.points {
+            match last {
+                None => put!(self, "M{} {}", N(x), N(y)),
+                Some((before, _)) if before == x => put!(self, "V{}", N(y)),
+                Some((before, top)) => {
+                    let middle = (top + y) / 2.0;
+                    put!(
+                        self,
+                        "C{} {} {} {} {} {}",
+                        N(before),
+                        N(middle),
+                        N(x),
+                        N(middle),
+                        N(x),
+                        N(y)
+                    );
+                }
+            }
+            last = Some((x, y));
+        }
+        self.out.push_str("\"/>");
+        if let Some((x, y)) = last.filter(|_| wire.arrow) {
+            put!(
+                self,
+                "<path class=\"tip{class}\" d=\"M{} {}l-3.5 -6h7z\"/>",
+                N(x),
+                N(y)
+            );
+        }
+    }
+
+    fn shape(&mut self, shape: &BoxShape) {
+        match shape.content {
+            Content::Node(node) => self.node(&self.scene.nodes[node as usize], shape),
+            Content::Open(group) => self.frame(&self.scene.groups[group as usize], shape),
+            Content::Closed(group) => self.closed(&self.scene.groups[group as usize], shape),
+        }
+    }
+
+    /// The class that gives a box its colour.
+    fn color(&self, kind: &str, amount: Option<f64>, change: Option<&NodeChange>) -> String {
+        if let Some(change) = change {
+            return change.class().to_owned();
+        }
+        match self.overlay.and_then(|metric| self.scene.largest(metric)) {
+            Some(largest) => amount.map_or_else(
+                || "unknown".to_owned(),
+                |amount| format!("heat-{}", step(amount, largest)),
+            ),
+            None if self.scene.summary.is_some() => "kept".to_owned(),
+            None => kind.to_owned(),
+        }
+    }
+
+    fn node(&mut self, node: &SceneNode, shape: &BoxShape) {
+        let amount = self.overlay.and_then(|metric| node.quantities.get(metric));
+        let color = self.color(node.kind.class(), amount, node.change.as_ref());
+        let is_end = node.op == "placeholder" || node.op == "output";
+        let round = if is_end && node.lines.is_empty() {
+            shape.height / 2.0
+        } else {
+            7.0
+        };
+        self.open_box(&format!("node {color}"), shape, round, &tooltip(node));
+        let middle = shape.x + shape.width / 2.0;
+        let room = shape.width - TEXT_MARGIN;
+        let has_subtitle = !node.subtitle.is_empty() && shape.height > 34.0;
+        let lines = LINE_HEIGHT * node.lines.len() as f64;
+        let centre = shape.y + (shape.height - lines) / 2.0;
+        let baseline = centre + if has_subtitle { -2.5 } else { 4.5 };
+        let hot = matches!(color.as_str(), "heat-6" | "heat-7" | "heat-8");
+        let hot = if hot { " hot" } else { "" };
+        self.text(
+            &format!("title{hot}"),
+            middle,
+            baseline,
+            &fit(&node.title, TITLE_SIZE, room),
+        );
+        if has_subtitle {
+            let subtitle = fit(&node.subtitle, SUBTITLE_SIZE, room);
+            self.text(
+                &format!("subtitle{hot}"),
+                middle,
+                baseline + 15.0,
+                &subtitle,
+            );
+        }
+        for (at, line) in node.lines.iter().enumerate() {
+            let y = baseline + LINE_HEIGHT * (at + 1) as f64;
+            self.text("subtitle", middle, y, &fit(line, SUBTITLE_SIZE, room));
+        }
+        self.out.push_str("</g>");
+    }
+
+    fn frame(&mut self, group: &Group, shape: &BoxShape) {
+        self.open_box("frame", shape, 10.0, &group.path);
+        self.out.push_str("</g>");
+    }
+
+    /// The title of an open module: above lines that come in there.
+    fn frame_title(&mut self, group: &Group, shape: &BoxShape) {
+        let class = short_name(&group.class);
+        let title = fit(&group_title(group), TITLE_SIZE, shape.width - 24.0);
+        let used = text_width(&title, TITLE_SIZE);
+        put!(
+            self,
+            "<text class=\"name\" x=\"{}\" y=\"{}\">{}</text>",
+            N(shape.x + 12.0),
+            N(shape.y + 20.0),
+            xml(&title)
+        );
+        let room = shape.width - used - 36.0;
+        if room > text_width(class, SUBTITLE_SIZE) {
+            put!(
+                self,
+                "<text class=\"class\" x=\"{}\" y=\"{}\">{}</text>",
+                N(shape.x + 20.0 + used),
+                N(shape.y + 20.0),
+                xml(class)
+            );
+        }
+    }
+
+    fn closed(&mut self, group: &Group, shape: &BoxShape) {
+        let amount = self.overlay.and_then(|metric| group.quantities.get(metric));
+        // A module costs more than a node, and has a colour of the same scale.
+        let color = self.color("module", amount, None);
+        self.open_box(&format!("closed {color}"), shape, 9.0, &group.path);
+        let middle = shape.x + shape.width / 2.0;
+        let room = shape.width - TEXT_MARGIN;
+        let top = shape.y + shape.height / 2.0;
+        let title = fit(&group_title(group), TITLE_SIZE + 1.0, room);
+        self.text("title large", middle, top - 4.0, &title);
+        let subtitle = fit(&group_subtitle(group), SUBTITLE_SIZE, room);
+        self.text("subtitle", middle, top + 12.0, &subtitle);
+        if color == "module" {
+            self.mix(group, shape);
+        }
+        self.out.push_str("</g>");
+    }
+
+    /// What a closed module consists of: a bar, by kind.
+    fn mix(&mut self, group: &Group, shape: &BoxShape) {
+        let room = shape.width - 20.0;
+        let mut x = shape.x + 10.0;
+        for (kind, count) in &group.kinds {
+            let width = room * f64::from(*count) / f64::from(group.size.max(1));
+            put!(
+                self,
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"3.5\" fill=\"var(--kind-{})\"/>",
+                N(x),
+                N(shape.y + shape.height - 9.0),
+                N(width),
+                kind.class()
+            );
+            x += width;
+        }
+    }
+
+    /// A group element with a box in it, to be closed by the caller.
+    fn open_box(&mut self, class: &str, shape: &BoxShape, round: f64, tooltip: &str) {
+        put!(
+            self,
+            "\n<g><title>{}</title><rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{}\"/>",
+            xml(tooltip),
+            N(shape.x),
+            N(shape.y),
+            N(shape.width),
+            N(shape.height),
+            N(round)
+        );
+    }
+
+    fn text(&mut self, class: &str, x: f64, y: f64, text: &str) {
+        put!(
+            self,
+            "<text class=\"{class}\" x=\"{}\" y=\"{}\">{}</text>",
+            N(x),
+            N(y),
+            xml(text)
+        );
+    }
+}
+
+fn entry_width(label: &str) -> f64 {
+    text_width(label, LEGEND_SIZE) + 30.0
+}
+
+/// What a reader sees who points at a node.
+fn tooltip(node: &SceneNode) -> String {
+    let mut out = format!("{} = {}[{}]", node.name, node.op, node.target);
+    let quantities = Metric::ALL.map(|metric| {
+        let amount = node.quantities.get(metric)?;
+        Some(metric.format(amount))
+    });
+    let facts = [
+        &node.class,
+        &node.settings,
+        &node.shape,
+        &node.dtype,
+        &node.source,
+    ];
+    for fact in facts.into_iter().chain(&quantities).flatten() {
+        // Writing to a `String` cannot fail.
+        let _ = write!(out, " · {fact}");
+    }
+    out
+}

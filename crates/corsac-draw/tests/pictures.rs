@@ -1,0 +1,127 @@
+//! No text of a graph becomes markup.
+
+use corsac_draw::{
+    HtmlOptions, Metric, ModuleCall, Note, Notes, Quantities, Scene, SvgOptions, to_dot, to_html,
+    to_svg,
+};
+use corsac_ir::{Graph, NoHost};
+
+const HOSTILE: &[&str] = &[
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"><svg onload=alert(1)>",
+    "]]><!--",
+    "x\"]; evil [label=\"y",
+    "back\\",
+    "{{data}}{{script}}",
+    "\u{2028}\u{0}\u{fffe}",
+];
+
+/// A scene in which every text is hostile.
+fn hostile_scene(text: &str) -> Scene {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let function = graph.function(text);
+    let string = graph.intern(text);
+    let y = graph
+        .call_function(function, [x.into(), corsac_ir::Arg::Str(string)])
+        .unwrap();
+    let z = graph.call_method(text, [y.into()]).unwrap();
+    graph.output(z).unwrap();
+    let own = || Some(text.to_owned());
+    let note = Note {
+        class: own(),
+        shape: own(),
+        dtype: own(),
+        source: own(),
+        settings: own(),
+        quantities: Quantities {
+            time: Some(f64::NAN),
+            bytes: Some(-1.0),
+            flops: Some(f64::INFINITY),
+        },
+        modules: Some(vec![ModuleCall {
+            path: text.to_owned(),
+            class: text.to_owned(),
+            call: 1,
+        }]),
+        more: vec![(text.to_owned(), text.to_owned())],
+    };
+    let notes: Notes = [(y, note.clone()), (z, note)].into_iter().collect();
+    let mut scene = Scene::with(&graph, &notes, &NoHost);
+    scene.title = text.to_owned();
+    scene
+}
+
+#[test]
+fn no_text_becomes_markup() {
+    for text in HOSTILE {
+        let plain = hostile_scene("plain");
+        let scene = hostile_scene(text);
+        let count = |page: &str, what: &str| page.matches(what).count();
+        let (page, usual) = (
+            to_html(&scene, &HtmlOptions::default()),
+            to_html(&plain, &HtmlOptions::default()),
+        );
+        for mark in ["<", "<script", "</script", "<!--", "<img"] {
+            assert_eq!(
+                count(&page, mark),
+                count(&usual, mark),
+                "{mark} for {text:?}"
+            );
+        }
+        for overlay in [None, Some(Metric::Time), Some(Metric::Flops)] {
+            let options = SvgOptions {
+                overlay,
+                ..SvgOptions::default()
+            };
+            let (svg, usual) = (to_svg(&scene, &options), to_svg(&plain, &options));
+            for mark in ["<", "<script", "onload=\"", "\u{0}", "\u{fffe}"] {
+                assert_eq!(
+                    count(&svg, mark),
+                    count(&usual, mark),
+                    "{mark:?} for {text:?}"
+                );
+            }
+        }
+        check_dot(&to_dot(&scene));
+    }
+}
+
+/// Checks that quotes in DOT text come in pairs, line by line, with nothing but attributes between.
+fn check_dot(text: &str) {
+    for line in text.lines() {
+        let mut quoted = false;
+        let mut outside = String::new();
+        let mut chars = line.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' if quoted => {
+                    chars.next();
+                }
+                '"' => quoted = !quoted,
+                c if !quoted => outside.push(c),
+                _ => {}
+            }
+        }
+        assert!(!quoted, "{line}");
+        assert!(!outside.contains("evil"), "{line}");
+    }
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let page = to_html(&hostile_scene("plain"), &HtmlOptions::default());
+    for outside in [
+        "http://",
+        "https://",
+        "src=",
+        "@import",
+        "url(",
+        "fetch(",
+        "innerHTML",
+        "eval(",
+    ] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+}

@@ -1,0 +1,226 @@
+"""``corsac.draw`` and ``corsac.draw_diff``: pictures of graphs."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import os
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from corsac import _core
+from corsac import fx as corsac_fx
+from corsac._drawing_notes import notes_of, shape_and_dtype, text
+
+Overlay = Literal["time", "bytes", "flops"]
+
+_FORMATS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".html": "html", ".htm": "html"}
+# The height of a picture in a notebook, in pixels.
+_NOTEBOOK_HEIGHT = 640
+
+
+@dataclasses.dataclass
+class _Style:
+    format: str
+    title: str
+    overlay: str | None = None
+    depth: int | None = None
+
+
+def draw(
+    graph: Any,
+    path: str | os.PathLike[str],
+    *,
+    overlay: Overlay | None = None,
+    annotations: Any = None,
+    inputs: tuple[Any, ...] | None = None,
+    depth: int | None = None,
+    title: str | None = None,
+) -> Path:
+    """Draw a graph to a file; the name says as what.
+
+    - ``.html``: one file that opens offline in any browser. Modules open and close; search, pan,
+      zoom; a click on a node shows what is known of it.
+    - ``.svg``: a still picture, light or dark as its reader has it.
+    - ``.dot``: text for Graphviz and what else reads it.
+
+    Shapes are taken from ``node.meta["tensor_meta"]`` or ``node.meta["val"]`` where they are.
+
+    Args:
+        graph: a graph module, a graph, or a ``torch.nn.Module``, which is traced.
+        path: the file to write.
+        overlay: what colours say instead of the kind of operator: ``"time"``, ``"bytes"`` or
+            ``"flops"`` of each node, where ``annotations`` tell.
+        annotations: what is known of nodes: a mapping from a node, or its name, to a mapping with
+            any of ``flops``, ``bytes`` (read and written), ``time`` (seconds), ``shape``,
+            ``dtype``, ``source``; other keys are listed with the node. A report of
+            ``corsac.analysis`` will do.
+        inputs: positional arguments with which the module is run once, without gradients, to
+            learn the shapes.
+        depth: how many modules around each other are shown with what is in them; 0 shows every
+            module as one box. By default an SVG shows all, and the HTML page as much as can be
+            read.
+        title: what stands above the picture; by default the name of the module's class.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: if the name of the file, or ``overlay``, is none of the above.
+        TypeError: if ``graph`` is nothing that can be drawn.
+    """
+    target = Path(path)
+    picture = _written(graph, _format_of(target), overlay, annotations, inputs, depth, title)
+    target.write_text(picture, encoding="utf-8")
+    return target
+
+
+def draw_diff(
+    before: Any,
+    after: Any,
+    path: str | os.PathLike[str],
+    *,
+    annotations: Any = None,
+    depth: int | None = None,
+    title: str | None = None,
+) -> Path:
+    """Draw what has to change in ``before`` to become ``after``: what is new, gone, and different.
+
+    Nodes are matched as by ``before.graph.diff(after.graph)``, so that what a pass renamed is not
+    shown as new. Keep a copy of the module (``copy.deepcopy``) before a pass that changes it in
+    place.
+
+    Args:
+        before: a graph module or a graph.
+        after: another.
+        path: the file to write: ``.html``, ``.svg`` or ``.dot``, as for :func:`draw`.
+        annotations: what is known of the nodes of ``after``, as for :func:`draw`.
+        depth: as for :func:`draw`.
+        title: what stands above the picture.
+
+    Returns:
+        The path.
+    """
+    target = Path(path)
+    old, new = _graph_of(before), _graph_of(after)
+    style = _Style(_format_of(target), text(title or _title_of(after)), None, depth)
+    picture = _core.draw_difference(old, notes_of(old), new, notes_of(new, annotations), style)
+    target.write_text(picture, encoding="utf-8")
+    return target
+
+
+def show(graph: Any, **options: Any) -> Any:
+    """Show a graph: in a notebook as the result of the cell, elsewhere in the browser.
+
+    ``options`` are those of :func:`draw`. Returns what a notebook displays, or the path of the
+    page.
+    """
+    if _in_notebook():
+        return Picture(notebook_page(graph, **options))
+    folder = Path(tempfile.mkdtemp(prefix="corsac-"))
+    page = draw(graph, folder / "graph.html", **options)
+    webbrowser.open(page.as_uri())
+    return page
+
+
+class Picture:
+    """A page for a notebook."""
+
+    def __init__(self, page: str) -> None:
+        self._page = page
+
+    def _repr_html_(self) -> str:
+        return self._page
+
+
+def notebook_page(graph: Any, **options: Any) -> str:
+    """A picture as an element of a notebook: a frame of its own, without access to the notebook."""
+    known = {"overlay": None, "annotations": None, "inputs": None, "depth": None, "title": None}
+    page = _written(graph, "html", **(known | options))
+    return (
+        f'<iframe sandbox="allow-scripts" title="graph" srcdoc="{html.escape(page)}" '
+        f'style="width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid #8884;border-radius:8px">'
+        "</iframe>"
+    )
+
+
+def _in_notebook() -> bool:
+    try:
+        shell = get_ipython()  # type: ignore[name-defined]
+    except NameError:
+        return False
+    return bool(shell.has_trait("kernel"))
+
+
+def _written(
+    graph: Any,
+    file_format: str,
+    overlay: str | None,
+    annotations: Any,
+    inputs: tuple[Any, ...] | None,
+    depth: int | None,
+    title: str | None,
+) -> str:
+    module = _traced(graph)
+    drawn = _graph_of(module)
+    notes = notes_of(drawn, annotations)
+    if inputs is not None:
+        shapes = _shapes(module, inputs)
+        for node, note in notes:
+            if node.name in shapes:
+                note.shape, note.dtype = shapes[node.name]
+    style = _Style(file_format, text(title or _title_of(graph)), overlay, depth)
+    return _core.draw_graph(drawn, notes, style)
+
+
+def _format_of(path: Path) -> str:
+    known = _FORMATS.get(path.suffix.lower())
+    if known is None:
+        raise ValueError(f"a picture is .svg, .dot or .html, not {path.suffix or path.name!r}")
+    return known
+
+
+def _traced(graph: Any) -> Any:
+    """``graph``, or the graph module of what is none yet."""
+    if isinstance(graph, (_core.Graph, corsac_fx.GraphModule)):
+        return graph
+    if isinstance(graph, torch.fx.GraphModule):
+        return corsac_fx.from_torch(graph)
+    if isinstance(graph, torch.nn.Module):
+        return corsac_fx.symbolic_trace(graph)
+    raise TypeError(
+        f"expected a graph module, a graph or a module, got {type(graph).__module__}."
+        f"{type(graph).__qualname__}"
+    )
+
+
+def _graph_of(module: Any) -> Any:
+    traced = _traced(module)
+    return traced if isinstance(traced, _core.Graph) else traced.graph
+
+
+def _title_of(graph: Any) -> str:
+    if isinstance(graph, _core.Graph):
+        graph = graph.owning_module
+    return "graph" if graph is None else type(graph).__name__
+
+
+def _shapes(module: Any, inputs: tuple[Any, ...]) -> dict[str, tuple[str | None, str | None]]:
+    """Shape and element type of every node's value in one run."""
+    if isinstance(module, _core.Graph):
+        raise TypeError("a graph alone cannot be run on inputs: pass its graph module")
+    shapes: dict[str, tuple[str | None, str | None]] = {}
+
+    class Recorder(corsac_fx.Interpreter):
+        def run_node(self, n: Any) -> Any:
+            value = super().run_node(n)
+            shapes[n.name] = shape_and_dtype(value)
+            return value
+
+    with torch.no_grad():
+        Recorder(module).run(*inputs)
+    return shapes

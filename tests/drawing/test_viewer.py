@@ -1,0 +1,310 @@
+"""The HTML page in headless Chromium: clicks, keys, search, overlays, colours, speed.
+
+Skipped where there is no Chromium. ``CORSAC_CHROMIUM`` names one that is elsewhere.
+"""
+
+import os
+import random
+import shutil
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+import corsac.fx
+import corsac.passes
+
+CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# Far above what it takes on a quiet machine (0.6 s); two cores are shared with other tests.
+FIRST_PAINT_MS = 10_000
+PAINT_MS = 400
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.bn = nn.BatchNorm2d(3)
+        self.down = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+
+    def forward(self, x):
+        return torch.relu(self.bn(self.conv(x)) + self.down(x))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*(Block() for _ in range(6)))
+
+    def forward(self, x):
+        return self.body(x).flatten(1)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+    found = os.environ.get("CORSAC_CHROMIUM") or next(
+        filter(None, map(shutil.which, CANDIDATES)), None
+    )
+    if found is None:
+        pytest.skip(f"no Chromium found: looked for {', '.join(CANDIDATES)} and $CORSAC_CHROMIUM")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=found, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, request):
+    """Opens a page of ours, and fails the test if it reports a fault or wants anything else."""
+    faults = []
+    contexts = []
+
+    def opened(path, scheme="light"):
+        context = browser.new_context(
+            viewport={"width": 1400, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
+        page.on("request", lambda r: faults.append(r.url) if r.url != path.as_uri() else None)
+        page.goto(path.as_uri())
+        page.wait_for_function("window.corsac && window.corsac.firstPaint > 0")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+@pytest.fixture(scope="module")
+def gm():
+    return corsac.fx.symbolic_trace(Net().eval())
+
+
+@pytest.fixture
+def net_page(gm, tmp_path):
+    costs = {
+        node.name: {"flops": 1000 * (at + 1), "time": 1e-6 * (at + 1)}
+        for at, node in enumerate(gm.graph.nodes)
+        if node.op == "call_module"
+    }
+    inputs = (torch.zeros(1, 3, 8, 8),)
+    return corsac.draw(gm, tmp_path / "net.html", annotations=costs, inputs=inputs, depth=1)
+
+
+def box(page, name):
+    return page.evaluate("name => window.corsac.boxOf(name)", name)
+
+
+def settle(page):
+    """Waits until what was asked for is painted."""
+    page.evaluate(
+        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+
+
+def click(page, name, times=1):
+    at = box(page, name)
+    assert at is not None, f"{name} is not shown"
+    page.mouse.click(at["left"] + 12, at["top"] + 12, click_count=times)
+    settle(page)
+
+
+def test_a_click_shows_what_is_known(open_page, net_page):
+    page = open_page(net_page)
+    assert page.locator("#panel").is_hidden()
+    click(page, "flatten")
+    details = page.locator("#panel").inner_text()
+    assert "call_method" in details and "1×192" in details and "test_viewer.py" in details
+    page.keyboard.press("Escape")
+    assert page.locator("#panel").is_hidden()
+
+
+def test_modules_open_and_close(open_page, net_page):
+    page = open_page(net_page)
+    assert box(page, "body_0_conv") is None
+    before = page.evaluate("window.corsac.boxes")
+    where = box(page, "body.0")
+    click(page, "body.0", times=2)
+    opened = box(page, "body.0")
+    assert opened["open"] and box(page, "body_0_conv") is not None
+    assert page.evaluate("window.corsac.boxes") > before
+    # It stays where the reader looks.
+    assert opened["top"] == pytest.approx(where["top"], abs=1)
+    click(page, "body.0", times=2)
+    assert box(page, "body_0_conv") is None
+    page.get_by_role("button", name="Expand").click()
+    assert box(page, "body_5_down_1") is not None
+    page.get_by_role("button", name="Collapse").click()
+    assert page.evaluate("window.corsac.boxes") == 4
+
+
+def test_search_opens_what_is_around(open_page, net_page):
+    page = open_page(net_page)
+    page.keyboard.press("/")
+    page.keyboard.type("body_3 conv")
+    hits = page.locator("#hits li")
+    assert "body_3_conv" in hits.first.inner_text()
+    page.keyboard.press("Enter")
+    settle(page)
+    at = box(page, "body_3_conv")
+    assert 0 < at["left"] < 1400 and 0 < at["top"] < 900
+    assert "body.3.conv" in page.locator("#panel").inner_text()
+    page.fill("#search", "no such thing")
+    assert "nothing found" in page.locator("#hits").inner_text()
+
+
+def test_overlays_colour_by_cost(open_page, net_page):
+    page = open_page(net_page)
+    page.get_by_role("button", name="Expand").click()
+    assert page.evaluate("window.corsac.fillOf('body_0_conv')") == "tint-convolution"
+    page.get_by_text("FLOPs", exact=True).click()
+    assert page.evaluate("window.corsac.overlay") == "flops"
+    fills = [page.evaluate(f"window.corsac.fillOf('body_{i}_conv')") for i in (0, 5)]
+    assert fills[0] < fills[1] and fills[1] in ("heat-7", "heat-8")
+    assert page.evaluate("window.corsac.fillOf('flatten')") == "page"
+    assert "kFLOP" in page.locator("#legend").inner_text()
+    assert page.locator("#overlay input[value=bytes]").is_disabled()
+
+
+def test_keys_are_enough(open_page, net_page):
+    page = open_page(net_page)
+    page.locator("#graph").focus()
+    page.keyboard.press("Enter")
+    assert "placeholder" in page.locator("#panel").inner_text()
+    page.keyboard.press("ArrowDown")
+    assert "body.0" in page.locator("#panel").inner_text()
+    page.keyboard.press("Enter")
+    assert box(page, "body.0")["open"]
+    page.keyboard.press("ArrowUp")
+    assert "placeholder" in page.locator("#panel").inner_text()
+    scale = page.evaluate("window.corsac.view.scale")
+    page.keyboard.press("+")
+    assert page.evaluate("window.corsac.view.scale") > scale
+
+
+def test_wheel_and_drag_move_the_view(open_page, net_page):
+    page = open_page(net_page)
+    start = page.evaluate("window.corsac.view")
+    page.mouse.move(300, 400)
+    page.mouse.down()
+    page.mouse.move(360, 430, steps=4)
+    page.mouse.up()
+    moved = page.evaluate("window.corsac.view")
+    assert moved["x"] == pytest.approx(start["x"] - 60 / start["scale"])
+    page.mouse.wheel(0, -200)
+    page.wait_for_function(f"window.corsac.view.scale > {moved['scale']}")
+
+
+def test_coordinates_are_those_of_the_svg(open_page, gm, tmp_path):
+    page = open_page(corsac.draw(gm, tmp_path / "net.html", depth=9))
+    svg = ElementTree.parse(corsac.draw(gm, tmp_path / "net.svg"))
+    drawn = {}
+    for group in svg.iter(f"{SVG}g"):
+        title, rect = group.find(f"{SVG}title"), group.find(f"{SVG}rect")
+        if title is not None and " = " in title.text:
+            name = title.text.split(" = ")[0]
+            drawn[name] = (float(rect.get("x")), float(rect.get("y")))
+    assert len(drawn) == len(gm.graph.nodes)
+    for name, (x, y) in drawn.items():
+        shown = box(page, name)
+        assert (shown["x"], shown["y"]) == (pytest.approx(x, abs=0.11), pytest.approx(y, abs=0.11))
+
+
+def test_a_difference_can_be_walked_through(open_page, gm, tmp_path):
+    fused = corsac.fx.symbolic_trace(Net().eval())
+    corsac.passes.fuse_conv_bn(fused)
+    page = open_page(corsac.draw_diff(gm, fused, tmp_path / "diff.html"))
+    assert "removed" in page.locator("#summary").inner_text()
+    page.keyboard.press("n")
+    assert "Removed." in page.locator("#panel").inner_text()
+    page.keyboard.press("n")
+    assert page.locator("#panel .before").count() + page.locator("#panel p").count() > 0
+    assert page.evaluate("window.corsac.fillOf('body_0_bn')") == "tint-removed"
+
+
+def pixels(page):
+    """The colours of a picture of the page, by how often they are there."""
+    return page.evaluate(
+        """() => {
+            const canvas = document.getElementById("graph");
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const seen = {};
+            for (let i = 0; i < data.length; i += 4) {
+                const name = [data[i], data[i + 1], data[i + 2]].join();
+                seen[name] = (seen[name] ?? 0) + 1;
+            }
+            return seen;
+        }"""
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_painted_in_light_and_dark(open_page, net_page, tmp_path, scheme):
+    page = open_page(net_page, scheme)
+    page.screenshot(path=tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+    seen = pixels(page)
+    background = max(seen, key=seen.get)
+    assert background == {"light": "251,251,252", "dark": "18,21,26"}[scheme]
+    # Boxes, lines and text are there, too.
+    assert len(seen) > 100
+
+
+def test_hostile_text_is_shown_as_text(open_page, tmp_path):
+    hostile = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+    graph = corsac.fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_method(hostile, (x, hostile))
+    y.meta["nn_module_stack"] = {hostile: (hostile, hostile)}
+    graph.output(y)
+    gm = corsac.fx.GraphModule({}, graph)
+    page = open_page(
+        corsac.draw(gm, tmp_path / "a.html", title=hostile, annotations={y: {hostile: hostile}})
+    )
+    page.fill("#search", "img")
+    page.keyboard.press("Enter")
+    assert hostile in page.locator("#panel").inner_text()
+    assert page.locator("img").count() == 0 and page.locator("script").count() == 2
+
+
+def test_ten_thousand_nodes_are_painted_soon(open_page, tmp_path):
+    choose = random.Random(0)
+    graph = corsac.fx.Graph()
+    nodes = [graph.placeholder("x")]
+    for at in range(10_000):
+        args = tuple(nodes[-1 - choose.randrange(min(len(nodes), 60))] for _ in range(1 + at % 2))
+        nodes.append(graph.call_function((torch.add, torch.relu, torch.cat)[at % 3], args))
+    graph.output(nodes[-1])
+    page = open_page(corsac.draw(corsac.fx.GraphModule({}, graph), tmp_path / "large.html"))
+    assert page.evaluate("window.corsac.boxes") == 10_002
+    assert page.evaluate("window.corsac.firstPaint") < FIRST_PAINT_MS
+    page.fill("#search", "relu_100")
+    page.keyboard.press("Enter")
+    settle(page)
+    # A part of it, close up: what is panned over.
+    took = []
+    page.mouse.move(300, 400)
+    page.mouse.down()
+    for step in range(10):
+        page.mouse.move(300 + 30 * step, 400)
+        settle(page)
+        took.append(page.evaluate("window.corsac.paintTook"))
+    page.mouse.up()
+    assert sorted(took)[5] < PAINT_MS
