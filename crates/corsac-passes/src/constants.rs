@@ -80,7 +80,7 @@ impl Reason {
 /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
 pub fn find(graph: &Graph, host: &dyn Host, skipped: &[NodeId]) -> Result<Constants, PassError> {
     let analysis = Analysis::of_graph(graph, host)?;
-    let returned = returned(graph, &analysis);
+    let returned = returned(graph, &analysis, |_| false);
     let mut written = vec![false; graph.id_bound()];
     for (_, effects) in analysis.special() {
         for &value in &effects.mutates {

@@ -99,7 +99,7 @@ pub(crate) fn read_config<'py>(
         let name = config.graph.function_name(function).to_owned();
         let found = match allowed.get_item(&name)? {
             Some(callable) => Some(callable),
-            None => resolve(py, &name)?,
+            None => resolve(py, &name, None)?,
         };
         let Some(callable) = found.filter(|found| found.is_callable()) else {
             let place = config.functions.iter().find(|(known, _)| *known == name);

@@ -1,6 +1,6 @@
 //! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
 
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph};
 use corsac_passes::rules::{
     Answer, Condition, MatchView, NoRuleHost, Options, Rule, RuleHost, RuleSet, Session,
     from_graphs, parse,
@@ -316,7 +316,7 @@ fn result_functions(
         }
         let callable = match callables.get(name) {
             Some(callable) => callable.bind(py).clone(),
-            None => resolve(py, name)?
+            None => resolve(py, name, None)?
                 .filter(|found| found.is_callable())
                 .ok_or_else(|| {
                     PyValueError::new_err(format!(
