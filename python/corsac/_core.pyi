@@ -34,6 +34,39 @@ class Attribute:
     def root(self, value: Any) -> None: ...
 
 @final
+class Budget:
+    """How many changes passes may make, one after the other.
+
+    Each pass asks for one unit before each change that it could make by itself, in a fixed order,
+    and leaves the graph as it is where it gets none; its report then says so. Running with 0, 1, 2,
+    ... units gives graphs of which two neighbours differ in one change, so that a wrong one is
+    found by bisection. Without a limit any number is granted, and counted.
+    """
+    def __new__(cls, limit: Any = None) -> Budget: ...
+    def __repr__(self, /) -> str: ...
+    @property
+    def left(self) -> Any:
+        """How many more may be made; None where it is any number."""
+        ...
+    @left.setter
+    def left(self, value: Any) -> None: ...
+    @property
+    def limit(self) -> Any:
+        """How many changes may be made in all; None where it is any number."""
+        ...
+    @limit.setter
+    def limit(self, value: Any) -> None: ...
+    @property
+    def spent(self) -> Any:
+        """How many changes were made."""
+        ...
+    @spent.setter
+    def spent(self, value: Any) -> None: ...
+    def take(self) -> Any:
+        """Ask for one change; answers whether it may be made."""
+        ...
+
+@final
 class CodeDraft:
     """The parts of the code of a graph, for a code generator that overrides some of them."""
     @property
@@ -85,6 +118,40 @@ class CodeDraft:
     @wraps.setter
     def wraps(self, value: Any) -> None: ...
 
+class PyConfigError(ValueError):
+    """A configuration is none, or a model cannot be described by one.
+
+    Has the attributes `line` and `column`, counted from 1; both are None where a model cannot be described.
+    """
+
+@final
+class Dim:
+    """A size that depends on symbols: `batch`, `2*seq + 1`. Equal expressions are equal.
+
+    A symbol stands for any number from 2.
+    """
+    def __add__(self, value: Any, /) -> Any: ...
+    def __eq__(self, value: Any, /) -> bool: ...
+    def __floordiv__(self, value: Any, /) -> Any: ...
+    def __ge__(self, value: Any, /) -> Any: ...
+    def __gt__(self, value: Any, /) -> Any: ...
+    def __hash__(self, /) -> int: ...
+    def __le__(self, value: Any, /) -> Any: ...
+    def __lt__(self, value: Any, /) -> Any: ...
+    def __mul__(self, value: Any, /) -> Any: ...
+    def __ne__(self, value: Any, /) -> bool: ...
+    def __new__(cls, name: str) -> Dim: ...
+    def __radd__(self, value: Any, /) -> Any: ...
+    def __repr__(self, /) -> str: ...
+    def __rfloordiv__(self, value: Any, /) -> Any: ...
+    def __rmul__(self, value: Any, /) -> Any: ...
+    def __rsub__(self, value: Any, /) -> Any: ...
+    def __str__(self, /) -> str: ...
+    def __sub__(self, value: Any, /) -> Any: ...
+    def evaluate(self, sizes: Any) -> Any:
+        """Its value where symbols have the values in `sizes`."""
+        ...
+
 @disjoint_base
 class Graph:
     """A program: nodes in order. The Python class `corsac.fx.Graph` derives from this one and adds
@@ -112,8 +179,10 @@ class Graph:
         `_check_targets`.
         """
         ...
-    def _parse(self, text: str) -> Any:
-        """Fills this empty graph with what `text` says."""
+    def _parse(self, text: str, allow: Any = None) -> Any:
+        """Fills this empty graph with what `text` says. What it names must be allowed by `allow`, a
+        predicate or a collection of names.
+        """
         ...
     @property
     def _root(self) -> Node:
@@ -134,6 +203,15 @@ class Graph:
         ...
     def call_method(self, method_name: str, args: Any = None, kwargs: Any = None, type_expr: Any = None) -> Node:
         """A call of the method called `method_name` on `args[0]`."""
+        ...
+    def canonical_hash(self) -> Any:
+        """A hash, as 32 hexadecimal digits, that is equal for graphs that compute the same in the
+        same way: it does not depend on the names of values nor on the order of independent nodes.
+        It does on opcodes, targets, arguments, the names and order of inputs, and on the order of
+        writes, random draws and other effects. Weights are not in the graph: their names count.
+        Constants that are tensors or objects count by identity, so that hashes of graphs with such
+        constants mean something in one process only.
+        """
         ...
     def copy_with_values(self, g: Graph, val_map: dict[Node, Node], return_output_node: bool) -> Any:
         """[`PyGraph::graph_copy`] where some node of `g` stands for a value that is no node."""
@@ -627,6 +705,22 @@ class Proxy:
     def tracer(self, value: Any) -> None: ...
 
 @final
+class RewriteRule:
+    """One rewrite rule."""
+    @property
+    def name(self) -> Any:
+        """The rule's name."""
+        ...
+    @name.setter
+    def name(self, value: Any) -> None: ...
+    @property
+    def variables(self) -> Any:
+        """The names of the rule's variables."""
+        ...
+    @variables.setter
+    def variables(self, value: Any) -> None: ...
+
+@final
 class Rewriter:
     """Replaces matches one by one, with what Python code may have made of them in between, and calls
     the hooks of the graph's owning module.
@@ -637,6 +731,21 @@ class Rewriter:
         placeholders stand for what the new nodes use afterwards. Answers the new nodes.
         """
         ...
+
+@final
+class RuleSet:
+    """Rules that are searched for together."""
+    def __len__(self, /) -> int: ...
+    def __new__(cls, rules: Any) -> RuleSet: ...
+    def apply(self, graph: Graph, make_match: Any, limit: Any = None) -> Any:
+        """Applies the rules to `graph` until none matches any more, or `limit` rewrites were made.
+        `make_match(values, roots)` makes what conditions are asked about. Answers every place where
+        a pattern matched.
+        """
+        ...
+
+class ShapeInferenceError(RuntimeError):
+    """A call in a graph fails when it runs: the node, what it takes, and what it was given."""
 
 @disjoint_base
 class TracerCore:
@@ -709,6 +818,49 @@ class TracerCore:
     def submodule_paths(self, value: Any) -> None: ...
 
 @final
+class Types:
+    """Types of the values of a graph, and what computing them costs."""
+    def costs(self) -> Any:
+        """What each node costs, in order: multiplications, floating-point operations, bytes read, bytes
+        written; None for what is not known.
+        """
+        ...
+    def fallbacks(self) -> Any:
+        """Nodes that have no rule: name, target, and the reason."""
+        ...
+    def lifetimes(self) -> Any:
+        """Each piece of memory: bytes, and the names of the first and the last node that need it."""
+        ...
+    def peak(self) -> Any:
+        """The most bytes of activations held at once, the name of the node at which that is, bytes
+        held while each node runs, and the names of nodes whose memory is not known.
+        """
+        ...
+    def result_bytes(self) -> Any:
+        """Bytes that each node's result takes, in order; None where sizes are not known."""
+        ...
+    def shown(self) -> Any:
+        """What is known of each node's value, in order, as text: `float32[2, 3]`."""
+        ...
+    def uncounted(self) -> Any:
+        """Why the cost of a node is not known, by the node's name."""
+        ...
+    def unknown(self) -> Any:
+        """Nodes whose value is not known: name, target, and the reason."""
+        ...
+    def used_weights(self) -> Any:
+        """The numbers of the parameters and buffers that each node uses, in order."""
+        ...
+    def values(self) -> Any:
+        """What is known of each node's value, in order: tensors as their metadata."""
+        ...
+    def weights(self) -> Any:
+        """Parameters and buffers that the graph names: name, elements, bytes, whether it is a
+        parameter, whether it is trained.
+        """
+        ...
+
+@final
 class Users:
     """The users of a node, in the order in which they came to use it. Reads like a dictionary from
     node to None, and always shows the graph as it is now.
@@ -753,13 +905,36 @@ def active_traces() -> int:
     """How many traces are active in the process."""
     ...
 
+def alternate_groups(on_device: Any, before: Any, together: Any, *, host_first: Any) -> Any:
+    """Groups that take turns on host and device. `on_device` says of each of a number of things where
+    it runs, `before` has pairs of which the first has to run before the second, `together` lists of
+    those that have to run at once. Answers for each group whether it is the device's, and its
+    things.
+    """
+    ...
+
 def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
     """Puts code together from its parts: source, line map, line that the function starts on."""
     ...
 
-def common_subexpressions(graph: Graph) -> list[tuple[str, str, str | None, str | None]]:
+def canonicalize(graph: Graph, *, budget: Any = None) -> Any:
+    """Puts the nodes of `graph` into canonical order. Answers the nodes that have moved."""
+    ...
+
+def common_subexpressions(graph: Graph, *, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Computes once what `graph` computes twice. Answers the nodes that were removed, each with the
     one that took its place, and those that stay, with the reason.
+    """
+    ...
+
+def convert_mkldnn(graph: Graph, supported: Any, with_operand: Any, unfit: Any, enter: Any, leave: Any) -> Any:
+    """Finds the maximal subgraphs of `graph` that run on oneDNN's layout and puts calls of `enter`
+    and `leave` around them.
+
+    `supported` has classes of modules and functions, `with_operand` functions that belong to a
+    subgraph if one of their operands does; `unfit` says of modules, by path, why they do not.
+    Answers for each subgraph its nodes and its conversions, and the supported nodes that are in
+    none, with the reason.
     """
     ...
 
@@ -770,20 +945,82 @@ def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -
     """
     ...
 
+def divisions_to_multiplications(graph: Graph, multiply: Any) -> Any:
+    """Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
+    the nodes that were changed, each with the divisor it had, and all divisions by numbers.
+    """
+    ...
+
 def draft_code(request: Any, own_output: bool) -> Any:
     """The parts of the code of a graph. With `own_output`, what returns is left out."""
     ...
 
-def eliminate_dead_code(graph: Graph, *, impure_random: bool = True) -> list[tuple[str, str, str | None, str | None]]:
+def draw_difference(before: Any, before_notes: Any, after: Any, after_notes: Any, style: Any) -> Any:
+    """Writes a picture of what has to change in `before` to become `after`, as [`draw_graph`] does."""
+    ...
+
+def draw_graph(graph: Graph, notes: Any, style: Any) -> Any:
+    """Writes a picture of `graph`. `notes` are pairs of a node and what is known of it; `style` says
+    format (`svg`, `dot`, `html`), title, overlay and how deep modules are open.
+    """
+    ...
+
+def draw_records(title: Any, records: Any, edges: Any) -> Any:
+    """Writes an SVG of boxes of text, joined by lines from the first to the second of each pair."""
+    ...
+
+def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Removes what nobody can observe from `graph`. Answers the nodes that were removed and those
     that nobody uses and that stay, with the reason.
     """
     ...
 
-def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[str | None]], *, linear: bool = False) -> list[tuple[str, str, str | None, str | None]]:
-    """Folds batch norms into the layers before them. `fold(pairs)` gets names of layers and norms; it
-    changes the weights of the layers, in order, and answers for each None, or why it cannot.
-    Answers every batch norm, with the layer.
+def extract_nodes(graph: Graph, nodes: Any, *, tuple_return: Any = False) -> Any:
+    """Makes a graph of `nodes`, in this order: their inputs from elsewhere become its inputs, and
+    what others use of them is what it gives. Answers the graph, and what its inputs and outputs
+    are in the original.
+
+    Inputs come in the order of their first use, but in graph order if all are inputs of the
+    program. Raises KeyError if one of the nodes uses a later one.
+    """
+    ...
+
+def find_constants(graph: Graph, skipped: Any, *, budget: Any = None) -> Any:
+    """Finds what does not depend on the inputs of `graph`; calls in `skipped` count as if they did.
+    Answers the constant nodes, those calls among them that other nodes use, and as sites those
+    calls of constants that have to be made every time, with the reason. Changes nothing.
+    """
+    ...
+
+def find_linears(graph: Graph, unfit: Any, kinds: Any = None) -> Any:
+    """The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why they
+    cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
+    by path, the calls come in groups that can be merged; otherwise each is a group.
+    """
+    ...
+
+def find_part_cycle(graph: Graph, parts: Any) -> Any:
+    """Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one
+    and back into it. Answers None if so, otherwise a message that names a cycle.
+    """
+    ...
+
+def first_failing(changes: Any, fails: Any) -> Any:
+    """The smallest number of changes in 1..=changes with which `fails(number)` is true, given that it
+    is with all of them and is not with none.
+    """
+    ...
+
+def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[str | None]], *, linear: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
+    """Folds batch norms into the layers beside them. `fold(plans)` gets a dictionary for each; it
+    makes the new weights, in order, and answers for each the names of weight and bias, or why it
+    cannot be done. Answers every batch norm, with the layer.
+    """
+    ...
+
+def fuse_mkldnn(graph: Graph, nodes: Any) -> Any:
+    """Makes the calls of convolutions and linear layers among `nodes`, a subgraph of `graph`, do what
+    is done with their results at once. Answers all calls of such layers.
     """
     ...
 
@@ -793,6 +1030,13 @@ def generate_code(request: Any) -> Any:
 
 def has_effects(graph: Graph) -> bool:
     """Whether a call of the program that `graph` is does anything besides computing its result."""
+    ...
+
+def infer_type(target: Any, args: Any, kwargs: Any) -> Any:
+    """The type of what `target` gives for these arguments, by the rules: tensors as their metadata.
+    A string is the name of a tensor method. Answers a tuple of one value, or the reason why there is
+    none as text.
+    """
     ...
 
 def intercept_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
@@ -824,8 +1068,65 @@ def match_subgraph(pattern: Graph, graph: Graph, *, match_output: bool, match_pl
     """
     ...
 
+def merge_linears(graph: Graph, calls: Any, widths: Any, merged: Any, getitem: Any) -> Any:
+    """Makes one call of `merged`, the path of a module, out of `calls` of linear layers with the same
+    input; `widths` are the features that each of them gives. Answers the new node.
+    """
+    ...
+
+def mkldnn_table() -> Any:
+    """The names of what is supported: classes of modules, functions, and functions that are supported
+    with an operand that is.
+    """
+    ...
+
 def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
     """What `node` does besides computing its value."""
+    ...
+
+def pad_input_of_linear(graph: Graph, call: Any, pad: Any) -> Any:
+    """Puts a column of ones behind the input of `call`, a call of a linear layer; `pad` is
+    `torch.nn.functional.pad`. Answers the new node.
+    """
+    ...
+
+def parse_rules(text: str) -> Any:
+    """Reads rules from their text form, one on a line."""
+    ...
+
+def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False) -> Any:
+    """Types of all values of `graph` for `inputs`, in the order of the placeholders.
+
+    `fallback(node, values)` is asked about nodes without a rule, with what is known of their inputs
+    as a dictionary from node to value; it answers a value, or None if it knows none. With `fill`,
+    metadata is written to the nodes as `ShapeProp` does. With `cost`, costs are counted too.
+    """
+    ...
+
+def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True) -> Any:
+    """Puts supported nodes together into as large parts as make no cycle.
+
+    `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
+    connection may be in one part. Answers for each part its number, counting supported nodes from
+    the end, its nodes in graph order, and those that joined it since what they take an item from
+    is in it.
+    """
+    ...
+
+def read_config(graph: Graph, text: str, format: Any, allowed: Any) -> Any:
+    """Reads a configuration and fills the empty `graph` with what it computes.
+
+    Args:
+        graph: an empty graph.
+        text: the configuration.
+        format: "graph", "toml" or "json".
+        allowed: what it may name besides operators of torch: qualified names, with the functions
+            or classes behind them.
+
+    Returns the model's name or None; the modules as (path, class, args, kwargs, line); the tensors
+    as (path, is a parameter, dtype, shape, initial value, line), where the initial value is a word
+    or a list of elements; the inputs as (name, dtype or None, shape or None).
+    """
     ...
 
 def register_interception(call: Any, getattr: Any, original_call: Any, original_getattr: Any, functions: Any, methods: Any) -> Any:
@@ -842,10 +1143,74 @@ def register_tracer_classes(base: Any, tracer: Any) -> Any:
     """Says which classes define the methods that may be overridden."""
     ...
 
-def remove_dropout(graph: Graph, *, in_training: bool = False) -> list[tuple[str, str, str | None, str | None]]:
+def remove_dropout(graph: Graph, *, in_training: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Removes dropouts that are the identity, with `in_training` also modules in training mode.
     Answers every dropout.
     """
+    ...
+
+def remove_no_ops(graph: Graph, *, budget: Any = None) -> Any:
+    """Removes what computes what is there already. Answers every such node, with what takes its
+    place.
+    """
+    ...
+
+def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None) -> Any:
+    """The rule that replaces what the graph `pattern` computes by what `replacement` computes.
+    `condition(match)` says at each match whether it may.
+    """
+    ...
+
+def shape_rules() -> Any:
+    """The rules there are: family, names, and how arithmetic is counted."""
+    ...
+
+def simplification_laws() -> Any:
+    """The laws that [`simplify`] applies, as text: the exact ones, and those of `fast_math`."""
+    ...
+
+def simplify(graph: Graph, *, fast_math: Any = False, limit: Any = None) -> Any:
+    """Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
+    also those that hold up to rounding. Answers every place where a law matched.
+    """
+    ...
+
+def sort_breadth_first(graph: Graph, first: Any) -> Any:
+    """Puts the nodes of `graph` in the order in which they can run, breadth first; calls of one of
+    `first` come as soon as they can.
+
+    Raises RuntimeError if nodes use each other in a cycle.
+    """
+    ...
+
+def sort_nodes(graph: Graph, nodes: Any) -> Any:
+    """`nodes` in an order in which each comes after those of them that it uses; among those that
+    could come next, the one that comes first in `nodes` does.
+
+    Raises AssertionError if they use each other in a cycle.
+    """
+    ...
+
+def split_graph(graph: Graph, part_of: Any, names: Any, *, tagged: Any = False, local: Any = ..., companions: Any = None, regions: Any = ..., original_order: Any = False, original_names: Any = False, input_names: Any = True, tuple_return: Any = False) -> Any:
+    """Splits `graph` into parts.
+
+    `part_of` has the number of the part of each node, in graph order, or None; `names` what the
+    calling graph calls each part. `tagged` writes the graphs as `split_by_tags` does, otherwise
+    they are as `split_module` writes them. `local` are attributes that parts read themselves,
+    `companions` maps nodes to those that have to be passed along with them, and each of `regions`
+    is a node that turns a mode on, one that turns it off or None, and the numbers of the parts in
+    between.
+
+    Answers the calling graph with the targets in it, the same for each part, and the order in
+    which the parts are called.
+
+    Raises RuntimeError if parts need each other in a cycle, KeyError if a value is used before it
+    is defined, AssertionError if `tagged` and a part uses values of a later one.
+    """
+    ...
+
+def unconvert_mkldnn(graph: Graph, starts: Any, ends: Any) -> Any:
+    """Takes conversions away again that `convert_mkldnn` put into `graph`."""
     ...
 
 def user_frame() -> Any:
@@ -854,4 +1219,8 @@ def user_frame() -> Any:
 
 def user_location() -> Any:
     """File, line and function that the user's program is at."""
+    ...
+
+def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: Any, format: Any) -> Any:
+    """Writes a configuration: what `read_config` returns, as lists, and the graph."""
     ...

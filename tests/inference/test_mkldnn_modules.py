@@ -10,7 +10,7 @@ from torch import nn
 
 import corsac.fx
 import corsac.fx.experimental.optimization as subject
-from models import Net, as_if_trained
+from inference_models import Net, as_if_trained
 
 IMPLEMENTATIONS = [(torch.fx, reference), (corsac.fx, subject)]
 both = pytest.mark.parametrize(("fx", "optimization"), IMPLEMENTATIONS, ids=["torch", "corsac"])

@@ -14,7 +14,7 @@ from torch import nn
 import corsac.fx
 import corsac.fx.experimental.optimization as subject
 from corsac.fx.experimental._mkldnn_modules import MkldnnBatchNorm, MkldnnConv2d, MkldnnLinear
-from models import Net, as_if_trained
+from inference_models import Net, as_if_trained
 
 ALWAYS = {"mkldnn_layout_optimize": {"heuristic": lambda graph: True}}
 

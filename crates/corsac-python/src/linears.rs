@@ -119,13 +119,16 @@ pub(crate) fn pad_input_of_linear(
     PyNode::handle(graph, graph.try_borrow()?.host(), new)
 }
 
+/// A node that divided, and the number by which it did.
+type Divided = (Py<PyNode>, Py<PyAny>);
+
 /// Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
 /// the nodes that were changed, each with the divisor it had, and all divisions by numbers.
 #[pyfunction]
 pub(crate) fn divisions_to_multiplications(
     graph: &Bound<'_, PyGraph>,
     multiply: &Bound<'_, PyAny>,
-) -> PyResult<(Vec<(Py<PyNode>, Py<PyAny>)>, Vec<Site>)> {
+) -> PyResult<(Vec<Divided>, Vec<Site>)> {
     let py = graph.py();
     let multiply = PyGraph::function(graph, multiply)?;
     let found = {

@@ -247,7 +247,15 @@ fn random_residual(blocks: usize) -> Scene {
 /// bends, and so of slots, which are all that there is to sort and to place.
 #[test]
 fn slots_are_linear_in_the_graph() {
-    let scene = random_scene(3_000, 1_000_000, false);
+    // A chain in which every node also uses the one half way back: lines as long as the graph.
+    let mut graph = Graph::new();
+    let add = graph.function("operator.add");
+    let mut nodes = vec![graph.placeholder("x").expect("no arguments")];
+    for at in 0..3_000 {
+        let args = [nodes[at].into(), nodes[at / 2].into()];
+        nodes.push(graph.call_function(add, args).expect("nodes of this graph"));
+    }
+    let scene = Scene::of(&graph);
     let level = &levels(&scene)[0];
     let slots: usize = level.layers.iter().map(Vec::len).sum();
     assert!(

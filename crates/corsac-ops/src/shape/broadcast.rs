@@ -93,7 +93,7 @@ fn sorted_strides(shape: &Shape, operands: &[&Tensor]) -> Option<Strides> {
         let offset = rank - own.len();
         let mut padded = Shape::from_elem(Dim::ZERO, rank);
         for (at, stride) in own.into_iter().enumerate() {
-            if !(tensor.shape[at].is(1) && !shape[offset + at].is(1)) {
+            if !tensor.shape[at].is(1) || shape[offset + at].is(1) {
                 padded[offset + at] = stride;
             }
         }

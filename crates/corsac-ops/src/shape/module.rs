@@ -156,7 +156,7 @@ pub(super) fn bind<'a>(
     let entry = named(module.calls)
         .ok_or_else(|| Failure::unknown(format!("there is no rule {}", module.calls)))?;
     let names = entry.signature.params.iter().map(|p| p.name);
-    let mut given: Vec<(&str, Value)> = kwargs.map(|(name, value)| (name, value)).collect();
+    let mut given: Vec<(&str, Value)> = kwargs.collect();
     let mut call = Call::bind(&entry.signature, args, given.drain(..), settings)?;
     let attribute = |param: &str| -> Option<Value> {
         let renamed = module.renamed.split_ascii_whitespace();

@@ -184,12 +184,16 @@ fn equal(a: &Value, b: &Value) -> Option<bool> {
             if a.len() != b.len() {
                 return Some(false);
             }
-            let each = a.iter().zip(b.iter()).map(|(a, b)| equal(a, b));
-            each.fold(Some(true), |all, one| match (all, one) {
-                (Some(false), _) | (_, Some(false)) => Some(false),
-                (Some(true), Some(true)) => Some(true),
-                _ => None,
-            })
+            // One pair that differs decides, whatever is not known of the others.
+            let mut all = Some(true);
+            for (a, b) in a.iter().zip(b.iter()) {
+                match equal(a, b) {
+                    Some(true) => {}
+                    Some(false) => return Some(false),
+                    None => all = None,
+                }
+            }
+            all
         }
         (Value::Unknown(_) | Value::Object | Value::Number(_), _)
         | (_, Value::Unknown(_) | Value::Object | Value::Number(_))
