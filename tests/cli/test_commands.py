@@ -179,3 +179,48 @@ def test_saved_graphs_are_graphs_of_the_package(folder):
     graph = fx.Graph.parse((folder / "net.txt").read_text())
     gm = fx.GraphModule({"linear": torch.nn.Linear(3, 4)}, graph)
     assert gm(torch.ones(2, 3)).shape == (2, 4)
+
+
+def test_ops_and_profile_count_and_measure(capsys):
+    assert main(["ops", "net.py:Net", "--input", "5,3", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["totals"]["macs"] == 5 * 3 * 4
+    assert main(["ops", "net.py:Net", "--input", "5,3"]) == 0
+    assert "linear" in capsys.readouterr().out
+    assert main(["profile", "net.py:Net", "--input", "5,3", "--repeat", "2"]) == 0
+    assert "linear" in capsys.readouterr().out
+    assert main(["ops", "net.py:Net", "--input", "5,4"]) == 2
+    assert "does not accept the input" in capsys.readouterr().err
+
+
+def test_draw_writes_what_the_name_says(capsys, folder):
+    assert main(["draw", "net.py:Net", "--out", "net.svg"]) == 0
+    assert (folder / "net.svg").read_text().startswith("<svg")
+    options = ["--input", "5,3", "--overlay", "flops"]
+    assert main(["draw", "net.py:Net", *options, "--out", "net.html"]) == 0
+    assert "linear" in (folder / "net.html").read_text()
+    capsys.readouterr()
+    assert main(["draw", "net.py:Net", "--out", "net.bmp"]) == 2
+    assert "--out net.bmp" in capsys.readouterr().err
+    assert main(["draw", "net.py:Net", "--overlay", "time", "--out", "net.svg"]) == 2
+    assert "needs the shapes of the inputs" in capsys.readouterr().err
+
+
+def test_split_gives_parts_that_compute_the_same(capsys, folder):
+    assert main(["split", "net.py:Longer", "--parts", "3", "--out", "parts"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["submod_0", "1"],
+        ["submod_1", "1"],
+        ["submod_2", "1"],
+    ]
+    check = """
+import torch, net, parts
+torch.manual_seed(0)
+x, original = torch.ones(5, 3), net.Longer()
+assert torch.equal(parts.Longer()(x), original(x))
+"""
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert main(["split", "net.py:Net", "--parts", "3"]) == 2
+    assert "--parts 3: the model has 2 calls" in capsys.readouterr().err

@@ -1,8 +1,8 @@
 //! Configurations, for Python: modules and tensors as plain data, the graph as a graph.
 
 use corsac_config::{
-    Config, ConfigError, Format, Initial, Input, Literal, ModuleSpec, Policy, Position, TensorSpec,
-    WriteError,
+    Config, ConfigError as ReadError, Format, Initial, Input, Literal, ModuleSpec, Policy,
+    Position, TensorSpec, WriteError,
 };
 use corsac_ir::{Arg, DType, Op, Target};
 use pyo3::IntoPyObjectExt;
@@ -18,7 +18,7 @@ use crate::text::attach_functions;
 
 pyo3::create_exception!(
     corsac._core,
-    PyConfigError,
+    ConfigError,
     PyValueError,
     "A configuration is none, or a model cannot be described by one.\n\n\
      Has the attributes `line` and `column`, counted from 1; both are None where a model cannot be \
@@ -34,8 +34,8 @@ type PyTensorSpec<'py> = (String, bool, Bound<'py, PyAny>, Vec<u64>, Bound<'py, 
 /// An input: its name, and the dtype and shape of an example.
 type PyInput<'py> = (String, Option<(Bound<'py, PyAny>, Vec<u64>)>);
 
-fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
-    let raised = PyConfigError::new_err(error.to_string());
+fn config_error(py: Python<'_>, error: &ReadError) -> PyErr {
+    let raised = ConfigError::new_err(error.to_string());
     let Position { line, column } = error.position;
     let value = raised.value(py);
     let set = (value.setattr("line", line)).and_then(|()| value.setattr("column", column));
@@ -43,7 +43,7 @@ fn config_error(py: Python<'_>, error: &ConfigError) -> PyErr {
 }
 
 fn write_error(py: Python<'_>, error: &WriteError) -> PyErr {
-    let raised = PyConfigError::new_err(error.to_string());
+    let raised = ConfigError::new_err(error.to_string());
     let value = raised.value(py);
     let none = || py.None();
     let set = (value.setattr("line", none())).and_then(|()| value.setattr("column", none()));
@@ -103,7 +103,7 @@ pub(crate) fn read_config<'py>(
         };
         let Some(callable) = found.filter(|found| found.is_callable()) else {
             let place = config.functions.iter().find(|(known, _)| *known == name);
-            let error = ConfigError {
+            let error = ReadError {
                 position: place.map(|(_, position)| *position).unwrap_or_default(),
                 message: format!("the installed torch has no function {name}").into(),
             };
@@ -197,7 +197,7 @@ pub(crate) fn write_config(
         let default = match node.args() {
             [] => None,
             [default, ..] => Some(default_literal(&config.graph, default).ok_or_else(|| {
-                PyConfigError::new_err(format!(
+                ConfigError::new_err(format!(
                     "input {}: its default value cannot be written into a configuration",
                     node.name()
                 ))

@@ -108,7 +108,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     trace::register(m)?;
     m.add_function(wrap_pyfunction!(config::read_config, m)?)?;
     m.add_function(wrap_pyfunction!(config::write_config, m)?)?;
-    m.add("ConfigError", m.py().get_type::<config::PyConfigError>())?;
+    m.add("ConfigError", m.py().get_type::<config::ConfigError>())?;
     analysis::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;

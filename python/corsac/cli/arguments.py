@@ -164,6 +164,41 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _draw(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--out", metavar="FILE", required=True, help="the picture: *.html, *.svg or *.dot"
+    )
+    parser.add_argument(
+        "--overlay",
+        choices=("time", "bytes", "flops"),
+        help="colour nodes by what they cost on the given input",
+    )
+
+
+def _ops(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    _json(parser)
+
+
+def _profile(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--repeat", type=positive, default=10, metavar="N", help="runs of the model (10)"
+    )
+    _json(parser)
+
+
+def _split(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    parser.add_argument("--parts", type=positive, default=2, metavar="N", help="how many parts (2)")
+    parser.add_argument("--out", metavar="DIR", help="write the split model and its weights")
+    _json(parser)
+
+
 def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
     parser.add_argument(
@@ -241,6 +276,47 @@ example:
 exit codes: 0 the graphs are the same; 1 they differ; 2 the request cannot be met
 """,
         _diff,
+    ),
+    Command(
+        "draw",
+        "draw the graph of a model",
+        """\
+Draw a model's graph as one HTML file that opens offline, as an SVG picture, or as DOT text. With
+--input, nodes show their shapes, and --overlay colours them by what they cost.
+""",
+        """\
+examples:
+  corsac draw torchvision.models:resnet50 --out resnet50.html
+  corsac draw torchvision.models:resnet50 --input 1,3,224,224 --overlay time --out resnet50.html
+""",
+        _draw,
+    ),
+    Command(
+        "ops",
+        "count operations, bytes and memory",
+        """\
+Count the arithmetic, the memory traffic and the peak memory of a model on the given input, by node
+and by module, without running it.
+""",
+        "example:\n  corsac ops torchvision.models:resnet50 --input 1,3,224,224\n",
+        _ops,
+    ),
+    Command(
+        "profile",
+        "measure where the time goes",
+        "Run a model node by node on the given input and print how long each node takes.",
+        "example:\n  corsac profile torchvision.models:resnet50 --input 1,3,224,224\n",
+        _profile,
+    ),
+    Command(
+        "split",
+        "split a model into parts",
+        """\
+Split a model into parts of about as many calls each, one after the other, and print what goes from
+part to part.
+""",
+        "example:\n  corsac split torchvision.models:vit_b_16 --parts 4 --out out/parts\n",
+        _split,
     ),
     Command(
         "build",

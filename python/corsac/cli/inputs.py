@@ -49,3 +49,8 @@ class Input:
     def __str__(self) -> str:
         sizes = "x".join(str(size) for size in self.shape) or "scalar"
         return f"{sizes} {str(self.dtype).removeprefix('torch.')}"
+
+
+def given_inputs(texts: list[str]) -> tuple[torch.Tensor, ...]:
+    """Random tensors of the shapes on the command line."""
+    return tuple(Input.parse(text).random() for text in texts)

@@ -1,0 +1,38 @@
+"""``corsac draw``."""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+
+import corsac
+from corsac.analysis import cost, profile
+from corsac.cli.failure import Failure, first_line
+from corsac.cli.inputs import given_inputs
+from corsac.cli.progress import working
+from corsac.cli.subject import captured
+
+
+def run(options: argparse.Namespace) -> bool:
+    """Draw the graph to a file."""
+    subject = captured(options.model, options)
+    inputs = given_inputs(options.input)
+    if options.overlay and not inputs:
+        raise Failure(f"--overlay {options.overlay} needs the shapes of the inputs: --input SHAPE")
+    report = None
+    if inputs:
+        module = subject.runnable("shapes")
+        try:
+            with working("measuring"), torch.no_grad():
+                report = (profile if options.overlay == "time" else cost)(module, *inputs)
+        except Exception as error:
+            raise Failure(f"the model does not accept the input: {first_line(error)}") from error
+    target = subject.module if subject.module is not None else subject.graph
+    try:
+        with working(f"drawing {options.out}"):
+            corsac.draw(target, options.out, overlay=options.overlay, annotations=report)
+    except (ValueError, OSError) as error:
+        raise Failure(f"--out {options.out}: {error}") from error
+    print(f"written to {options.out}")
+    return True
