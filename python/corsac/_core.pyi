@@ -118,7 +118,7 @@ class CodeDraft:
     @wraps.setter
     def wraps(self, value: Any) -> None: ...
 
-class PyConfigError(ValueError):
+class ConfigError(ValueError):
     """A configuration is none, or a model cannot be described by one.
 
     Has the attributes `line` and `column`, counted from 1; both are None where a model cannot be described.

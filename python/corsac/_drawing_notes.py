@@ -128,19 +128,29 @@ def _by_name(annotations: Any) -> dict[str, Any]:
     """Annotations by the names of nodes."""
     if annotations is None:
         return {}
-    nodes = getattr(annotations, "nodes", None)
-    if nodes is not None and not isinstance(annotations, Mapping):
-        # A report of corsac.analysis: rows, each of a node.
-        rows = nodes() if callable(nodes) else nodes
-        named = isinstance(rows, Mapping)
-        annotations = rows if named else {row.name: row for row in rows}
+    rows = getattr(annotations, "rows", None)
+    if rows is not None:
+        # A report of corsac.analysis.
+        annotations = {row.name: _measured(row) for row in rows}
     if not isinstance(annotations, Mapping):
         raise TypeError(
             "annotations are a mapping from names of nodes to what is known of them, or a report "
-            f"with nodes, not {type(annotations).__qualname__}"
+            f"of corsac.analysis, not {type(annotations).__qualname__}"
         )
     return {
         node if isinstance(node, str) else node.name: said for node, said in annotations.items()
+    }
+
+
+def _measured(row: Any) -> dict[str, Any]:
+    """What a row of a report says: a ``NodeCost``, or a ``NodeTime``, which has one."""
+    cost = getattr(row, "cost", row)
+    moved = (cost.bytes_read, cost.bytes_written)
+    # Counts with symbols in them have no size in a picture.
+    return {
+        "flops": cost.flops if isinstance(cost.flops, int) else None,
+        "bytes": sum(moved) if all(isinstance(count, int) for count in moved) else None,
+        "time": getattr(row, "seconds", None),
     }
 
 

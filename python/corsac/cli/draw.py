@@ -7,7 +7,7 @@ import argparse
 import torch
 
 import corsac
-from corsac.analysis import cost, profile
+from corsac.analysis import cost, profile, propagate
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import given_inputs
 from corsac.cli.progress import working
@@ -25,6 +25,7 @@ def run(options: argparse.Namespace) -> bool:
         module = subject.runnable("shapes")
         try:
             with working("measuring"), torch.no_grad():
+                propagate(module, *inputs)
                 report = (profile if options.overlay == "time" else cost)(module, *inputs)
         except Exception as error:
             raise Failure(f"the model does not accept the input: {first_line(error)}") from error
