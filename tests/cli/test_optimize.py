@@ -255,7 +255,7 @@ def test_verification_runs_the_model_after_every_pass(folder: Path):
         "optimize", "model.py:Net", "--input", "1,3,8,8", "--verify", "--repeat", "2", cwd=folder
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    errors = re.findall(r" ms  (\d\.\de[+-]\d+)$", result.stdout, re.M)
+    errors = re.findall(r" ms +(\d\.\de[+-]\d+)$", result.stdout, re.M)
     assert len(errors) == 5
     assert all(float(error) < 1e-5 for error in errors)
 

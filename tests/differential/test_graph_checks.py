@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from kit import SUBJECT, differential, known_difference, needs_subject
+from kit.known import WRITES_STAY
 
-MUTATION = "Dead-code elimination keeps mutations"
+WITHOUT_AN_OWNER = "`eliminate_dead_code` and `call_module` in a graph without an owning module"
 
 
 @differential
@@ -204,7 +205,7 @@ def test_elimination_checks_the_graph_first(fx, rec):
     rec("order", [n.name for n in graph.nodes])
 
 
-@known_difference("elimination", reason="Dead-code elimination without an owning module")
+@known_difference("elimination", reason=WITHOUT_AN_OWNER)
 @differential
 def test_modules_without_an_owner(fx, rec):
     graph = fx.Graph()
@@ -214,7 +215,7 @@ def test_modules_without_an_owner(fx, rec):
     rec.call("elimination", graph.eliminate_dead_code)
 
 
-@known_difference("after method", "after fill", "after out", "after operator", reason=MUTATION)
+@known_difference("after method", "after fill", "after out", "after operator", reason=WRITES_STAY)
 @differential
 def test_mutations_without_users(fx, rec):
     def method(x):

@@ -8,6 +8,12 @@ from typing import Any
 
 COMPATIBILITY = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 
+#: The row about what torch.fx's dead-code elimination drops.
+WRITES_STAY = (
+    "`eliminate_dead_code` and writes whose result nobody uses: `m.add_(1)`, `m.masked_fill_(…)`, "
+    "`torch.add(x, 1, out=m)`, `F.relu(m, inplace=True)`, a batch norm in training"
+)
+
 
 @dataclass(frozen=True)
 class KnownDifference:

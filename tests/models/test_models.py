@@ -10,6 +10,7 @@ import torch
 
 from kit import REFERENCE, SUBJECT, differential, known_difference
 from kit.differential import _same_exception
+from kit.known import WRITES_STAY
 from kit.observe import Raised, attempt
 from models.zoo import (
     CLASSIFICATION,
@@ -70,10 +71,6 @@ TRANSFORMED += ["torchvision:densenet121", "timm:convnext_atto"]
 
 # Here torch.fx drops the addition of the positional encoding with all that computes it.
 ADDS_POSITIONS_IN_PLACE = {"torchvision:mvit_v1_b", "torchvision:mvit_v2_s"}
-WRITES_STAY = (
-    "`eliminate_dead_code` and writes whose result nobody uses: `m.add_(1)`, `m.masked_fill_(…)`, "
-    "`torch.add(x, 1, out=m)`, `F.relu(m, inplace=True)`, a batch norm in training"
-)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from torch.fx.operator_schemas import normalize_function
 
 from corsac.fx._dot import Cluster, Dot, Edge, Node
 from corsac.fx._node_notes import _parse_stack_trace
+from corsac.fx.node import map_arg
 
 __all__ = ["FxGraphDrawer"]
 
@@ -304,8 +305,18 @@ def _escaped(text: str) -> str:
     return text.replace("{", r"\{").replace("}", r"\}")
 
 
+class _Named:
+    """A node among arguments, for torch.fx's printer, which knows its own nodes only."""
+
+    def __init__(self, node: Any) -> None:
+        self.name = node.name
+
+    def _custom_fx_repr_fn(self) -> str:
+        return f"%{self.name}"
+
+
 def _argument(value: Any) -> str:
-    return torch.fx.node._format_arg(value, max_list_len=_MAX_LIST)
+    return torch.fx.node._format_arg(map_arg(value, _Named), max_list_len=_MAX_LIST)
 
 
 def _row(start: str, shown: list[str], end: str, skip_node_names: bool) -> str:
