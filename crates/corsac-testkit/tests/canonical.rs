@@ -36,39 +36,51 @@ fn text(graph: &Graph) -> String {
     let mut text = String::new();
     for &id in &order {
         let node = graph.node(id);
-        let mut leaf = |arg: &Arg| -> Result<Arg, corsac_ir::GraphError> {
-            Ok(match arg {
-                Arg::Node(n) => Arg::Bytes(Box::new(format!("%{}", place(*n)).into_bytes())),
-                // Strings by what they say; numbers by their bits.
-                Arg::Str(s) => Arg::Bytes(Box::new(format!("s{}", graph.text(*s)).into_bytes())),
-                Arg::Bytes(b) => Arg::Bytes(Box::new([b"b", b.as_slice()].concat())),
-                Arg::Float(x) => Arg::Bytes(Box::new(format!("f{}", x.to_bits()).into_bytes())),
-                Arg::Complex(x) => {
-                    let bits = format!("c{} {}", x.0.to_bits(), x.1.to_bits());
-                    Arg::Bytes(Box::new(bits.into_bytes()))
-                }
-                other => other.clone(),
-            })
-        };
         let external = match node.target() {
             Target::Function(f) => graph.function_info(f).external,
             Target::Name(_) => None,
         };
         write!(text, "{} {} {external:?}", node.op(), node.target_name()).unwrap();
-        let args: Vec<Arg> = node
+        let args: Vec<String> = node
             .args()
             .iter()
-            .map(|a| a.map_leaves(&mut leaf).unwrap())
+            .map(|a| spelled(graph, a, &place))
             .collect();
         let mut kwargs: Vec<_> = node
             .kwargs()
             .iter()
-            .map(|(k, a)| (graph.text(*k), a.map_leaves(&mut leaf).unwrap()))
+            .map(|(k, a)| (graph.text(*k), spelled(graph, a, &place)))
             .collect();
         kwargs.sort_by_key(|(key, _)| *key);
         writeln!(text, " {args:?} {kwargs:?}").unwrap();
     }
     text
+}
+
+/// An argument, keys included: nodes by their place, strings by what they say, numbers by their
+/// bits.
+fn spelled(graph: &Graph, arg: &Arg, place: &dyn Fn(NodeId) -> usize) -> String {
+    let spell =
+        |items: &[Arg]| -> Vec<String> { items.iter().map(|a| spelled(graph, a, place)).collect() };
+    match arg {
+        Arg::Node(n) => format!("%{}", place(*n)),
+        Arg::Str(s) => format!("{:?}", graph.text(*s)),
+        Arg::Float(x) => format!("float {}", x.to_bits()),
+        Arg::Complex(x) => format!("complex {} {}", x.0.to_bits(), x.1.to_bits()),
+        Arg::Tuple(items) => format!("tuple {:?}", spell(items)),
+        Arg::List(items) => format!("list {:?}", spell(items)),
+        Arg::Slice(items) => format!("slice {:?}", spell(items)),
+        Arg::Range(items) => format!("range {:?}", spell(items)),
+        Arg::NamedTuple(named) => format!("named {:?} {:?}", named.0, spell(&named.1)),
+        Arg::Dict(entries) => {
+            let entries: Vec<String> = entries
+                .iter()
+                .map(|(k, v)| format!("{}: {}", spelled(graph, k, place), spelled(graph, v, place)))
+                .collect();
+            format!("dict {entries:?}")
+        }
+        other => format!("{other:?}"),
+    }
 }
 
 /// The same graph with its nodes in another order, as `choices` say.
