@@ -309,17 +309,7 @@ fn print_json(out: &mut String, value: &ValueKind, depth: usize) {
 }
 
 fn print_json_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+    out.push_str(&serde_json::Value::from(text).to_string());
 }
 
 fn print_toml(entries: &[Entry]) -> String {

@@ -14,18 +14,6 @@ pub struct Position {
     pub column: usize,
 }
 
-impl Position {
-    /// The place of the byte `at` of `text`.
-    pub(crate) fn of(text: &str, at: usize) -> Self {
-        let before = &text[..at.min(text.len())];
-        let start = before.rfind('\n').map_or(0, |i| i + 1);
-        Self {
-            line: before.bytes().filter(|&b| b == b'\n').count() + 1,
-            column: before[start..].chars().count() + 1,
-        }
-    }
-}
-
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)

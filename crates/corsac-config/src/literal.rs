@@ -1,7 +1,7 @@
 //! Values that a module is constructed with.
 
-use corsac_ir::DType;
 use corsac_ir::literal::{bool_repr, write_float, write_str};
+use corsac_ir::{Arg, DType, Graph};
 
 /// A value that a module is constructed with, or an input's default.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,47 @@ pub enum Literal {
 }
 
 impl Literal {
+    /// What an argument of a graph says, if a configuration can say it.
+    #[must_use]
+    pub fn of(graph: &Graph, value: &Arg) -> Option<Self> {
+        let items = |items: &[Arg]| -> Option<Vec<Self>> {
+            items.iter().map(|item| Self::of(graph, item)).collect()
+        };
+        match value {
+            Arg::None => Some(Self::None),
+            Arg::Bool(value) => Some(Self::Bool(*value)),
+            Arg::Int(value) => Some(Self::Int(*value)),
+            Arg::Float(value) => Some(Self::Float(*value)),
+            Arg::Str(text) => Some(Self::Str(graph.text(*text).to_owned())),
+            Arg::DType(dtype) => Some(Self::DType(*dtype)),
+            Arg::Tuple(parts) => items(parts).map(Self::Tuple),
+            Arg::List(parts) => items(parts).map(Self::List),
+            Arg::Dict(entries) => {
+                let entry = |(key, value): &(Arg, Arg)| match key {
+                    Arg::Str(key) => Some((graph.text(*key).to_owned(), Self::of(graph, value)?)),
+                    _ => None,
+                };
+                entries
+                    .iter()
+                    .map(entry)
+                    .collect::<Option<_>>()
+                    .map(Self::Dict)
+            }
+            Arg::Ellipsis
+            | Arg::BigInt(_)
+            | Arg::Complex(_)
+            | Arg::Bytes(_)
+            | Arg::Device(_)
+            | Arg::Layout(_)
+            | Arg::MemoryFormat(_)
+            | Arg::Node(_)
+            | Arg::Slice(_)
+            | Arg::Range(_)
+            | Arg::NamedTuple(_)
+            | Arg::Opaque(_) => None,
+        }
+    }
+
     /// Writes the value as the text notation has it, which is how Python's `repr` does.
     pub(crate) fn write(&self, out: &mut String) {
         // Writing to a `String` cannot fail.

@@ -1,7 +1,6 @@
 //! What a configuration may call.
 
-use corsac_ir::{Graph, Op, Target};
-use corsac_ops::{Catalogue, Unhosted};
+use corsac_ops::{is_known_function, is_known_method};
 use rustc_hash::FxHashSet;
 
 /// Operators that reach outside of the program.
@@ -82,45 +81,19 @@ impl Policy {
             return false;
         }
         // Its argument is checked by `reads_attribute`.
-        name == "builtins.getattr" || (name.contains('.') && is_known(name, Op::CallFunction))
+        name == "builtins.getattr" || (name.contains('.') && is_known_function(name))
     }
 
     /// Whether a method of a value may be called.
     pub(crate) fn calls_method(&self, name: &str) -> bool {
         self.is_allowed(name)
-            || (!name.starts_with('_')
-                && !REFUSED_METHODS.contains(&name)
-                && is_known(name, Op::CallMethod))
+            || (!name.starts_with('_') && !REFUSED_METHODS.contains(&name) && is_known_method(name))
     }
 
     /// Whether an attribute of a value may be read.
     pub(crate) fn reads_attribute(&self, name: &str) -> bool {
         self.is_allowed(name) || ATTRIBUTES.contains(&name)
     }
-}
-
-/// Whether the operator catalogue knows what a call does.
-fn is_known(name: &str, op: Op) -> bool {
-    let mut graph = Graph::new();
-    let target = match op {
-        Op::CallFunction => Target::Function(graph.function(name)),
-        Op::Placeholder | Op::GetAttr | Op::CallMethod | Op::CallModule | Op::Output => {
-            Target::Name(graph.intern(name))
-        }
-    };
-    let spec = corsac_ir::NodeSpec {
-        op,
-        target,
-        args: corsac_ir::ThinVec::new(),
-        kwargs: corsac_ir::ThinVec::new(),
-        ty: None,
-    };
-    let Ok(node) = graph.create(spec, None) else {
-        return false;
-    };
-    Catalogue::new(&Unhosted)
-        .behaviour(&graph, node)
-        .is_some_and(|behaviour| !behaviour.opaque)
 }
 
 #[cfg(test)]

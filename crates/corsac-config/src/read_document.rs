@@ -28,7 +28,10 @@ type Result<T> = std::result::Result<T, ConfigError>;
 
 pub(crate) fn read(text: &str, format: Format, policy: &Policy) -> Result<Config> {
     let source = Source::file(text);
-    let reader = Reader { source, policy };
+    let reader = Reader {
+        source: &source,
+        policy,
+    };
     let mut config = Config::default();
     let mut lines: Vec<(String, Position)> = Vec::new();
     for entry in document::parse(&source, format)? {
@@ -54,10 +57,7 @@ pub(crate) fn read(text: &str, format: Format, policy: &Policy) -> Result<Config
         ));
     }
     let sources: Vec<Source<'_>> = (lines.iter())
-        .map(|(text, start)| Source {
-            text,
-            start: *start,
-        })
+        .map(|(text, start)| Source::new(text, *start))
         .collect();
     assemble(config, policy, &sources, source.position(text.len()))
 }
@@ -69,7 +69,7 @@ pub(crate) fn is_identifier(name: &str) -> bool {
 }
 
 struct Reader<'t> {
-    source: Source<'t>,
+    source: &'t Source<'t>,
     policy: &'t Policy,
 }
 
@@ -111,7 +111,7 @@ impl Reader<'_> {
     fn lines(&self, value: &Value) -> Result<Vec<(String, Position)>> {
         let line = |value: &Value| {
             let text = self.string(value)?.to_owned();
-            Ok((text, document::text_start(&self.source, value)))
+            Ok((text, document::text_start(self.source, value)))
         };
         match &value.kind {
             ValueKind::Str(_) => Ok(vec![line(value)?]),

@@ -31,10 +31,7 @@ const GRAPH: &str = "graph:";
 pub(crate) fn read(text: &str, policy: &Policy) -> Result<Config> {
     let source = Source::file(text);
     let (head, lines) = split(text, &source)?;
-    let head_source = Source {
-        text: head,
-        ..source
-    };
+    let head_source = Source::file(head);
     let tokens = tokens(&head_source, 0)?;
     let mut reader = Reader {
         parser: Parser::new(&head_source, &tokens),
@@ -118,7 +115,7 @@ fn split<'t>(text: &'t str, source: &Source<'t>) -> Result<(&'t str, Source<'t>)
             let from = at + line.len();
             let start = source.position(from);
             let rest = &text[from..];
-            return Ok((&text[..at], Source { text: rest, start }));
+            return Ok((&text[..at], Source::new(rest, start)));
         }
         at += line.len();
     }

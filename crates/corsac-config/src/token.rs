@@ -5,30 +5,40 @@ use num_bigint::BigInt;
 use crate::error::{ConfigError, Position};
 
 /// A text, and where in a file it stands.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Source<'t> {
     pub(crate) text: &'t str,
     /// The place of its first character in the file. Its later lines are whole lines of the file.
     pub(crate) start: Position,
+    /// The byte where each line begins.
+    lines: Vec<usize>,
 }
 
 impl<'t> Source<'t> {
+    /// A text whose first character stands at `start` of its file.
+    pub(crate) fn new(text: &'t str, start: Position) -> Self {
+        let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self {
+            text,
+            start,
+            lines: std::iter::once(0).chain(breaks).collect(),
+        }
+    }
+
     /// A text that is a file.
     pub(crate) fn file(text: &'t str) -> Self {
-        let start = Position { line: 1, column: 1 };
-        Self { text, start }
+        Self::new(text, Position { line: 1, column: 1 })
     }
 
     /// The place of the byte `at` in the file.
     pub(crate) fn position(&self, at: usize) -> Position {
-        let Position { line, column } = Position::of(self.text, at);
+        let at = at.min(self.text.len());
+        let line = self.lines.partition_point(|&begin| begin <= at) - 1;
+        let column = self.text[self.lines[line]..at].chars().count();
+        let before = if line == 0 { self.start.column } else { 1 };
         Position {
-            line: line + self.start.line - 1,
-            column: if line == 1 {
-                column + self.start.column - 1
-            } else {
-                column
-            },
+            line: self.start.line + line,
+            column: before + column,
         }
     }
 }

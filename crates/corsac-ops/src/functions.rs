@@ -45,6 +45,19 @@ pub fn is_known_operator(name: &str) -> bool {
     operator.is_some_and(|operator| !of_operator(operator).opaque)
 }
 
+/// Whether it is known what calls of a function do: `torch.relu`, `operator.add`,
+/// `torch.ops.aten.add.Tensor`.
+#[must_use]
+pub fn is_known_function(name: &str) -> bool {
+    !behaviour(name).opaque
+}
+
+/// Whether it is known what calls of a method do, on whatever value: `view`, `add_`.
+#[must_use]
+pub fn is_known_method(name: &str) -> bool {
+    !methods::behaviour(name).opaque
+}
+
 /// `aten.add.Tensor`, or `aten.add` for all overloads.
 fn of_operator(operator: &str) -> Behaviour {
     let mut parts = operator.splitn(3, '.');

@@ -4,7 +4,7 @@ use corsac_config::{
     Config, ConfigError as ReadError, Format, Initial, Input, Literal, ModuleSpec, Policy,
     Position, TensorSpec, WriteError,
 };
-use corsac_ir::{Arg, DType, Op, Target};
+use corsac_ir::{DType, Op, Target};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -196,7 +196,7 @@ pub(crate) fn write_config(
         let example = examples.remove(node.target_name());
         let default = match node.args() {
             [] => None,
-            [default, ..] => Some(default_literal(&config.graph, default).ok_or_else(|| {
+            [default, ..] => Some(Literal::of(&config.graph, default).ok_or_else(|| {
                 ConfigError::new_err(format!(
                     "input {}: its default value cannot be written into a configuration",
                     node.name()
@@ -212,51 +212,6 @@ pub(crate) fn write_config(
     }
     let text = config.write(format_named(format)?);
     text.map_err(|error| write_error(py, &error))
-}
-
-/// A default value of the graph as a constant, if it is one.
-fn default_literal(graph: &corsac_ir::Graph, value: &Arg) -> Option<Literal> {
-    let items = |items: &[Arg]| -> Option<Vec<Literal>> {
-        items
-            .iter()
-            .map(|item| default_literal(graph, item))
-            .collect()
-    };
-    match value {
-        Arg::None => Some(Literal::None),
-        Arg::Bool(value) => Some(Literal::Bool(*value)),
-        Arg::Int(value) => Some(Literal::Int(*value)),
-        Arg::Float(value) => Some(Literal::Float(*value)),
-        Arg::Str(text) => Some(Literal::Str(graph.text(*text).to_owned())),
-        Arg::DType(dtype) => Some(Literal::DType(*dtype)),
-        Arg::Tuple(parts) => items(parts).map(Literal::Tuple),
-        Arg::List(parts) => items(parts).map(Literal::List),
-        Arg::Dict(entries) => {
-            let entry = |(key, value): &(Arg, Arg)| match key {
-                Arg::Str(key) => {
-                    Some((graph.text(*key).to_owned(), default_literal(graph, value)?))
-                }
-                _ => None,
-            };
-            entries
-                .iter()
-                .map(entry)
-                .collect::<Option<_>>()
-                .map(Literal::Dict)
-        }
-        Arg::Ellipsis
-        | Arg::BigInt(_)
-        | Arg::Complex(_)
-        | Arg::Bytes(_)
-        | Arg::Device(_)
-        | Arg::Layout(_)
-        | Arg::MemoryFormat(_)
-        | Arg::Node(_)
-        | Arg::Slice(_)
-        | Arg::Range(_)
-        | Arg::NamedTuple(_)
-        | Arg::Opaque(_) => None,
-    }
 }
 
 fn dtype_of(value: &Bound<'_, PyAny>) -> PyResult<DType> {
