@@ -347,6 +347,8 @@ struct Writer<'g> {
 struct Draft {
     part: Part,
     values: FxHashMap<NodeId, NodeId>,
+    /// How many inputs were given a number for a name.
+    numbered: usize,
 }
 
 impl Draft {
@@ -356,14 +358,23 @@ impl Draft {
     }
 
     fn value(&self, from: &Graph, old: NodeId) -> Result<Arg, SplitError> {
-        let value = self.values.get(&old);
-        value
-            .map(|&new| Arg::Node(new))
-            .ok_or_else(|| SplitError::Missing {
-                node: old,
-                name: from.node(old).name().to_owned(),
-            })
+        value_in(&self.values, from, old)
     }
+}
+
+/// What stands for the node `old` of `from` in a part.
+fn value_in(
+    values: &FxHashMap<NodeId, NodeId>,
+    from: &Graph,
+    old: NodeId,
+) -> Result<Arg, SplitError> {
+    let known = values.get(&old);
+    known
+        .map(|&new| Arg::Node(new))
+        .ok_or_else(|| SplitError::Missing {
+            node: old,
+            name: from.node(old).name().to_owned(),
+        })
 }
 
 impl Writer<'_> {
@@ -439,8 +450,9 @@ impl Writer<'_> {
             }
             (Standing::Input, InputNames::Original) => view.name().to_owned(),
             (Standing::Input, InputNames::Numbered) => {
-                let inputs = draft.part.graph.find_nodes(Op::Placeholder, None);
-                format!("arg_{}", inputs.len())
+                let number = draft.numbered;
+                draft.numbered += 1;
+                format!("arg_{number}")
             }
         };
         let to = &mut draft.part.graph;
@@ -467,17 +479,9 @@ impl Writer<'_> {
         node: NodeId,
         name: Option<NodeId>,
     ) -> Result<(), SplitError> {
-        let Draft { part, values } = draft;
+        let Draft { part, values, .. } = draft;
         let from = self.graph;
-        let mut value = |old: NodeId| {
-            let known = values.get(&old);
-            known
-                .map(|&new| Arg::Node(new))
-                .ok_or_else(|| SplitError::Missing {
-                    node: old,
-                    name: from.node(old).name().to_owned(),
-                })
-        };
+        let mut value = |old| value_in(values, from, old);
         let mut spec = self
             .translation
             .spec(from, &mut part.graph, node, &mut value)?;
@@ -576,17 +580,9 @@ impl Writer<'_> {
             if view.op() != Op::Output {
                 continue;
             }
-            let Draft { part, values } = &mut draft;
+            let Draft { part, values, .. } = &mut draft;
             let from = self.graph;
-            let mut value = |old: NodeId| {
-                let known = values.get(&old);
-                known
-                    .map(|&new| Arg::Node(new))
-                    .ok_or_else(|| SplitError::Missing {
-                        node: old,
-                        name: from.node(old).name().to_owned(),
-                    })
-            };
+            let mut value = |old| value_in(values, from, old);
             let result = view.args().first().unwrap_or(&Arg::None);
             let result = self
                 .translation
