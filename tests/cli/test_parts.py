@@ -7,12 +7,12 @@ import time
 import pytest
 import torch
 
-from corsac.cli.agreement import Agreement, compare_outputs
 from corsac.cli.batch_norm import randomize, untrained
 from corsac.cli.inputs import Input
 from corsac.cli.model import keywords
 from corsac.cli.progress import working
 from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.passes._agreement import Agreement, compare_outputs
 
 
 def test_inputs_are_read_and_shown():

@@ -3,21 +3,6 @@
 import torch
 from torch import nn
 
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-
-def as_if_trained(model):
-    """``model`` in evaluation mode, with batch norms that do something."""
-    generator = torch.Generator().manual_seed(0)
-    for norm in model.modules():
-        if isinstance(norm, NORMS) and norm.running_mean is not None:
-            norm.running_mean.uniform_(-0.2, 0.2, generator=generator)
-            norm.running_var.uniform_(0.5, 2.0, generator=generator)
-            if norm.affine:
-                nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
-                nn.init.uniform_(norm.bias, -0.2, 0.2, generator=generator)
-    return model.eval()
-
 
 class Block(nn.Module):
     """A residual block with a convolution in the other path."""

@@ -6,12 +6,13 @@ import pytest
 import torch
 import torch.fx.experimental.optimization as reference
 import torchvision
-from inference_models import Net, as_if_trained
+from inference_models import Net
 from torch import nn
 
 import corsac.fx.experimental.optimization as subject
 from corsac.fx.experimental import _mkldnn_autotuner as autotuner
 from corsac.fx.experimental._mkldnn_modules import MkldnnConv2d
+from kit.trained import as_if_trained
 
 
 def tuned(model, heuristic):

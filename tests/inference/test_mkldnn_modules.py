@@ -6,11 +6,12 @@ import torch.fx
 import torch.fx.experimental.optimization as reference
 from hypothesis import given
 from hypothesis import strategies as st
-from inference_models import Net, as_if_trained
+from inference_models import Net
 from torch import nn
 
 import corsac.fx
 import corsac.fx.experimental.optimization as subject
+from kit.trained import as_if_trained
 
 IMPLEMENTATIONS = [(torch.fx, reference), (corsac.fx, subject)]
 both = pytest.mark.parametrize(("fx", "optimization"), IMPLEMENTATIONS, ids=["torch", "corsac"])

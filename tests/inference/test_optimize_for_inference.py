@@ -9,12 +9,13 @@ import torch
 import torch.fx.experimental.optimization as reference
 import torch.nn.functional as F
 import torchvision
-from inference_models import Net, as_if_trained
+from inference_models import Net
 from torch import nn
 
 import corsac.fx
 import corsac.fx.experimental.optimization as subject
 from corsac.fx.experimental._mkldnn_modules import MkldnnBatchNorm, MkldnnConv2d, MkldnnLinear
+from kit.trained import as_if_trained
 
 ALWAYS = {"mkldnn_layout_optimize": {"heuristic": lambda graph: True}}
 

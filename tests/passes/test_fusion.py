@@ -10,21 +10,9 @@ from torch import nn
 import corsac.fx
 from corsac.fx.graph_module import GraphModule
 from corsac.passes import fuse_conv_bn
+from kit.trained import as_if_trained
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-
-
-def with_statistics(model):
-    """``model`` in evaluation mode, its batch norms as if trained."""
-    generator = torch.Generator().manual_seed(0)
-    for norm in model.modules():
-        if isinstance(norm, NORMS) and norm.running_mean is not None:
-            norm.running_mean.uniform_(-0.2, 0.2, generator=generator)
-            norm.running_var.uniform_(0.5, 2.0, generator=generator)
-            if norm.affine:
-                nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
-                nn.init.uniform_(norm.bias, -0.2, 0.2, generator=generator)
-    return model.eval()
 
 
 def state(model):
@@ -41,7 +29,7 @@ def fuse(model, **options):
 )
 def test_torchvision_models(name, folded):
     torch.manual_seed(0)
-    model = with_statistics(getattr(torchvision.models, name)())
+    model = as_if_trained(getattr(torchvision.models, name)())
     before = state(model)
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
@@ -65,7 +53,7 @@ def test_every_dimension(dimensions, bias, affine):
     layers = nn.Sequential(
         conv(4, 6, 3, padding=1, stride=2, groups=2, bias=bias), norm(6, affine=affine)
     )
-    model = with_statistics(layers).double()
+    model = as_if_trained(layers).double()
     x = torch.randn(2, 4, *[5] * dimensions, dtype=torch.float64)
     gm, report = fuse(model)
     assert report.count == 1
@@ -75,7 +63,7 @@ def test_every_dimension(dimensions, bias, affine):
 
 
 def test_half_precision_keeps_its_type():
-    model = with_statistics(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))).bfloat16()
+    model = as_if_trained(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))).bfloat16()
     gm, _ = fuse(model)
     layer = gm.get_submodule("0")
     assert layer.weight.dtype == layer.bias.dtype == torch.bfloat16
@@ -181,7 +169,7 @@ def parametrised():
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 def test_refusals(model, reason):
-    with_statistics(model)
+    as_if_trained(model)
     gm, report = fuse(model)
     (site,) = report.sites
     assert site.reason.startswith(reason)
@@ -199,7 +187,7 @@ class KeepConvolutions(corsac.fx.Tracer):
 
 @pytest.mark.parametrize("model", [Block(conv=Subclass(2, 2, 1)), parametrised()])
 def test_other_classes_are_not_convolutions(model):
-    with_statistics(model)
+    as_if_trained(model)
     gm = GraphModule(model, KeepConvolutions().trace(model))
     (site,) = fuse_conv_bn(gm).sites
     assert site.reason == "its input conv is not the result of a 2-d convolution"
@@ -222,7 +210,7 @@ def test_a_batch_norm_called_twice_is_folded_twice():
         def forward(self, x):
             return self.bn(self.second(self.bn(self.conv(x))))
 
-    model = with_statistics(Shared())
+    model = as_if_trained(Shared())
     gm, report = fuse(model)
     assert report.count == 2
     x = torch.randn(2, 2, 3, 3)
@@ -230,7 +218,7 @@ def test_a_batch_norm_called_twice_is_folded_twice():
 
 
 def test_batch_norms_in_a_row_are_folded():
-    model = with_statistics(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.BatchNorm2d(3)))
+    model = as_if_trained(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.BatchNorm2d(3)))
     gm, report = fuse(model)
     assert report.count == 2
     x = torch.randn(2, 2, 3, 3)
@@ -238,7 +226,7 @@ def test_batch_norms_in_a_row_are_folded():
 
 
 def test_linear_layers_on_request():
-    model = with_statistics(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    model = as_if_trained(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     x = torch.randn(5, 4)
     gm, report = fuse(model)
     assert report.sites[0].reason == "its input _0 is not the result of a 1-d convolution"
@@ -248,7 +236,7 @@ def test_linear_layers_on_request():
 
 
 def test_the_report_prints():
-    model = with_statistics(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.BatchNorm2d(2)))
+    model = as_if_trained(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.BatchNorm2d(2)))
     gm = corsac.fx.symbolic_trace(model)
     gm.get_submodule("2").train()
     assert str(fuse_conv_bn(gm)) == (
@@ -259,7 +247,7 @@ def test_the_report_prints():
 
 
 def test_hooks_set_on_the_result_are_its_own():
-    model = with_statistics(Block())
+    model = as_if_trained(Block())
     gm, _ = fuse(model)
     gm.conv.register_forward_hook(lambda module, args, result: result * 0)
     x = torch.randn(1, 2, 3, 3)

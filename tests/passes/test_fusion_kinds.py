@@ -9,6 +9,7 @@ from torch import nn
 
 import corsac.fx
 from corsac.passes import fuse_conv_bn
+from kit.trained import as_if_trained
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -17,16 +18,8 @@ DOUBLE = {"rtol": 1e-11, "atol": 1e-11}
 
 
 def trained(model):
-    """``model`` in evaluation mode and double precision, its batch norms as if trained."""
-    generator = torch.Generator().manual_seed(0)
-    for norm in model.modules():
-        if isinstance(norm, NORMS) and norm.running_mean is not None:
-            norm.running_mean.uniform_(-0.5, 0.5, generator=generator)
-            norm.running_var.uniform_(0.5, 2.0, generator=generator)
-            if norm.affine:
-                nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
-                nn.init.uniform_(norm.bias, -0.5, 0.5, generator=generator)
-    return model.double().eval()
+    """``model`` in double precision, its batch norms as if trained."""
+    return as_if_trained(model, 0.5).double()
 
 
 def fused(model, *inputs, count=1, **options):

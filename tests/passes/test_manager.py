@@ -17,6 +17,7 @@ from corsac.passes import (
     remove_dropout,
     rewrite_budget,
 )
+from kit.trained import as_if_trained
 
 
 class Model(nn.Module):
@@ -32,13 +33,7 @@ class Model(nn.Module):
 
 def traced(model=None):
     torch.manual_seed(0)
-    model = (model or Model()).eval()
-    with torch.no_grad():
-        for norm in model.modules():
-            if isinstance(norm, nn.BatchNorm2d):
-                norm.running_mean.uniform_(-1, 1)
-                norm.running_var.uniform_(0.5, 2)
-    return corsac.fx.symbolic_trace(model)
+    return corsac.fx.symbolic_trace(as_if_trained(model or Model()))
 
 
 def sub_for_add(gm):

@@ -10,23 +10,13 @@ from torch import nn
 
 import corsac.fx
 import corsac.fx.experimental.optimization as ours
-
-
-def with_statistics(model):
-    generator = torch.Generator().manual_seed(0)
-    for norm in model.modules():
-        if isinstance(norm, nn.modules.batchnorm._BatchNorm):
-            norm.running_mean.uniform_(-0.2, 0.2, generator=generator)
-            norm.running_var.uniform_(0.5, 2.0, generator=generator)
-            nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
-            nn.init.uniform_(norm.bias, -0.2, 0.2, generator=generator)
-    return model.eval()
+from kit.trained import as_if_trained
 
 
 @pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
 def test_fuse_gives_what_torch_fx_gives(name):
     torch.manual_seed(0)
-    model = with_statistics(getattr(torchvision.models, name)())
+    model = as_if_trained(getattr(torchvision.models, name)())
     a, b = ours.fuse(model), theirs.fuse(model)
     assert a.code == b.code
     weights = dict(b.named_parameters()) | dict(b.named_buffers())
@@ -41,9 +31,7 @@ def test_fuse_gives_what_torch_fx_gives(name):
 
 @pytest.mark.parametrize("inplace", [False, True])
 def test_the_model_is_not_changed_and_weights_are_copied_unless_in_place(inplace):
-    model = with_statistics(
-        nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1))
-    )
+    model = as_if_trained(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1)))
     before = copy.deepcopy(model.state_dict())
     fused = ours.fuse(model, inplace=inplace)
     assert (fused.get_submodule("2") is model[2]) is inplace
@@ -77,7 +65,7 @@ def test_shared_weights_stay_shared_in_the_copy():
 
 
 def test_a_graph_module_is_taken_as_it_is():
-    model = with_statistics(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)))
+    model = as_if_trained(nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)))
     gm = corsac.fx.symbolic_trace(model)
     add = gm.graph.find_nodes(op="call_module", target="1")[0]
     with gm.graph.inserting_after(add):
@@ -111,14 +99,14 @@ class SharedConvolution(nn.Module):
 
 
 def test_where_torch_fx_computes_something_else():
-    model = with_statistics(SharedConvolution())
+    model = as_if_trained(SharedConvolution())
     x = torch.randn(1, 2, 3, 3)
     assert not torch.allclose(theirs.fuse(model)(x), model(x)), "torch.fx has learnt this"
     assert torch.equal(ours.fuse(model)(x), model(x))
 
 
 def test_linear_layers_are_folded():
-    model = with_statistics(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
+    model = as_if_trained(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     x = torch.randn(5, 4)
     a, b = ours.fuse(model), theirs.fuse(model)
     assert a.code == b.code

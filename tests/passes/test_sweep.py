@@ -16,6 +16,7 @@ from corsac.passes import (
     remove_dropout,
     remove_no_ops,
 )
+from kit.trained import as_if_trained
 
 PASSES = [
     remove_dropout,
@@ -39,14 +40,7 @@ def check(name):
     options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     if name == "vit_h_14":
         options["image_size"] = 224
-    model = torchvision.models.get_model(name, weights=None, **options).eval()
-    with torch.no_grad():
-        for norm in model.modules():
-            if isinstance(norm, nn.BatchNorm2d):
-                norm.running_mean.normal_(0, 0.1)
-                norm.running_var.uniform_(0.8, 1.2)
-                nn.init.uniform_(norm.weight, 0.8, 1.2)
-                nn.init.normal_(norm.bias, 0, 0.1)
+    model = as_if_trained(torchvision.models.get_model(name, weights=None, **options))
     size = SIZES.get(name, 64)
     x = torch.randn(2, 3, size, size)
     with torch.no_grad():

@@ -8,8 +8,8 @@ import torch
 
 import corsac
 from corsac.analysis import cost, profile, propagate
-from corsac.cli.failure import Failure, first_line
-from corsac.cli.inputs import given_inputs
+from corsac.cli.failure import Failure
+from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.progress import working
 from corsac.cli.subject import captured
 
@@ -23,12 +23,9 @@ def run(options: argparse.Namespace) -> bool:
     report = None
     if inputs:
         module = subject.runnable("shapes")
-        try:
-            with working("measuring"), torch.no_grad():
-                propagate(module, *inputs)
-                report = (profile if options.overlay == "time" else cost)(module, *inputs)
-        except Exception as error:
-            raise Failure(f"the model does not accept the input: {first_line(error)}") from error
+        with accepted(), working("measuring"), torch.no_grad():
+            propagate(module, *inputs)
+            report = (profile if options.overlay == "time" else cost)(module, *inputs)
     target = subject.module if subject.module is not None else subject.graph
     try:
         with working(f"drawing {options.out}"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-from corsac.cli.failure import Failure
+from corsac.cli.failure import Failure, first_line
 
 #: Integers are drawn from 0 up to this, which suits embeddings of ten rows and more.
 INTEGERS_BELOW = 10
@@ -54,3 +56,12 @@ class Input:
 def given_inputs(texts: list[str]) -> tuple[torch.Tensor, ...]:
     """Random tensors of the shapes on the command line."""
     return tuple(Input.parse(text).random() for text in texts)
+
+
+@contextmanager
+def accepted() -> Iterator[None]:
+    """Around a run of a model on the given inputs: what it raises is the fault of the inputs."""
+    try:
+        yield
+    except Exception as error:
+        raise Failure(f"the model does not accept the input: {first_line(error)}") from error

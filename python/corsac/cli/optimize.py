@@ -12,7 +12,6 @@ import torch
 
 from corsac import __version__
 from corsac.cli import batch_norm
-from corsac.cli.agreement import Agreement, compare_outputs
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input
 from corsac.cli.model import keywords, load
@@ -21,6 +20,7 @@ from corsac.cli.pipeline import Step, capture_and_optimize
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
 from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.passes._agreement import Agreement, compare_outputs
 
 #: How often the model is timed, unless the command line says, and how long that may take.
 CALLS, PATIENCE_SECONDS = 20, 20.0

@@ -7,8 +7,7 @@ import argparse
 import torch
 
 from corsac.analysis import profile
-from corsac.cli.failure import Failure, first_line
-from corsac.cli.inputs import given_inputs
+from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.progress import working
 from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
@@ -17,11 +16,10 @@ from corsac.cli.subject import captured
 def run(options: argparse.Namespace) -> bool:
     """Print how long each call takes."""
     module = captured(options.model, options).runnable("a profile")
-    try:
-        with working(f"running the model {options.repeat} times"), torch.inference_mode():
-            report = profile(module, *given_inputs(options.input), repeats=options.repeat)
-    except Exception as error:
-        raise Failure(f"the model does not accept the input: {first_line(error)}") from error
+    inputs = given_inputs(options.input)
+    progress = working(f"running the model {options.repeat} times")
+    with accepted(), progress, torch.inference_mode():
+        report = profile(module, *inputs, repeats=options.repeat)
     if options.json:
         print_json(report.to_dict())
     else:

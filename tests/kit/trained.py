@@ -1,0 +1,20 @@
+"""Models as training would leave them: weights cannot be downloaded."""
+
+import torch
+from torch import nn
+
+
+def as_if_trained(model: nn.Module, spread: float = 0.2) -> nn.Module:
+    """``model`` in evaluation mode, with batch norms that do something.
+
+    Means and biases come from ±``spread``, variances and scales from around one.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for norm in model.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm) and norm.running_mean is not None:
+            norm.running_mean.uniform_(-spread, spread, generator=generator)
+            norm.running_var.uniform_(0.5, 2.0, generator=generator)
+            if norm.affine:
+                nn.init.uniform_(norm.weight, 0.5, 1.5, generator=generator)
+                nn.init.uniform_(norm.bias, -spread, spread, generator=generator)
+    return model.eval()
