@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+import torch.fx.experimental.debug
 import torch.fx.experimental.optimization as theirs
 import torchvision
 from torch import nn
@@ -125,3 +126,81 @@ def test_remove_dropout_gives_what_torch_fx_gives(training):
         (n.op, str(n.target)) for n in b.graph.nodes
     ]
     assert sorted(a.state_dict()) == sorted(b.state_dict())
+
+
+class TwoBranches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.scale = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        left, right = self.a(x), torch.relu(self.b(x)) * self.scale
+        return left + right
+
+
+def parts_of(fx):
+    torch.manual_seed(0)
+    gm = fx.symbolic_trace(TwoBranches())
+    return gm, {node.name: node for node in gm.graph.nodes}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "outputs"),
+    [
+        (["b", "relu"], ["x"], ["relu"]),
+        (["scale", "mul"], ["relu"], ["mul", "relu"]),
+        (["mul", "add"], ["scale", "relu", "a"], ["add"]),
+        ([], ["a"], ["a"]),
+        (["relu"], ["b"], []),
+    ],
+)
+def test_extract_subgraph_gives_what_torch_fx_gives(nodes, inputs, outputs):
+    found = []
+    for fx, module in ((torch.fx, theirs), (corsac.fx, ours)):
+        gm, named = parts_of(fx)
+        lists = [[named[name] for name in names] for names in (nodes, inputs, outputs)]
+        part = module.extract_subgraph(gm, *lists)
+        torch.manual_seed(1)
+        results = part(*(torch.randn(2, 3) for _ in inputs))
+        found.append((part.code, str(part.graph), sorted(part.state_dict()), results))
+    (*reference, expected), (*subject, given) = found
+    assert subject == reference
+    assert all(torch.equal(a, b) for a, b in zip(given, expected, strict=True))
+
+
+def test_extract_subgraph_keeps_metadata_and_shares_weights():
+    gm, named = parts_of(corsac.fx)
+    for name, node in named.items():
+        node.meta["mark"] = name
+    part = ours.extract_subgraph(gm, [named["b"], named["relu"]], [named["x"]], [named["relu"]])
+    assert [n.meta.get("mark") for n in part.graph.nodes] == ["x", "b", "relu", None]
+    assert part.b is gm.b
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "says"),
+    [
+        (["relu"], ["relu"], "relu uses b, which is no input"),
+        (["b"], ["relu"], "the result has relu, which is no input"),
+    ],
+)
+def test_extract_subgraph_names_what_is_missing(nodes, outputs, says):
+    for fx, module in ((torch.fx, theirs), (corsac.fx, ours)):
+        gm, named = parts_of(fx)
+        lists = [[named[name] for name in names] for names in (nodes, ["x"], outputs)]
+        with pytest.raises(KeyError) as raised:
+            module.extract_subgraph(gm, *lists)
+    assert says in str(raised.value)
+
+
+def test_set_trace_puts_a_breakpoint_into_the_code_once():
+    from corsac.fx.experimental.debug import set_trace
+
+    gm = corsac.fx.symbolic_trace(TwoBranches())
+    code = gm.code
+    assert set_trace(gm) is gm
+    reference = torch.fx.experimental.debug.set_trace(torch.fx.symbolic_trace(TwoBranches()))
+    assert gm.code == reference.code
+    gm.recompile()
+    assert gm.code == code
