@@ -53,6 +53,7 @@ CALLS = {
     "modules_to_functions": corsac.passes.modules_to_functions,
     "remove_dropout": corsac.passes.remove_dropout,
     "remove_no_ops": corsac.passes.remove_no_ops,
+    "replace_op": functools.partial(corsac.passes.replace_op, table={torch.cos: torch.sin}),
 }
 
 

@@ -29,9 +29,11 @@ from corsac.passes._conversion import functions_to_modules, modules_to_functions
 from corsac.passes._decompose import decompose
 from corsac.passes._dropout import remove_dropout
 from corsac.passes._effects import Effects, effects
+from corsac.passes._extract import extract_subgraph
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._invert import NotInvertible, invert
 from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
+from corsac.passes._replace_op import replace_op
 from corsac.passes._report import Report, Site
 from corsac.passes._rules import Match, RewriteReport, Rule, Rules, rewrite, simplify
 
@@ -56,6 +58,7 @@ __all__ = [
     "decompose",
     "effects",
     "eliminate_dead_code",
+    "extract_subgraph",
     "fold_constants",
     "functions_to_modules",
     "fuse_conv_bn",
@@ -64,6 +67,7 @@ __all__ = [
     "pure",
     "remove_dropout",
     "remove_no_ops",
+    "replace_op",
     "rewrite",
     "rewrite_budget",
     "simplify",

@@ -202,12 +202,13 @@ def _function_of(module: nn.Module) -> _Call | str:
     known = _FUNCTIONS.get(type(module))
     if known is None:
         return f"no function is known for {type(module).__qualname__}"
-    if _has_hooks(module):
+    if has_hooks(module):
         return "it has hooks"
     return known(module)
 
 
-def _has_hooks(module: nn.Module) -> bool:
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module runs more, or something else, than the forward of its class."""
     own = module.__dict__
     return bool(
         "forward" in own

@@ -25,9 +25,8 @@ from corsac.fx.experimental._mkldnn_modules import (
     replace_node_module,
     reset_modules,
 )
-from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
-from corsac.fx.node import Node
+from corsac.passes._extract import extract_subgraph
 from corsac.passes._weights import FoldedLayers, deep_copy, install
 
 __all__ = [
@@ -123,37 +122,3 @@ def remove_dropout(model: nn.Module) -> nn.Module:
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
     return GraphModule(gm, gm.graph)
-
-
-def extract_subgraph(
-    orig_module: nn.Module, nodes: list[Node], inputs: list[Node], outputs: list[Node]
-) -> GraphModule:
-    """A module that computes ``nodes`` of the graph of ``orig_module``.
-
-    Args:
-        orig_module: what has the modules and attributes that the nodes name; they are shared.
-        nodes: what is computed, in an order in which it can be.
-        inputs: the values that are given, under their names; they need not be computed by the
-            graph.
-        outputs: the values returned, as a list.
-
-    Raises:
-        KeyError: a node uses, or ``outputs`` names, what is neither an input nor computed.
-    """
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-
-    def copied(value: Node, user: str) -> Node:
-        found = copies.get(value)
-        if found is None:
-            raise KeyError(f"{user} {value}, which is no input and not computed before")
-        return found
-
-    for value in inputs:
-        copies[value] = placeholder = graph.placeholder(value.name)
-        placeholder.meta = dict(value.meta)
-    for node in nodes:
-        copies[node] = graph.node_copy(node, lambda used, node=node: copied(used, f"{node} uses"))
-    graph.output([copied(value, "the result has") for value in outputs])
-    graph.lint()
-    return GraphModule(orig_module, graph)
