@@ -87,6 +87,20 @@ def _registered_module(owner: Any, name: str) -> torch.nn.Module | None:
     return modules[name] if name in modules and name not in state else None
 
 
+def get_submodule(root: torch.nn.Module, path: str) -> torch.nn.Module:
+    """What ``root.get_submodule(path)`` gives, sooner where every step is a registered module.
+
+    Raises:
+        AttributeError: there is no module of this name.
+    """
+    module: torch.nn.Module | None = root
+    for name in path.split(".") if path else ():
+        module = _registered_module(module, name)
+        if module is None:
+            return root.get_submodule(path)
+    return module
+
+
 def _is_free(module: torch.nn.Module, name: str) -> bool:
     """Whether ``module`` has no attribute ``name`` and setting one would do nothing special.
 

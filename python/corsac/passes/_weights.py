@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from corsac.fx._module_attributes import get_submodule
 from corsac.fx.graph_module import GraphModule
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -54,7 +55,7 @@ class FoldedLayers:
         layer, path = plan["layer"], plan["layer_module"]
         before = None
         if path is not None:
-            before = self.layers.get(path) or self._root.get_submodule(path)
+            before = self.layers.get(path) or get_submodule(self._root, path)
             weight, bias = before._parameters.get("weight"), before._parameters.get("bias")
             if weight is None:
                 return f"{layer} has no weight"
@@ -113,7 +114,7 @@ class FoldedLayers:
 
     def _fresh(self, wish: str) -> str:
         """The first name that nothing has."""
-        owner = self._root.get_submodule(wish.rpartition(".")[0])
+        owner = get_submodule(self._root, wish.rpartition(".")[0])
         name, n = wish, 0
         while hasattr(owner, name.rpartition(".")[2]) or name in self.parameters:
             n += 1
@@ -126,13 +127,13 @@ class FoldedLayers:
             install(root, path, layer)
         for path, parameter in self.parameters.items():
             owner, _, name = path.rpartition(".")
-            root.get_submodule(owner).register_parameter(name, parameter)
+            get_submodule(root, owner).register_parameter(name, parameter)
 
 
 def _tensor(root: torch.nn.Module, path: str) -> torch.Tensor | None:
     """The parameter, buffer or plain attribute with this qualified name, if it is a tensor."""
     owner, _, name = path.rpartition(".")
-    found = getattr(root.get_submodule(owner), name, None)
+    found = getattr(get_submodule(root, owner), name, None)
     return found if isinstance(found, torch.Tensor) else None
 
 
@@ -240,7 +241,7 @@ class _Statistics(NamedTuple):
     @classmethod
     def of_plan(cls, root: torch.nn.Module, plan: dict[str, Any]) -> _Statistics | str:
         if (path := plan["norm_module"]) is not None:
-            norm = root.get_submodule(path)
+            norm = get_submodule(root, path)
             buffers, parameters = norm._buffers, norm._parameters
             return cls(
                 buffers["running_mean"],
@@ -271,26 +272,55 @@ def shallow_copy(module: torch.nn.Module) -> Any:
 
 
 def deep_copy(module: torch.nn.Module, memo: dict[int, Any]) -> Any:
-    """What ``copy.deepcopy`` gives, sooner for modules that hold nothing but plain values."""
-    if type(module).__module__.startswith("torch.nn.modules.") and all(
-        type(value) in _SCALARS or (type(value) in _CONTAINERS and not value)
-        for value in module.__dict__.values()
+    """What ``copy.deepcopy`` gives, sooner for modules that hold plain values and tensors."""
+    if not type(module).__module__.startswith("torch.nn.modules.") or not all(
+        name in _TENSORS or _is_plain(value) for name, value in module.__dict__.items()
     ):
-        if id(module) not in memo:
-            memo[id(module)] = shallow_copy(module)
-            # As copy does: what is known by its address has to stay alive.
-            memo.setdefault(id(memo), []).append(module)
-        return memo[id(module)]
-    return copy.deepcopy(module, memo)
+        return copy.deepcopy(module, memo)
+    if id(module) not in memo:
+        memo[id(module)] = copied = shallow_copy(module)
+        # As copy does: what is known by its address has to stay alive.
+        memo.setdefault(id(memo), []).append(module)
+        for tensors in (copied._parameters, copied._buffers):
+            for name, tensor in tensors.items():
+                tensors[name] = _copy_tensor(tensor, memo)
+    return memo[id(module)]
 
 
+def _copy_tensor(tensor: Any, memo: dict[Any, Any]) -> Any:
+    """What ``copy.deepcopy`` gives, sooner for tensors that have their storage to themselves."""
+    if type(tensor) is not torch.Tensor or tensor.requires_grad or tensor.__dict__:
+        return copy.deepcopy(tensor, memo)
+    if id(tensor) not in memo:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
+            return copy.deepcopy(tensor, memo)
+        storage, storages = tensor.untyped_storage(), memo.setdefault("torch", {})
+        if storage._cdata in storages or storage.nbytes() != tensor.nbytes:
+            return copy.deepcopy(tensor, memo)
+        memo[id(tensor)] = copied = tensor.clone()
+        # Views of the same storage go on sharing theirs, as with copy.
+        storages[storage._cdata] = copied.untyped_storage()
+        memo.setdefault(id(memo), []).append(tensor)
+    return memo[id(tensor)]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a shallow copy of ``value`` is a deep one."""
+    kind = type(value)
+    if kind in _SEQUENCES:
+        return all(type(item) in _SCALARS for item in value)
+    return kind in _SCALARS or (kind in _CONTAINERS and not value)
+
+
+_TENSORS = frozenset({"_parameters", "_buffers"})
+_SEQUENCES = frozenset({tuple, list, set})
 _SCALARS = frozenset({bool, int, float, str, type(None)})
 
 
 def install(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
     """Put ``module`` in the place of the submodule called ``path``."""
     parent, _, name = path.rpartition(".")
-    root.get_submodule(parent)._modules[name] = module
+    get_submodule(root, parent)._modules[name] = module
 
 
 def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from corsac import _core
+from corsac.fx._module_attributes import get_submodule
 from corsac.fx._symbolic_trace import Tracer, symbolic_trace
 from corsac.fx.experimental._inference import optimize_for_inference
 from corsac.fx.experimental._mkldnn_autotuner import gen_mkl_autotuner
@@ -90,12 +91,12 @@ def _copy_shared(gm: GraphModule, own: set[str]) -> None:
     for node in gm.graph.find_nodes(op="call_module"):
         if node.target not in own:
             own.add(node.target)
-            module = gm.get_submodule(node.target)
+            module = get_submodule(gm, node.target)
             install(gm, node.target, deep_copy(module, memo))
     copies = {id(copied) for copied in memo.values()}
     for node in gm.graph.find_nodes(op="get_attr"):
         path, _, name = node.target.rpartition(".")
-        owner = gm.get_submodule(path)
+        owner = get_submodule(gm, path)
         value = getattr(owner, name)
         if id(value) in copies or any(f"{node.target}.".startswith(f"{p}.") for p in own):
             continue
