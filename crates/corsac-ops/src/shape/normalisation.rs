@@ -165,6 +165,9 @@ fn group_norm(call: &Call<'_>) -> Result<Value, Failure> {
 
 fn local_response_norm(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
+    if input.numel().is(0) {
+        return Ok(Value::Tensor(input.clone()));
+    }
     let mut ty = like(input, floating(call, input.dtype));
     if ty.strides != Strides::Contiguous {
         ty.strides = Strides::Unknown;

@@ -131,7 +131,7 @@ fn adaptive_avg<const SPATIAL: usize>(call: &Call<'_>) -> Result<Value, Failure>
     let mut ty = resized(input, sizes);
     if SPATIAL == 1 {
         ty.strides = Strides::Contiguous;
-    } else if one && input.rank() == SPATIAL + 2 && ty.strides != Strides::Contiguous {
+    } else if one && input.rank() == SPATIAL + 2 && is_known_otherwise(&ty.strides) {
         // A mean, whose strides are then set to what channels-last looks like at size 1.
         let channels = ty.shape[1].clone();
         let mut strides = Shape::from_elem(channels, input.rank());
@@ -139,6 +139,10 @@ fn adaptive_avg<const SPATIAL: usize>(call: &Call<'_>) -> Result<Value, Failure>
         ty.strides = Strides::of(&ty.shape, strides);
     }
     Ok(ty.into())
+}
+
+fn is_known_otherwise(strides: &Strides) -> bool {
+    !matches!(strides, Strides::Contiguous | Strides::Unknown)
 }
 
 fn adaptive_max<const SPATIAL: usize>(call: &Call<'_>) -> Result<Value, Failure> {
