@@ -1,5 +1,6 @@
 """``split_module`` against torch.fx: graphs, code, names, results, errors."""
 
+import copy
 import pickle
 import random
 
@@ -250,8 +251,12 @@ def check_model(name, count):
     def part_of(total):
         return lambda i, _: i * count // total
 
-    total = len(calls(REFERENCE.fx.symbolic_trace(root)))
-    whole, reference = both(lambda fx: fx.symbolic_trace(root), part_of(total))
+    def trace(fx):
+        # A copy each: tracing leaves the constants that it meets in the module.
+        return fx.symbolic_trace(copy.deepcopy(root))
+
+    total = len(calls(trace(REFERENCE.fx)))
+    whole, reference = both(trace, part_of(total))
     return whole, reference
 
 
