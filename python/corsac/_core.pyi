@@ -1143,6 +1143,13 @@ def register_tracer_classes(base: Any, tracer: Any) -> Any:
     """Says which classes define the methods that may be overridden."""
     ...
 
+def reinplace(graph: Graph, *, gradients: Any, budget: Any = None) -> Any:
+    """Makes operators of `graph` overwrite their inputs where nobody can tell; with `gradients` only
+    where gradients are computed without what is overwritten. Answers every call of an operator with
+    an in-place form: its input, and why it stays.
+    """
+    ...
+
 def remove_dropout(graph: Graph, *, in_training: bool = False, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Removes dropouts that are the identity, with `in_training` also modules in training mode.
     Answers every dropout.

@@ -2,6 +2,7 @@
 //! their signatures and bodies.
 
 use crate::behaviour::{Behaviour, Param, When};
+use crate::in_place::inplace_parameter;
 
 fn input() -> Param {
     Param::at(0, "input")
@@ -37,10 +38,10 @@ fn normalisation(training: &Param, by_default: bool) -> Behaviour {
 
 /// A function of `torch.nn.functional`, where it differs from the operator with its name.
 pub(crate) fn of_nn(own: &str) -> Option<Behaviour> {
+    if let Some(position) = inplace_parameter(own) {
+        return Some(activation(position));
+    }
     Some(match own {
-        "relu" | "relu6" | "hardswish" | "hardsigmoid" | "silu" | "selu" | "mish" => activation(1),
-        "elu" | "celu" | "leaky_relu" => activation(2),
-        "hardtanh" | "threshold" | "_threshold" => activation(3),
         "rrelu" => activation(4).random(When::If(Param::at(3, "training"), false)),
         "dropout" | "dropout1d" | "dropout2d" | "dropout3d" => dropout(true),
         "alpha_dropout" | "feature_alpha_dropout" => dropout(false),

@@ -34,6 +34,7 @@ mod effects;
 mod functional;
 mod functions;
 mod host;
+mod in_place;
 mod methods;
 mod modules;
 pub mod schema;
@@ -47,4 +48,8 @@ pub use catalogue::Catalogue;
 pub use effects::Effects;
 pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
+pub use in_place::{
+    InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
+    result_is_free,
+};
 pub use spelling::operator_name;

@@ -22,6 +22,16 @@ static PLAIN: std::sync::LazyLock<Effects> = std::sync::LazyLock::new(Effects::d
 impl Analysis {
     /// Looks at every node of `graph` once.
     pub(crate) fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
+        Self::with_tensors(graph, host, |_| false)
+    }
+
+    /// The same, where some values are known to be tensors: a sum of two is no list that holds
+    /// what they hold.
+    pub(crate) fn with_tensors(
+        graph: &Graph,
+        host: &dyn Host,
+        is_tensor: impl Fn(NodeId) -> bool,
+    ) -> Result<Self, PassError> {
         let mut catalogue = Catalogue::new(host);
         let mut analysis = Self {
             nodes: Vec::with_capacity(graph.len()),
@@ -30,7 +40,10 @@ impl Analysis {
         };
         for (place, node) in (0..).zip(graph.nodes()) {
             check_sorted(graph, node)?;
-            let effects = catalogue.effects(graph, node);
+            let mut effects = catalogue.effects(graph, node);
+            if effects.concatenates && is_tensor(node) {
+                (effects.concatenates, effects.single) = (false, true);
+            }
             analysis.classes.add(graph, &mut catalogue, node, &effects);
             analysis.nodes.push(node);
             if !effects.is_plain() {

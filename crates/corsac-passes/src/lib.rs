@@ -16,6 +16,7 @@
 //! | [`division`] | multiplies by the inverse of a number |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`no_ops`] | removes what computes what is there already |
+//! | [`reinplace`] | computes into the input what may overwrite it |
 //!
 //! Each is a [`Pass`] of the [`registry`] too: it runs within a [`Budget`], so that a wrong change
 //! is found by bisection ([`first_failing`]), and answers with a [`Report`] that anybody can show.
@@ -59,6 +60,7 @@ pub mod linears;
 pub mod mkldnn;
 pub mod no_ops;
 mod pass;
+pub mod reinplace;
 mod report;
 pub mod rules;
 pub mod simplify;

@@ -301,7 +301,7 @@ fn changes_shape(node: Node<'_>) -> bool {
 
 /// The name of what `node` calls, if it is PyTorch's or an operator: `view` of a method or of
 /// `torch.ops.aten.view.default`, `operator.add`.
-fn called(node: Node<'_>) -> Option<&str> {
+pub(crate) fn called(node: Node<'_>) -> Option<&str> {
     let name = node.target_name();
     match node.op() {
         Op::CallMethod => Some(name),

@@ -11,6 +11,7 @@ use crate::dead_code;
 use crate::dropout;
 use crate::error::PassError;
 use crate::no_ops;
+use crate::reinplace;
 use crate::report::Report;
 use crate::tensors::TensorFacts;
 use crate::weights::Weights;
@@ -49,6 +50,7 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(conv_bn::FuseBatchNorms::default()),
         Box::new(common_subexpressions::CommonSubexpressions),
         Box::new(dead_code::DeadCode::default()),
+        Box::new(reinplace::Reinplace::default()),
     ]
 }
 

@@ -9,6 +9,8 @@ pub struct TensorFact {
     pub shape: Option<Vec<i64>>,
     /// Its element type.
     pub dtype: Option<DType>,
+    /// Its strides, in elements.
+    pub strides: Option<Vec<i64>>,
 }
 
 /// What is known of the tensors of one graph, by node.
@@ -48,6 +50,12 @@ impl TensorFacts {
     #[must_use]
     pub fn shape(&self, node: NodeId) -> Option<&[i64]> {
         self.by_node.get(node).as_ref()?.shape.as_deref()
+    }
+
+    /// The strides of the value of `node`.
+    #[must_use]
+    pub fn strides(&self, node: NodeId) -> Option<&[i64]> {
+        self.by_node.get(node).as_ref()?.strides.as_deref()
     }
 
     /// How many dimensions the value of `node` has.

@@ -206,18 +206,25 @@ pub(crate) fn tensor_facts(graph: &Bound<'_, PyGraph>) -> PyResult<TensorFacts> 
             Some(_) | None => None,
         });
         // Sizes that are symbols are not known.
-        let sizes = shape.and_then(|shape| {
-            let sizes = shape.try_iter().ok()?.map(|size| {
+        let integers = |found: Bound<'_, PyAny>| {
+            let sizes = found.try_iter().ok()?.map(|size| {
                 let size = size?;
                 size.cast_exact::<PyInt>()?.extract::<i64>()
             });
             sizes.collect::<PyResult<Vec<i64>>>().ok()
-        });
+        };
+        // A tensor has a method where its description has a value.
+        let strides = found.getattr_opt(intern!(py, "stride"))?;
+        let strides = match strides {
+            Some(method) if method.is_callable() => method.call0().ok(),
+            other => other,
+        };
         facts.set(
             node,
             TensorFact {
-                shape: sizes,
+                shape: shape.and_then(integers),
                 dtype,
+                strides: strides.and_then(integers),
             },
         );
     }

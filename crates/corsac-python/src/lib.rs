@@ -41,6 +41,7 @@ mod namespace;
 mod node;
 mod nodes;
 mod passes;
+mod reinplacing;
 mod resolve;
 mod rewriting;
 mod rules;
@@ -72,6 +73,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(passes::fold_batch_norms, m)?)?;
     m.add_function(wrap_pyfunction!(passes::remove_dropout, m)?)?;
     m.add_function(wrap_pyfunction!(passes::remove_no_ops, m)?)?;
+    m.add_function(wrap_pyfunction!(reinplacing::reinplace, m)?)?;
     m.add_function(wrap_pyfunction!(passes::find_constants, m)?)?;
     m.add_class::<budget::PyBudget>()?;
     m.add_function(wrap_pyfunction!(budget::first_failing_change, m)?)?;

@@ -33,6 +33,7 @@ from corsac.passes._extract import extract_subgraph
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._invert import NotInvertible, invert
 from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
+from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
 from corsac.passes._report import Report, Site
 from corsac.passes._rules import Match, RewriteReport, Rule, Rules, rewrite, simplify
@@ -65,6 +66,7 @@ __all__ = [
     "invert",
     "modules_to_functions",
     "pure",
+    "reinplace",
     "remove_dropout",
     "remove_no_ops",
     "replace_op",

@@ -17,6 +17,7 @@ from corsac.passes._conversion import functions_to_modules, modules_to_functions
 from corsac.passes._decompose import decompose
 from corsac.passes._dropout import remove_dropout
 from corsac.passes._fusion import fuse_conv_bn
+from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
 
 #: Every pass that changes a graph module in place. A pass that is missing here is missing from the
@@ -33,6 +34,7 @@ REGISTRY: dict[str, Callable[..., Any]] = {
         functions_to_modules,
         fuse_conv_bn,
         modules_to_functions,
+        reinplace,
         remove_dropout,
         remove_no_ops,
         replace_op,

@@ -16,6 +16,7 @@ fn removed(make: impl FnOnce(&mut Graph, NodeId) -> NodeId) -> bool {
     let fact = TensorFact {
         shape: Some(vec![2, 3]),
         dtype: Some(DType::Float32),
+        strides: None,
     };
     tensors.set(y, fact);
     let report = find(&graph, &Unhosted, &tensors, &mut Budget::unlimited()).unwrap();

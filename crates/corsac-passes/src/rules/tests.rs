@@ -76,7 +76,13 @@ fn types_that_are_known_let_a_rule_apply() {
         let mut facts = TensorFacts::new();
         for (node, dtype) in [(x, DType::Int64), (y, result)] {
             let dtype = Some(dtype);
-            facts.set(node, TensorFact { shape: None, dtype });
+            facts.set(
+                node,
+                TensorFact {
+                    dtype,
+                    ..TensorFact::default()
+                },
+            );
         }
         facts
     };

@@ -1,0 +1,440 @@
+//! Computes into the input what may overwrite it.
+//!
+//! What it does: an operator with a form that writes its result into its first argument takes that
+//! form where nobody looks at the argument afterwards, so that no memory is allocated for the
+//! result. [`corsac_ops::in_place`] lists the operators.
+//!
+//! | node | becomes |
+//! |---|---|
+//! | `torch.nn.functional.relu(x)` | the same with `inplace=True` |
+//! | `torch.add(x, y)`, `x.add(y)`, `torch.sigmoid(x)` | `x.add_(y)`, `x.sigmoid_()` |
+//! | `operator.add(x, y)` | `operator.iadd(x, y)` |
+//! | `torch.ops.aten.add.Tensor(x, y)` | `torch.ops.aten.add_.Tensor(x, y)` |
+//! | `nn.ReLU()(x)` and others without settings | `torch.nn.functional.relu(x, inplace=True)` |
+//!
+//! Stays: what would write to an input, a parameter, or anything that something outside may have
+//! seen; to a value that is used or returned later, itself or through what may share storage with
+//! it; to a view whose strides are not those of the result (an expanded tensor has several elements
+//! in one place); where another argument may overlap with it; where the result is of another element
+//! type or shape, or may be. With [`Options::gradients`] also what overwrites a value that a gradient
+//! is computed from.
+//!
+//! Needs: shapes and element types that hold for every call, where any are given ([`TensorFacts`]):
+//! most operators promote and broadcast. A graph in which definitions come before uses.
+//!
+//! Preserves: nodes, their order, names, and everything known of them.
+//!
+//! ```text
+//! conv = self.conv(x)                 conv = self.conv(x)
+//! add = operator.add(conv, y)    →    add = operator.iadd(conv, y)
+//! relu = torch.relu(add)              relu = add.relu_()
+//! ```
+//!
+//! Reference: `torch.fx.passes.reinplace`, which does it for functional ATen graphs.
+
+mod form;
+mod lifetimes;
+
+use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
+use corsac_ops::{Effects, Host, result_is_free};
+use thiserror::Error;
+
+use self::form::{Change, Form, Rewritten, form_of};
+use self::lifetimes::Lifetimes;
+use crate::analysis::Analysis;
+use crate::budget::Budget;
+use crate::error::PassError;
+use crate::no_ops::called;
+use crate::pass::{Context, Pass};
+use crate::report;
+use crate::tensors::TensorFacts;
+
+/// What to take care of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether gradients may be computed through the program: what they are computed from must not
+    /// be overwritten.
+    pub gradients: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { gradients: true }
+    }
+}
+
+/// Why an operator does not overwrite its input.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The input is not the program's own.
+    #[error("its input comes from outside the program, or may have been seen there")]
+    Outside,
+    /// Something looks at the input afterwards.
+    #[error("its input, or what may share storage with it, is used later, by {user}")]
+    UsedLater {
+        /// The name of the last node that does.
+        user: String,
+    },
+    /// The caller gets the input in a container.
+    #[error("the caller may get its input")]
+    Returned,
+    /// Another argument may lie in the same memory.
+    #[error("its input, or what may share storage with it, is another argument too")]
+    Overlap,
+    /// What is computed into what is not known.
+    #[error("element types and shapes are not known: propagate them first")]
+    Unknown,
+    /// The result has other elements.
+    #[error("its input is {input}, the result {result}")]
+    DType {
+        /// The element type of the input.
+        input: DType,
+        /// That of the result.
+        result: DType,
+    },
+    /// The result has another shape.
+    #[error("its input has the shape {input:?}, the result {result:?}")]
+    Shape {
+        /// The sizes of the input.
+        input: Vec<i64>,
+        /// Those of the result.
+        result: Vec<i64>,
+    },
+    /// The result lies in memory in another way.
+    #[error("its input is a view, and not known to have the strides of the result")]
+    Strides,
+    /// The input is one number, which may be on another device.
+    #[error("its input has no dimensions, and may be on another device than the result")]
+    Scalar,
+    /// A gradient needs what would be overwritten.
+    #[error("gradients may be computed from what would be overwritten")]
+    Gradients,
+    /// The module has settings, which the function has to be given.
+    #[error("the module has settings: make a function call of it first")]
+    Settings,
+    /// The in-place form does not take the arguments.
+    #[error("the in-place form does not take these arguments")]
+    Arguments,
+    /// It could be done, but no more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
+}
+
+/// A call of an operator with an in-place form, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The node.
+    pub node: NodeId,
+    /// What it would overwrite; `None` where the arguments do not say.
+    pub input: Option<NodeId>,
+    /// Why it stays, if it does.
+    pub refusal: Option<Refusal>,
+    change: Option<Change>,
+}
+
+impl Site {
+    /// What is called instead, where something is.
+    #[must_use]
+    pub fn becomes(&self) -> Option<&str> {
+        let change = self.change.as_ref().filter(|_| self.refusal.is_none())?;
+        Some(match &change.form {
+            Form::Method(name) => name,
+            Form::Function(name) => name,
+        })
+    }
+}
+
+/// Every call of an operator with an in-place form, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The sites.
+    pub sites: Vec<Site>,
+}
+
+impl Report {
+    /// Whether there is something to change, or was.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        self.changes().next().is_some()
+    }
+
+    fn changes(&self) -> impl Iterator<Item = (NodeId, &Change)> {
+        let applied = self.sites.iter().filter(|site| site.refusal.is_none());
+        applied.filter_map(|site| Some((site.node, site.change.as_ref()?)))
+    }
+
+    /// The names of functions that are called from now on.
+    pub fn functions(&self) -> impl Iterator<Item = &str> {
+        self.changes().filter_map(|(_, change)| match &change.form {
+            Form::Function(name) => Some(name.as_str()),
+            Form::Method(_) => None,
+        })
+    }
+
+    /// Changes the graph; `function` finds functions by name.
+    ///
+    /// # Errors
+    /// If the graph is another one than the report was made for.
+    pub fn apply(
+        &self,
+        graph: &mut Graph,
+        mut function: impl FnMut(&mut Graph, &str) -> FunctionId,
+    ) -> Result<(), PassError> {
+        for (node, change) in self.changes() {
+            let (op, target) = match &change.form {
+                Form::Method(name) => (Op::CallMethod, Target::Name(graph.intern(name))),
+                Form::Function(name) => (Op::CallFunction, Target::Function(function(graph, name))),
+            };
+            graph.set_op_and_target(node, op, target)?;
+            if let Some(Rewritten { args, kwargs }) = &change.arguments {
+                let kwargs = kwargs
+                    .iter()
+                    .map(|(key, value)| (graph.intern(key), value.clone()))
+                    .collect::<ThinVec<_>>();
+                graph.set_arguments(node, args.clone(), kwargs)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reinplace(pub Options);
+
+impl Pass for Reinplace {
+    fn name(&self) -> &'static str {
+        "in place"
+    }
+
+    fn run(
+        &self,
+        graph: &mut Graph,
+        context: &mut Context<'_>,
+    ) -> Result<report::Report, PassError> {
+        let found = find(
+            graph,
+            context.host,
+            context.tensors,
+            self.0,
+            &mut context.budget,
+        )?;
+        found.apply(graph, Graph::function)?;
+        let sites = found.sites.iter().map(|site| {
+            let form = site.becomes().map(str::to_owned);
+            let reason = site.refusal.as_ref().map(ToString::to_string);
+            report::Site::new(graph, site.node, form, reason)
+        });
+        Ok(report::Report {
+            pass: self.name().to_owned(),
+            sites: sites.collect(),
+            nodes_before: graph.len(),
+            nodes_after: graph.len(),
+        })
+    }
+}
+
+/// Which operators may overwrite their inputs. Nothing changes.
+///
+/// # Errors
+/// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+pub fn find(
+    graph: &Graph,
+    host: &dyn Host,
+    tensors: &TensorFacts,
+    options: Options,
+    budget: &mut Budget,
+) -> Result<Report, PassError> {
+    let is_tensor = |node| tensors.dtype(node).is_some();
+    let analysis = Analysis::with_tensors(graph, host, is_tensor)?;
+    let mut search = Search {
+        graph,
+        host,
+        tensors,
+        options,
+        lifetimes: Lifetimes::of(graph, &analysis),
+        fresh: vec![false; graph.id_bound()],
+    };
+    let mut report = Report::default();
+    for (place, node, effects) in analysis.walk() {
+        search.fresh[node.index()] = is_fresh(graph, node, effects);
+        if !(effects.is_pure() && effects.aliases.is_empty()) {
+            continue;
+        }
+        let Some(form) = form_of(graph, host, node) else {
+            continue;
+        };
+        let (input, found) = match form {
+            Err(refusal) => (None, Err(refusal)),
+            Ok(change) => {
+                let input = change.input;
+                let checked = search.check(node, place, &change);
+                (Some(input), checked.map(|()| change))
+            }
+        };
+        let found = found.and_then(|change| match budget.take() {
+            true => Ok(change),
+            false => Err(Refusal::Budget),
+        });
+        let (change, refusal) = match found {
+            Ok(change) => {
+                search.lifetimes.join(node, change.input);
+                search.fresh[node.index()] = search.fresh[change.input.index()];
+                (Some(change), None)
+            }
+            Err(refusal) => (None, Some(refusal)),
+        };
+        report.sites.push(Site {
+            node,
+            input,
+            refusal,
+            change,
+        });
+    }
+    Ok(report)
+}
+
+/// Whether the value of a node was allocated for it: dense, and nobody else's.
+fn is_fresh(graph: &Graph, node: NodeId, effects: &Effects) -> bool {
+    let node = graph.node(node);
+    let chosen_strides = matches!(called(node), Some("empty_strided" | "new_empty_strided"));
+    matches!(
+        node.op(),
+        Op::CallFunction | Op::CallMethod | Op::CallModule
+    ) && effects.aliases.is_empty()
+        && !effects.outside
+        && !effects.opaque
+        && !chosen_strides
+}
+
+struct Search<'a> {
+    graph: &'a Graph,
+    host: &'a dyn Host,
+    tensors: &'a TensorFacts,
+    options: Options,
+    lifetimes: Lifetimes,
+    /// By node: whether its value was allocated for it.
+    fresh: Vec<bool>,
+}
+
+impl Search<'_> {
+    fn check(&mut self, node: NodeId, place: u32, change: &Change) -> Result<(), Refusal> {
+        let input = change.input;
+        if self.lifetimes.is_outside(input) {
+            return Err(Refusal::Outside);
+        }
+        let (last, user) = self.lifetimes.last_use(input);
+        if last > place {
+            let user = user.map_or("", |user| self.graph.node(user).name());
+            return Err(Refusal::UsedLater {
+                user: user.to_owned(),
+            });
+        }
+        if self.lifetimes.is_returned(input) {
+            return Err(Refusal::Returned);
+        }
+        self.check_overlap(node, change)?;
+        self.check_type(node, change)?;
+        self.check_layout(node, input)?;
+        if self.options.gradients && !self.may_lose(input) {
+            return Err(Refusal::Gradients);
+        }
+        Ok(())
+    }
+
+    /// That no other argument lies in the memory of the input, unless it is the input itself and
+    /// each element is read before it is written.
+    fn check_overlap(&mut self, node: NodeId, change: &Change) -> Result<(), Refusal> {
+        let view = self.graph.node(node);
+        let mut uses = 0;
+        let mut overlaps = false;
+        let mut visit = |lifetimes: &mut Lifetimes, used: NodeId| {
+            if used == change.input {
+                uses += 1;
+            } else {
+                overlaps |= lifetimes.share(used, change.input);
+            }
+        };
+        let kwargs = view.kwargs().iter().map(|(_, arg)| arg);
+        for arg in view.args().iter().chain(kwargs) {
+            arg.for_each_node(&mut |used| visit(&mut self.lifetimes, used));
+        }
+        let twice = uses > 1 && (!change.elementwise || self.options.gradients);
+        if overlaps || twice {
+            return Err(Refusal::Overlap);
+        }
+        Ok(())
+    }
+
+    fn check_type(&self, node: NodeId, change: &Change) -> Result<(), Refusal> {
+        let tensors = self.tensors;
+        let (from, to) = (tensors.dtype(change.input), tensors.dtype(node));
+        match (from, to) {
+            (Some(input), Some(result)) if input != result => {
+                return Err(Refusal::DType { input, result });
+            }
+            (Some(dtype), Some(_)) if dtype.name().starts_with('q') => {
+                return Err(Refusal::Unknown);
+            }
+            (Some(_), Some(_)) => {}
+            _ if change.keeps_type => {}
+            _ => return Err(Refusal::Unknown),
+        }
+        let others = self.graph.inputs(node).any(|used| used != change.input);
+        match (tensors.shape(change.input), tensors.shape(node)) {
+            (Some(input), Some(result)) if input != result => {
+                return Err(Refusal::Shape {
+                    input: input.to_vec(),
+                    result: result.to_vec(),
+                });
+            }
+            (Some([]), Some(_)) if others && change.elementwise => return Err(Refusal::Scalar),
+            (Some(_), Some(_)) => {}
+            _ if change.keeps_type || !others => {}
+            _ => return Err(Refusal::Unknown),
+        }
+        Ok(())
+    }
+
+    /// That the result lies in memory as it would if it were computed anew.
+    fn check_layout(&self, node: NodeId, input: NodeId) -> Result<(), Refusal> {
+        let known = self
+            .tensors
+            .shape(input)
+            .zip(self.tensors.strides(input).zip(self.tensors.strides(node)));
+        let same = known.map(|(shape, (of_input, of_result))| {
+            let strides = of_input.iter().zip(of_result);
+            // Where there is one element, there is no step to the next.
+            let mut strides = shape.iter().zip(strides).filter(|(size, _)| **size != 1);
+            strides.all(|(_, (a, b))| a == b)
+        });
+        match same {
+            Some(true) => Ok(()),
+            None if self.fresh[input.index()] => Ok(()),
+            Some(false) | None => Err(Refusal::Strides),
+        }
+    }
+
+    /// Whether gradients are computed without the value of `input`.
+    fn may_lose(&self, input: NodeId) -> bool {
+        let view = self.graph.node(input);
+        let free = match view.op() {
+            Op::CallModule => {
+                let info = self.host.module(view.target_name());
+                info.is_some_and(|info| info.torch_class().is_some_and(result_is_free))
+            }
+            Op::CallFunction | Op::CallMethod => called(view).is_some_and(result_is_free),
+            Op::Placeholder | Op::GetAttr | Op::Output => false,
+        };
+        free && self.fresh[input.index()] && view.num_users() == 1
+    }
+}
+
+/// The first argument: by position, or under one of its names.
+fn first_argument<'g>(args: &'g [Arg], keyword: Option<&'g Arg>) -> Option<NodeId> {
+    args.first().or(keyword)?.as_node()
+}
+
+#[cfg(test)]
+mod tests;

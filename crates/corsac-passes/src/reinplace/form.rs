@@ -1,0 +1,196 @@
+//! The in-place form of a call.
+
+use corsac_ir::{Arg, Graph, Node, NodeId, Op, ThinVec};
+use corsac_ops::schema::Schema;
+use corsac_ops::{
+    Host, InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
+};
+
+use super::{Refusal, first_argument};
+use crate::no_ops::called;
+
+/// What is called instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A method.
+    Method(&'static str),
+    /// A function, by qualified name.
+    Function(String),
+}
+
+/// Arguments that take the place of those that are there.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rewritten {
+    pub(super) args: ThinVec<Arg>,
+    pub(super) kwargs: Vec<(String, Arg)>,
+}
+
+impl Eq for Rewritten {}
+
+/// How a call changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    /// What is overwritten.
+    pub(super) input: NodeId,
+    /// What is called.
+    pub(super) form: Form,
+    /// With what, if with something else.
+    pub(super) arguments: Option<Rewritten>,
+    /// See [`InPlace::keeps_type`].
+    pub(super) keeps_type: bool,
+    /// See [`InPlace::elementwise`].
+    pub(super) elementwise: bool,
+}
+
+/// The in-place form of `node`; `None` if what it calls has none.
+pub(super) fn form_of(
+    graph: &Graph,
+    host: &dyn Host,
+    id: NodeId,
+) -> Option<Result<Change, Refusal>> {
+    let node = graph.node(id);
+    if node.op() == Op::CallModule {
+        return of_module(node, host);
+    }
+    let name = called(node)?;
+    let function = node.target_name();
+    if let Some(own) = function.strip_prefix("torch.nn.functional.")
+        && node.op() == Op::CallFunction
+        && let Some(position) = inplace_parameter(own)
+    {
+        return Some(of_activation(graph, node, own, position));
+    }
+    let own = name
+        .strip_prefix("operator.")
+        .or(name.strip_prefix("_operator."));
+    if let Some(own) = own {
+        let (form, augmented) = augmented(own)?;
+        let known = in_place(form)?;
+        return Some(of_operator(node, known, augmented));
+    }
+    let form = in_place(name)?;
+    Some(of_call(graph, node, form))
+}
+
+/// For a function of Python's `operator`: the operator of PyTorch, and the augmented assignment.
+fn augmented(own: &str) -> Option<(&'static str, &'static str)> {
+    Some(match own {
+        "add" => ("add", "operator.iadd"),
+        "sub" => ("sub", "operator.isub"),
+        "mul" => ("mul", "operator.imul"),
+        "truediv" => ("div", "operator.itruediv"),
+        "pow" => ("pow", "operator.ipow"),
+        "mod" => ("remainder", "operator.imod"),
+        "and_" => ("bitwise_and", "operator.iand"),
+        "or_" => ("bitwise_or", "operator.ior"),
+        "xor" => ("bitwise_xor", "operator.ixor"),
+        _ => return None,
+    })
+}
+
+fn of_operator(node: Node<'_>, form: InPlace, augmented: &str) -> Result<Change, Refusal> {
+    // Whether the first operand is a tensor at all is for its type to say.
+    let input = first_argument(node.args(), None).ok_or(Refusal::Arguments)?;
+    Ok(Change {
+        input,
+        form: Form::Function(augmented.to_owned()),
+        arguments: None,
+        keeps_type: false,
+        elementwise: form.elementwise,
+    })
+}
+
+fn of_module(node: Node<'_>, host: &dyn Host) -> Option<Result<Change, Refusal>> {
+    let info = host.module(node.target_name())?;
+    let class = info.torch_class()?;
+    if is_activation_with_settings(class) {
+        return Some(Err(Refusal::Settings));
+    }
+    let function = activation_function(class)?;
+    let ([Arg::Node(input)], []) = (node.args(), node.kwargs()) else {
+        return Some(Err(Refusal::Arguments));
+    };
+    Some(Ok(Change {
+        input: *input,
+        form: Form::Function(format!("torch.nn.functional.{function}")),
+        arguments: Some(Rewritten {
+            args: node.args().iter().cloned().collect(),
+            kwargs: vec![("inplace".to_owned(), Arg::Bool(true))],
+        }),
+        keeps_type: true,
+        elementwise: true,
+    }))
+}
+
+fn of_activation(
+    graph: &Graph,
+    node: Node<'_>,
+    own: &str,
+    position: u16,
+) -> Result<Change, Refusal> {
+    let input = first_argument(node.args(), node.kwarg("input")).ok_or(Refusal::Arguments)?;
+    let mut args: ThinVec<Arg> = node.args().iter().cloned().collect();
+    let mut kwargs: Vec<_> = named(graph, node)
+        .filter(|(key, _)| key != "inplace")
+        .collect();
+    match args.get_mut(usize::from(position)) {
+        Some(flag) => *flag = Arg::Bool(true),
+        None => kwargs.push(("inplace".to_owned(), Arg::Bool(true))),
+    }
+    Ok(Change {
+        input,
+        form: Form::Function(format!("torch.nn.functional.{own}")),
+        arguments: Some(Rewritten { args, kwargs }),
+        keeps_type: true,
+        elementwise: true,
+    })
+}
+
+/// A function of `torch`, an operator or a method.
+fn of_call(graph: &Graph, node: Node<'_>, form: InPlace) -> Result<Change, Refusal> {
+    let keyword = node.kwarg("input").or_else(|| node.kwarg("self"));
+    let input = first_argument(node.args(), keyword).ok_or(Refusal::Arguments)?;
+    let change = |form_: Form, arguments| Change {
+        input,
+        form: form_,
+        arguments,
+        keeps_type: form.keeps_type,
+        elementwise: form.elementwise,
+    };
+    if let Some(operator) = node.target_name().strip_prefix("torch.ops.aten.")
+        && node.op() == Op::CallFunction
+    {
+        let (packet, overload) = operator
+            .split_once('.')
+            .map_or((operator, None), |(packet, overload)| {
+                (packet, Some(overload))
+            });
+        let exists = match overload {
+            None => Schema::overloads(form.method).next().is_some(),
+            Some("default") => Schema::overload(form.method).is_some(),
+            Some(overload) => Schema::overload(&format!("{}.{overload}", form.method)).is_some(),
+        };
+        if !exists {
+            return Err(Refusal::Arguments);
+        }
+        let overload = overload.map_or_else(String::new, |overload| format!(".{overload}"));
+        let name = format!("torch.ops.aten.{packet}_{overload}");
+        return Ok(change(Form::Function(name), None));
+    }
+    let mut args: ThinVec<Arg> = node.args().iter().cloned().collect();
+    let mut kwargs: Vec<_> = named(graph, node).collect();
+    if args.is_empty() {
+        args.push(Arg::Node(input));
+        kwargs.retain(|(key, _)| key != "input" && key != "self");
+    }
+    if !form.takes(args.len(), kwargs.iter().map(|(key, _)| key.as_str())) {
+        return Err(Refusal::Arguments);
+    }
+    let rewritten = Rewritten { args, kwargs };
+    Ok(change(Form::Method(form.method), Some(rewritten)))
+}
+
+fn named<'g>(graph: &'g Graph, node: Node<'g>) -> impl Iterator<Item = (String, Arg)> + 'g {
+    let kwargs = node.kwargs().iter();
+    kwargs.map(|(key, value)| (graph.text(*key).to_owned(), value.clone()))
+}

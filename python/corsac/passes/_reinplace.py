@@ -1,0 +1,58 @@
+"""Operators that overwrite their inputs."""
+
+from __future__ import annotations
+
+import torch
+
+from corsac import _core
+from corsac.fx import Graph
+from corsac.fx.graph_module import GraphModule
+from corsac.passes._budget import Budget, current_budget
+from corsac.passes._report import Report
+from corsac.passes._target import RawSites, run
+from corsac.passes._weights import drop_unused
+
+
+def reinplace(
+    target: GraphModule | Graph, *, gradients: bool | None = None, budget: Budget | None = None
+) -> Report:
+    """Let operators write their results into their inputs where nobody looks at those afterwards,
+    so that no memory is allocated for the results.
+
+    ``torch.add(x, y)`` becomes ``x.add_(y)``, ``x + y`` becomes ``operator.iadd(x, y)``,
+    ``F.relu(x)`` gets ``inplace=True``, ``nn.ReLU`` becomes that function, and operators of
+    ``torch.ops.aten`` become their in-place overloads. Inputs of the program, parameters, what
+    something unknown has seen, and what is used or returned later, itself or through a view, are
+    never written to.
+
+    Most operators promote and broadcast: they are changed only where element types and shapes are
+    known from ``node.meta["tensor_meta"]``, which :func:`corsac.analysis.propagate` writes and which
+    have to hold for every call.
+
+    Args:
+        target: what to change.
+        gradients: whether gradients may be computed through the program. Then only results that
+            no gradient is computed from are overwritten, such as those of convolutions, linear
+            layers and batch norms. By default as the mode in which this function is called:
+            ``torch.no_grad()`` and ``torch.inference_mode()`` say that there are none. PyTorch
+            raises an error in ``backward`` if there are.
+        budget: how many may be changed; see :class:`Budget`.
+
+    The report lists every call of an operator with an in-place form: what it overwrites, or why it
+    stays.
+
+    Example::
+
+        corsac.analysis.propagate(gm, x)
+        with torch.no_grad():
+            print(corsac.passes.reinplace(gm))
+    """
+    needed = torch.is_grad_enabled() if gradients is None else gradients
+
+    def transform(graph: Graph) -> RawSites:
+        return _core.reinplace(graph, gradients=needed, budget=current_budget(budget))
+
+    report = run("in place", target, transform)
+    if isinstance(target, GraphModule):
+        drop_unused(target, [site.target for site in report.applied])
+    return report
