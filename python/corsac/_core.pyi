@@ -737,7 +737,7 @@ class RuleSet:
     """Rules that are searched for together."""
     def __len__(self, /) -> int: ...
     def __new__(cls, rules: Any) -> RuleSet: ...
-    def apply(self, graph: Graph, make_match: Any, limit: Any = None) -> Any:
+    def apply(self, graph: Graph, make_match: Any, limit: Any = None, budget: Any = None) -> Any:
         """Applies the rules to `graph` until none matches any more, or `limit` rewrites were made.
         `make_match(values, roots)` makes what conditions are asked about. Answers every place where
         a pattern matched.
@@ -1176,7 +1176,7 @@ def simplification_laws() -> Any:
     """The laws that [`simplify`] applies, as text: the exact ones, and those of `fast_math`."""
     ...
 
-def simplify(graph: Graph, *, fast_math: Any = False, limit: Any = None) -> Any:
+def simplify(graph: Graph, *, fast_math: Any = False, limit: Any = None, budget: Any = None) -> Any:
     """Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
     also those that hold up to rounding. Answers every place where a law matched.
     """

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import textwrap
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from corsac.passes import (
     eliminate_dead_code,
     fuse_conv_bn,
     remove_dropout,
+    rewrite,
     rewrite_budget,
+    simplify,
 )
 from kit.trained import as_if_trained
 
@@ -115,6 +118,32 @@ def test_bisection_finds_one_site_of_many():
     assert culprit.site.target == "torch.sin"
     assert culprit.pass_name == "wrong_where_sines_are_merged"
     assert "torch.sin" in str(culprit)
+
+
+def test_bisection_finds_one_rewrite_of_many():
+    def program(x):
+        for _ in range(3):
+            x = torch.abs(-x) + torch.neg(torch.neg(x))
+        return torch.tanh(x) - torch.sigmoid(x)
+
+    wrong = """
+        abs_of_neg: abs(neg(?x)) => torch.abs(?x)
+        double_negation: neg(neg(?x)) => ?x
+        tanh: tanh(?x) => torch.sin(?x)
+    """
+    gm = corsac.fx.symbolic_trace(program)
+    rewriting = functools.partial(rewrite, rules=textwrap.dedent(wrong))
+    whole = PassManager([simplify, rewriting])(corsac.fx.symbolic_trace(program))
+    assert [report.count for report in whole.reports] == [6, 1]
+    for passes in ([rewriting], [rewriting, simplify]):
+        culprit = PassManager(passes, verify=(X,)).bisect(gm)
+        assert culprit.pass_name == "rewrite"
+        assert culprit.site.target == "torch.tanh"
+    for allowed in range(8):
+        outcome = PassManager([simplify, rewriting], stop_after=allowed)(
+            corsac.fx.symbolic_trace(program)
+        )
+        assert outcome.changes == min(allowed, 7)
 
 
 def test_no_more_changes_are_made_than_allowed():

@@ -32,7 +32,7 @@ class Everything(nn.Module):
         a, b = torch.cos(y), torch.cos(y)
         torch.sin(a)
         scale = torch.exp(self.weight.t())
-        y = torch.cat([F.relu(a), b], 0) @ scale
+        y = torch.abs(-torch.cat([F.relu(a), b], 0)) @ scale
         return F.linear(torch.neg(self.linear(y)), self.weight, self.bias)
 
 
@@ -55,6 +55,10 @@ CALLS = {
     "remove_dropout": corsac.passes.remove_dropout,
     "remove_no_ops": corsac.passes.remove_no_ops,
     "replace_op": functools.partial(corsac.passes.replace_op, table={torch.cos: torch.sin}),
+    "rewrite": functools.partial(
+        corsac.passes.rewrite, rules="relu(?x) => torch.mul(?x, torch.gt(?x, 0))"
+    ),
+    "simplify": corsac.passes.simplify,
 }
 
 

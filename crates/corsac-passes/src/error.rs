@@ -1,5 +1,6 @@
 //! Why a pass refused a graph.
 
+use corsac_ir::rewrite::RewriteError;
 use corsac_ir::{Graph, GraphError, NodeId};
 use thiserror::Error;
 
@@ -18,6 +19,9 @@ pub enum PassError {
     /// The graph refused a change.
     #[error(transparent)]
     Graph(#[from] GraphError),
+    /// A rewrite was refused.
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
 }
 
 /// That every node of `graph` comes after what it uses.

@@ -17,13 +17,13 @@
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`no_ops`] | removes what computes what is there already |
 //! | [`reinplace`] | computes into the input what may overwrite it |
+//! | [`rules`] | applies rewrite rules that are data |
+//! | [`simplify`] | applies the laws of algebra, as rules |
 //!
 //! Each is a [`Pass`] of the [`registry`] too: it runs within a [`Budget`], so that a wrong change
 //! is found by bisection ([`first_failing`]), and answers with a [`Report`] that anybody can show.
 //! [`canonical`] puts a graph into an order, and gives it a hash, that depend on nothing but what
 //! it computes.
-//! | [`rules`] | applies rewrite rules that are data |
-//! | [`simplify`] | applies the laws of algebra, as rules |
 //!
 //! ```
 //! use corsac_ir::Graph;

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rustc_hash::FxHashMap;
 
+use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
 use crate::error::{pass_error, rewrite_error};
 use crate::graph::PyGraph;
@@ -156,12 +157,13 @@ impl PyRuleSet {
     /// Applies the rules to `graph` until none matches any more, or `limit` rewrites were made.
     /// `make_match(values, roots)` makes what conditions are asked about. Answers every place where
     /// a pattern matched.
-    #[pyo3(signature = (graph, make_match, limit = None))]
+    #[pyo3(signature = (graph, make_match, limit = None, budget = None))]
     fn apply(
         &self,
         graph: &Bound<'_, PyGraph>,
         make_match: &Bound<'_, PyAny>,
         limit: Option<usize>,
+        budget: Option<&Bound<'_, PyBudget>>,
     ) -> PyResult<Vec<RuleSite>> {
         let host = Conditions {
             graph,
@@ -169,7 +171,7 @@ impl PyRuleSet {
             conditions: &self.conditions,
             failure: None,
         };
-        apply(graph, &self.set, &self.callables, host, limit)
+        apply(graph, &self.set, &self.callables, host, limit, budget)
     }
 
     fn __len__(&self) -> usize {
@@ -186,11 +188,12 @@ impl PyRuleSet {
 /// Simplifies `graph` by the laws of algebra: those that hold to the last bit, or with `fast_math`
 /// also those that hold up to rounding. Answers every place where a law matched.
 #[pyfunction]
-#[pyo3(signature = (graph, *, fast_math = false, limit = None))]
+#[pyo3(signature = (graph, *, fast_math = false, limit = None, budget = None))]
 pub(crate) fn simplify(
     graph: &Bound<'_, PyGraph>,
     fast_math: bool,
     limit: Option<usize>,
+    budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<RuleSite>> {
     let make_match = graph.py().None().into_bound(graph.py());
     let host = Conditions {
@@ -199,7 +202,14 @@ pub(crate) fn simplify(
         conditions: &[],
         failure: None,
     };
-    apply(graph, laws(fast_math), &FxHashMap::default(), host, limit)
+    apply(
+        graph,
+        laws(fast_math),
+        &FxHashMap::default(),
+        host,
+        limit,
+        budget,
+    )
 }
 
 /// The laws that [`simplify`] applies, as text: the exact ones, and those of `fast_math`.
@@ -215,12 +225,16 @@ fn apply(
     callables: &FxHashMap<String, Py<PyAny>>,
     mut host: Conditions<'_, '_>,
     limit: Option<usize>,
+    budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<RuleSite>> {
     let facts = Facts::of_graph(graph)?;
     let tensors = tensor_facts(graph)?;
     let functions = result_functions(graph, set, callables)?;
     let names = names_of(graph, callables)?;
-    let options = Options { limit };
+    let left = within(budget, |budget| Ok(Options::within(budget).limit))?;
+    let options = Options {
+        limit: limit.into_iter().chain(left).min(),
+    };
     let mut session = {
         let mut borrowed = graph.try_borrow_mut()?;
         let ir = borrowed.ir_mut();
@@ -234,6 +248,7 @@ fn apply(
     } else {
         run_with_conditions(graph, &mut session, &mut host)
     };
+    within(budget, |budget| Ok(budget.take_up_to(session.made())))?;
     finish(graph, &session)?;
     outcome?;
     let borrowed = graph.try_borrow()?;
@@ -272,13 +287,11 @@ fn run_with_conditions(
 /// Carries metadata over, calls hooks and lets go of the handles of nodes that are gone.
 fn finish(graph: &Bound<'_, PyGraph>, session: &Session<'_>) -> PyResult<()> {
     let py = graph.py();
-    for &(new, old) in session.inherited() {
-        let meta = {
-            let borrowed = graph.try_borrow()?;
-            borrowed.host().meta(old).map(|meta| meta.clone_ref(py))
-        };
-        if let Some(meta) = meta {
-            PyGraph::set_meta_copy(graph, new, meta.bind(py))?;
+    for added in session.added() {
+        if added.has_its_value {
+            PyGraph::inherit_metas(graph, &[(added.node, added.root)])?;
+        } else {
+            PyGraph::inherit_meta_but_value(graph, added.node, added.root)?;
         }
     }
     let has_hooks = {
@@ -293,8 +306,9 @@ fn finish(graph: &Bound<'_, PyGraph>, session: &Session<'_>) -> PyResult<()> {
             let live = session
                 .added()
                 .iter()
-                .filter(|&&id| borrowed.ir().contains(id));
-            let handles = live.map(|&id| PyNode::handle(graph, borrowed.host(), id));
+                .map(|added| added.node)
+                .filter(|&id| borrowed.ir().contains(id));
+            let handles = live.map(|id| PyNode::handle(graph, borrowed.host(), id));
             handles.collect::<PyResult<_>>()?
         };
         call_create_hooks(graph, &added)?;

@@ -19,6 +19,7 @@ from corsac.passes._dropout import remove_dropout
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
+from corsac.passes._rules import rewrite, simplify
 
 #: Every pass that changes a graph module in place. A pass that is missing here is missing from the
 #: tests that go over all passes.
@@ -38,5 +39,7 @@ REGISTRY: dict[str, Callable[..., Any]] = {
         remove_dropout,
         remove_no_ops,
         replace_op,
+        rewrite,
+        simplify,
     )
 }

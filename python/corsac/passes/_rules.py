@@ -10,6 +10,7 @@ import corsac.fx
 from corsac import _core
 from corsac.fx import Graph, Node
 from corsac.fx.graph_module import GraphModule
+from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report, Site
 from corsac.passes._target import graph_of
 
@@ -201,6 +202,7 @@ def rewrite(
     rules: Rules | Iterable[Rule] | str,
     *,
     limit: int | None = None,
+    budget: Budget | None = None,
 ) -> RewriteReport:
     """Apply rewrite rules until none matches any more.
 
@@ -209,6 +211,8 @@ def rewrite(
         rules: rules, or their text.
         limit: make no more rewrites than this. They are made in a fixed order, so that a wrong one
             is found by bisection.
+        budget: as ``limit``, shared with other passes; by default that of the block
+            (:func:`rewrite_budget`).
 
     A rule is applied only where nobody can see a difference in what is written to and which values
     share storage. The report lists every place where a pattern matched: applied, or why not.
@@ -219,11 +223,16 @@ def rewrite(
     elif not isinstance(rules, Rules):
         rules = Rules(rules)
     compiled = rules._compiled()
-    return _run("rewrite", target, lambda graph: compiled.apply(graph, Match, limit))
+    budget = current_budget(budget)
+    return _run("rewrite", target, lambda graph: compiled.apply(graph, Match, limit, budget))
 
 
 def simplify(
-    target: GraphModule | Graph, *, fast_math: bool = False, limit: int | None = None
+    target: GraphModule | Graph,
+    *,
+    fast_math: bool = False,
+    limit: int | None = None,
+    budget: Budget | None = None,
 ) -> RewriteReport:
     """Simplify by the laws of algebra.
 
@@ -237,12 +246,15 @@ def simplify(
         fast_math: whether results may differ in rounding, and where NaN, infinities or overflow
             come in.
         limit: make no more rewrites than this.
+        budget: as ``limit``, shared with other passes; by default that of the block
+            (:func:`rewrite_budget`).
 
     Laws that depend on types or shapes need ``node.meta["tensor_meta"]``, as ``ShapeProp`` leaves
     it; the report lists those that were not applied, with the reason.
     """
+    budget = current_budget(budget)
     return _run(
         "simplify",
         target,
-        lambda graph: _core.simplify(graph, fast_math=fast_math, limit=limit),
+        lambda graph: _core.simplify(graph, fast_math=fast_math, limit=limit, budget=budget),
     )

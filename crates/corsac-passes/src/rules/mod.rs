@@ -21,8 +21,8 @@
 //! ```
 //! use corsac_ir::Graph;
 //! use corsac_ops::Unhosted;
-//! use corsac_passes::TensorFacts;
-//! use corsac_passes::rules::{Options, RuleSet, parse, rewrite};
+//! use corsac_passes::{Budget, TensorFacts};
+//! use corsac_passes::rules::{RuleSet, parse, rewrite};
 //!
 //! let mut graph = Graph::new();
 //! let x = graph.placeholder("x")?;
@@ -33,7 +33,8 @@
 //! graph.output(y)?;
 //!
 //! let rules = RuleSet::new(parse("double_negation: neg(neg(?x)) => ?x")?);
-//! let sites = rewrite(&mut graph, &rules, &Unhosted, TensorFacts::new(), Options::default())?;
+//! let mut budget = Budget::unlimited();
+//! let sites = rewrite(&mut graph, &rules, &Unhosted, TensorFacts::new(), &mut budget)?;
 //! assert_eq!(sites.len(), 1);
 //! assert_eq!(graph.len(), 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -60,8 +61,10 @@ pub use rule::{
     Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Predicate,
     Replacement, Rule, Value, Var, is_commutative,
 };
-pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
+pub use session::{Added, Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
 pub use traced::{FunctionNames, TracedRuleError, from_graphs};
+
+use std::borrow::Cow;
 
 use corsac_ir::Graph;
 use corsac_ir::rewrite::RewriteError;
@@ -69,7 +72,10 @@ use corsac_ops::Host;
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
+use crate::budget::Budget;
 use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report::{self, Report};
 use crate::tensors::TensorFacts;
 
 /// Why rules could not be applied.
@@ -84,7 +90,7 @@ pub enum RulesError {
     Rewrite(#[from] RewriteError),
 }
 
-/// Applies rules to a graph until none matches any more.
+/// Applies rules to a graph until none matches any more, or the budget is used up.
 ///
 /// # Errors
 /// [`RulesError::Pass`] if a node uses one that comes after it.
@@ -93,10 +99,53 @@ pub fn rewrite(
     set: &RuleSet,
     host: &dyn Host,
     facts: TensorFacts,
-    options: Options,
+    budget: &mut Budget,
 ) -> Result<Vec<Site>, RulesError> {
     let (functions, names) = (FxHashMap::default(), FxHashMap::default());
+    let options = Options::within(budget);
     let mut session = Session::new(set, graph, host, facts, &functions, &names, options)?;
-    session.run(graph, &mut NoRuleHost)?;
+    let outcome = session.run(graph, &mut NoRuleHost);
+    budget.take_up_to(session.made());
+    outcome?;
     Ok(session.sites())
+}
+
+/// The rules of a set as a pass.
+#[derive(Clone, Debug)]
+pub struct Rewrite<'r> {
+    name: &'static str,
+    set: Cow<'r, RuleSet>,
+}
+
+impl<'r> Rewrite<'r> {
+    /// A pass that reports call `name`.
+    #[must_use]
+    pub fn new(name: &'static str, set: Cow<'r, RuleSet>) -> Self {
+        Self { name, set }
+    }
+}
+
+impl Pass for Rewrite<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> Result<Report, PassError> {
+        let nodes_before = graph.len();
+        let (host, facts) = (context.host, context.tensors.clone());
+        let sites = rewrite(graph, &self.set, host, facts, &mut context.budget);
+        let sites = match sites {
+            Ok(sites) => sites,
+            Err(RulesError::Pass(error)) => return Err(error),
+            Err(RulesError::Rewrite(error)) => return Err(PassError::Rewrite(error)),
+        };
+        let sites = sites.into_iter();
+        let sites = sites.map(|s| report::Site::new(graph, s.node, s.other, s.reason));
+        Ok(Report {
+            pass: self.name.to_owned(),
+            sites: sites.collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
 }

@@ -15,6 +15,7 @@ use super::hazards::Hazards;
 use super::rule::{Call, Callee, Condition, Literal, Predicate, Rule, Value};
 use super::search::{Found, Search, Targets};
 use crate::analysis::Analysis;
+use crate::budget::Budget;
 use crate::error::PassError;
 use crate::tensors::TensorFacts;
 
@@ -115,6 +116,16 @@ pub struct Options {
     pub limit: Option<usize>,
 }
 
+impl Options {
+    /// As many rewrites as are left of a budget, which is not changed.
+    #[must_use]
+    pub fn within(budget: &Budget) -> Self {
+        let left = budget.left();
+        let limit = left.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
+        Self { limit }
+    }
+}
+
 /// Rules being applied to one graph.
 pub struct Session<'r> {
     set: &'r RuleSet,
@@ -135,13 +146,21 @@ pub struct Session<'r> {
     limit_reason: &'static str,
     counts_uses: bool,
     /// Nodes that were added and removed, in order.
-    added: Vec<NodeId>,
+    added: Vec<Added>,
     erased: Vec<NodeId>,
-    inherited: Vec<(NodeId, NodeId)>,
 }
 
-/// What a report says of a place where the budget did not suffice.
-const EXHAUSTED: &str = "the budget of changes is used up";
+/// A node that a rewrite has added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// The node; it may have been removed again.
+    pub node: NodeId,
+    /// The node that was replaced, erased by now.
+    pub root: NodeId,
+    /// Whether it has the value of `root`, and is not only on the way to it.
+    pub has_its_value: bool,
+}
+
 const ENDLESS: &str = "stopped: the rules may not come to an end";
 
 impl<'r> Session<'r> {
@@ -237,13 +256,12 @@ impl<'r> Session<'r> {
             made: 0,
             limit: limit.min(endless),
             limit_reason: match options.limit {
-                Some(limit) if limit <= endless => EXHAUSTED,
+                Some(limit) if limit <= endless => Budget::EXHAUSTED,
                 Some(_) | None => ENDLESS,
             },
             counts_uses: set.rules().iter().any(counts_uses),
             added: Vec::new(),
             erased: Vec::new(),
-            inherited: Vec::new(),
         })
     }
 
@@ -554,12 +572,17 @@ impl<'r> Session<'r> {
         let redirected: Vec<NodeId> = roots.iter().flat_map(|&root| graph.users(root)).collect();
         let added = patch.apply(graph)?;
         let new = |index: usize| NodeId::from_index(added.start + index);
+        let first_added = self.added.len();
         for (index, &(may_share, like)) in shares.iter().enumerate() {
             self.hazards.add(new(index), roots[0]);
             if may_share {
                 self.hazards.set_shares(new(index), like);
             }
-            self.added.push(new(index));
+            self.added.push(Added {
+                node: new(index),
+                root: roots[0],
+                has_its_value: false,
+            });
         }
         for (&root, value) in roots.iter().zip(&values) {
             if let Some(value) = value.as_node() {
@@ -571,7 +594,8 @@ impl<'r> Session<'r> {
                         self.hazards.set_shares(value, None);
                     }
                     self.facts.inherit(value, root);
-                    self.inherited.push((value, root));
+                    let at = first_added + value.index() - added.start;
+                    (self.added[at].root, self.added[at].has_its_value) = (root, true);
                 }
             }
         }
@@ -658,14 +682,8 @@ impl<'r> Session<'r> {
 
     /// The nodes that were added, in that order; some may have been removed again.
     #[must_use]
-    pub fn added(&self) -> &[NodeId] {
+    pub fn added(&self) -> &[Added] {
         &self.added
-    }
-
-    /// New nodes that have the value of an old one, with that.
-    #[must_use]
-    pub fn inherited(&self) -> &[(NodeId, NodeId)] {
-        &self.inherited
     }
 }
 

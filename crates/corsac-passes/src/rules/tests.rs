@@ -2,16 +2,21 @@ use corsac_ir::proxy::trace;
 use corsac_ir::{Arg, DType, Graph, NodeId};
 use corsac_ops::Unhosted;
 
-use super::{Options, RuleSet, Site, parse, rewrite};
+use super::{RuleSet, Site, parse, rewrite};
+use crate::budget::Budget;
 use crate::tensors::{TensorFact, TensorFacts};
 
 fn rules(text: &str) -> RuleSet {
     RuleSet::new(parse(text).unwrap())
 }
 
-fn rewritten(graph: &mut Graph, text: &str, limit: Option<usize>) -> Vec<Site> {
+fn rewritten(graph: &mut Graph, text: &str, limit: Option<u64>) -> Vec<Site> {
     let (set, facts) = (rules(text), TensorFacts::new());
-    rewrite(graph, &set, &Unhosted, facts, Options { limit }).unwrap()
+    let mut budget = limit.map_or_else(Budget::unlimited, Budget::of);
+    let sites = rewrite(graph, &set, &Unhosted, facts, &mut budget).unwrap();
+    let made = sites.iter().filter(|site| site.reason.is_none()).count();
+    assert_eq!(budget.spent(), made as u64);
+    sites
 }
 
 fn names(graph: &Graph) -> Vec<&str> {
@@ -65,7 +70,7 @@ fn types_that_are_known_let_a_rule_apply() {
     graph.output(z).unwrap();
     let set = rules("mul(?x, 1) => ?x if same_dtype(?x, result)");
     let apply = |graph: &mut Graph, facts| {
-        rewrite(graph, &set, &Unhosted, facts, Options::default()).unwrap()
+        rewrite(graph, &set, &Unhosted, facts, &mut Budget::unlimited()).unwrap()
     };
     let sites = apply(&mut graph, TensorFacts::new());
     assert_eq!(

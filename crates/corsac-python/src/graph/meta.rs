@@ -7,6 +7,9 @@ use pyo3::types::PyDict;
 
 use super::PyGraph;
 
+/// The keys of `node.meta` that describe the value of the node.
+const OF_VALUE: [&str; 3] = ["tensor_meta", "val", "example_value"];
+
 impl PyGraph {
     /// The metadata of a node, made when first asked for.
     pub(crate) fn meta(graph: &Bound<'_, Self>, id: NodeId) -> PyResult<Py<PyAny>> {
@@ -60,6 +63,29 @@ impl PyGraph {
             };
             if let Some(meta) = meta {
                 Self::set_meta_copy(graph, new, meta.bind(graph.py()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a new node on the way to a value the metadata of the node that had the value, without
+    /// what describes the value itself.
+    pub(crate) fn inherit_meta_but_value(
+        graph: &Bound<'_, Self>,
+        new: NodeId,
+        old: NodeId,
+    ) -> PyResult<()> {
+        Self::inherit_metas(graph, &[(new, old)])?;
+        let meta = {
+            let borrowed = graph.try_borrow()?;
+            borrowed.host.meta(new).map(|m| m.clone_ref(graph.py()))
+        };
+        let Some(meta) = meta else { return Ok(()) };
+        if let Ok(meta) = meta.bind(graph.py()).cast::<PyDict>() {
+            for key in OF_VALUE {
+                if meta.contains(key)? {
+                    meta.del_item(key)?;
+                }
             }
         }
         Ok(())
