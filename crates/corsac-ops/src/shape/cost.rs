@@ -66,7 +66,7 @@ pub fn node_cost(types: &mut Propagator<'_>, graph: &Graph, node: NodeId) -> Nod
     }
 }
 
-fn of_call(found: Found, call: &Call<'_>, result: &Value) -> NodeCost {
+pub(super) fn of_call(found: Found, call: &Call<'_>, result: &Value) -> NodeCost {
     let given: Vec<&Tensor> = {
         let mut given = Vec::new();
         let args = call.args.iter().flatten().chain(&call.rest);

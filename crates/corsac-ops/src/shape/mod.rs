@@ -33,6 +33,7 @@ mod call;
 mod convolution;
 mod cost;
 mod creation;
+mod detached;
 mod dim;
 mod elementwise;
 mod embedding;
@@ -60,6 +61,7 @@ mod view;
 
 pub use call::{Call, Settings};
 pub use cost::{Counted, Lifetime, NodeCost, Peak, node_cost, peak};
+pub use detached::DetachedCall;
 pub use dim::{Dim, LEAST_SYMBOL};
 pub use error::{Failure, ShapeError};
 pub use module::has_module_rule;

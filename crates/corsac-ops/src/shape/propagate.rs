@@ -235,46 +235,8 @@ impl<'h> Propagator<'h> {
 
     /// What is known of an argument.
     pub fn argument(&self, graph: &Graph, arg: &Arg) -> Value {
-        let all = |items: &[Arg]| {
-            items
-                .iter()
-                .map(|item| self.argument(graph, item))
-                .collect()
-        };
-        match arg {
-            Arg::Node(node) => self.value(*node).clone(),
-            Arg::None => Value::None,
-            Arg::Ellipsis => Value::Ellipsis,
-            Arg::Bool(value) => Value::Bool(*value),
-            Arg::Int(value) => Value::int(*value),
-            Arg::BigInt(_) | Arg::Bytes(_) => Value::Object,
-            Arg::Float(value) => Value::Float(*value),
-            Arg::Complex(parts) => Value::Complex(parts.0, parts.1),
-            Arg::Str(symbol) => Value::Str(graph.text(*symbol).into()),
-            Arg::DType(dtype) => Value::DType(*dtype),
-            Arg::Device(device) => Value::Device(*device),
-            Arg::Layout(layout) => Value::Layout(*layout),
-            Arg::MemoryFormat(format) => Value::MemoryFormat(*format),
-            Arg::Tuple(items) => Value::Tuple(all(items)),
-            Arg::List(items) => Value::List(all(items)),
-            Arg::NamedTuple(named) => Value::Tuple(all(&named.1)),
-            Arg::Slice(items) => match &**items {
-                [start, stop, step] => Value::Slice(
-                    [start, stop, step]
-                        .map(|part| self.argument(graph, part))
-                        .into(),
-                ),
-                _ => Value::Object,
-            },
-            Arg::Range(items) => range(items).map_or(Value::Object, Value::List),
-            Arg::Dict(entries) => Value::Dict(
-                entries
-                    .iter()
-                    .map(|(key, value)| (self.argument(graph, key), self.argument(graph, value)))
-                    .collect(),
-            ),
-            Arg::Opaque(id) => self.host.constant(*id).unwrap_or(Value::Object),
-        }
+        let value_of = |node| self.value(node).clone();
+        argument(graph, arg, self.host, &value_of)
     }
 
     /// What is known of the value of `node` by now.
@@ -324,6 +286,47 @@ impl<'h> Propagator<'h> {
     pub fn module(&self, node: Node<'_>) -> Option<&'h ModuleFacts> {
         let host = self.host;
         (node.op() == Op::CallModule).then(|| host.module(node.target_name()))?
+    }
+}
+
+/// What is known of an argument, given what is known of the nodes in it.
+pub(super) fn argument(
+    graph: &Graph,
+    arg: &Arg,
+    host: &dyn TypeHost,
+    value_of: &dyn Fn(NodeId) -> Value,
+) -> Value {
+    let own = |arg: &Arg| argument(graph, arg, host, value_of);
+    let all = |items: &[Arg]| items.iter().map(own).collect();
+    match arg {
+        Arg::Node(node) => value_of(*node),
+        Arg::None => Value::None,
+        Arg::Ellipsis => Value::Ellipsis,
+        Arg::Bool(value) => Value::Bool(*value),
+        Arg::Int(value) => Value::int(*value),
+        Arg::BigInt(_) | Arg::Bytes(_) => Value::Object,
+        Arg::Float(value) => Value::Float(*value),
+        Arg::Complex(parts) => Value::Complex(parts.0, parts.1),
+        Arg::Str(symbol) => Value::Str(graph.text(*symbol).into()),
+        Arg::DType(dtype) => Value::DType(*dtype),
+        Arg::Device(device) => Value::Device(*device),
+        Arg::Layout(layout) => Value::Layout(*layout),
+        Arg::MemoryFormat(format) => Value::MemoryFormat(*format),
+        Arg::Tuple(items) => Value::Tuple(all(items)),
+        Arg::List(items) => Value::List(all(items)),
+        Arg::NamedTuple(named) => Value::Tuple(all(&named.1)),
+        Arg::Slice(items) => match &**items {
+            [start, stop, step] => Value::Slice([start, stop, step].map(own).into()),
+            _ => Value::Object,
+        },
+        Arg::Range(items) => range(items).map_or(Value::Object, Value::List),
+        Arg::Dict(entries) => Value::Dict(
+            entries
+                .iter()
+                .map(|(key, value)| (own(key), own(value)))
+                .collect(),
+        ),
+        Arg::Opaque(id) => host.constant(*id).unwrap_or(Value::Object),
     }
 }
 

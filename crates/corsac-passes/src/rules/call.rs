@@ -1,6 +1,6 @@
 //! The arguments of a call, by parameter.
 
-use corsac_ir::{Arg, Graph, Node, NodeId};
+use corsac_ir::{Arg, Graph, Node, NodeId, Symbol};
 use corsac_ops::signature::{Default as DefaultValue, Parameter, Signature};
 use smallvec::SmallVec;
 
@@ -104,11 +104,22 @@ impl<'g> Arguments<'g> {
         signature: Option<&'static Signature>,
         spelling: Option<&'static Signature>,
     ) -> Option<Self> {
-        let graph = node.graph();
+        let (args, kwargs) = (node.args(), node.kwargs());
+        Self::of_call(node.graph(), args, kwargs, signature, spelling)
+    }
+
+    /// The same of a call that need not be in the graph, which has its strings.
+    pub(crate) fn of_call(
+        graph: &'g Graph,
+        args: &'g [Arg],
+        kwargs: &'g [(Symbol, Arg)],
+        signature: Option<&'static Signature>,
+        spelling: Option<&'static Signature>,
+    ) -> Option<Self> {
         let Some(signature) = signature else {
-            let keywords = node.kwargs().iter();
+            let keywords = kwargs.iter();
             return Some(Self {
-                by_position: node.args().iter().map(|a| Some(Given::One(a))).collect(),
+                by_position: args.iter().map(|a| Some(Given::One(a))).collect(),
                 keywords: keywords
                     .map(|(key, arg)| (graph.text(*key), Given::One(arg)))
                     .collect(),
@@ -122,7 +133,6 @@ impl<'g> Arguments<'g> {
             signature: Some(signature),
         };
         let positional = spelling.unwrap_or(signature);
-        let args = node.args();
         for (at, arg) in args.iter().enumerate() {
             let parameter: &Parameter = positional.parameters.get(at)?;
             // A parameter that only this spelling has changes nothing in the result.
@@ -135,7 +145,7 @@ impl<'g> Arguments<'g> {
                 arguments.by_position[place] = Some(Given::One(arg));
             }
         }
-        for (key, arg) in node.kwargs() {
+        for (key, arg) in kwargs {
             let name = graph.text(*key);
             let Some(place) = signature.position(name) else {
                 positional.position(name)?;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! rules      = { [ rule ] [ "#" comment ] newline } ;   a line that begins with blanks goes on
-//! rule       = [ name ":" ] pattern { ";" pattern } "=>" value { ";" value }
-//!              [ "if" condition { "and" condition } ] ;
+//! rule       = [ name ":" ] pattern { ";" pattern } ( "=>" | "<=>" ) value { ";" value }
+//!              [ "if" condition { "and" condition } ] ;  both sides of "<=>" are patterns and values
 //! pattern    = "?" name [ ":" pattern ] | "_" | literal | call | "[" items "]" ;
 //! call       = operator { "|" operator } "(" [ argument { "," argument } ] ")" ;
 //! argument   = [ keyword "=" ] pattern ;
@@ -228,6 +228,34 @@ impl<'t> Parser<'t> {
                 format!("line {line}")
             }
         };
+        self.skip();
+        let left = self.at;
+        let roots = self.roots()?;
+        let both_ways = self.eat("<=>");
+        if !both_ways && !self.eat("=>") {
+            let found = self.found();
+            return self.error(format!("expected `=>` or `<=>`, got {found}"));
+        }
+        self.skip();
+        let right = self.at;
+        let mut rule = self.rest_of_rule(name.clone(), roots)?;
+        self.skip();
+        if !self.at_end() && self.peek() != Some('\n') {
+            return self.error(format!(
+                "expected the end of the rule, got {}",
+                self.found()
+            ));
+        }
+        if both_ways {
+            let end = self.at;
+            rule.reverse = Some(Box::new(self.reversed(name, left, right)?));
+            self.at = end;
+        }
+        Ok(rule)
+    }
+
+    /// The patterns of a rule.
+    fn roots(&mut self) -> Parsed<Vec<Pattern>> {
         let mut roots = Vec::new();
         loop {
             self.skip();
@@ -238,17 +266,17 @@ impl<'t> Parser<'t> {
             }
             roots.push(root);
             if !self.eat(";") {
-                break;
+                return Ok(roots);
             }
         }
-        self.expect("=>")?;
+    }
+
+    /// The values and conditions of a rule whose patterns were read.
+    fn rest_of_rule(&mut self, name: String, roots: Vec<Pattern>) -> Parsed<Rule> {
         self.skip();
         let at = self.at;
         let known = self.variables.len();
-        let mut values = vec![self.value(known)?];
-        while self.eat(";") {
-            values.push(self.value(known)?);
-        }
+        let values = self.results(known)?;
         if values.len() != roots.len() {
             let message = format!(
                 "the pattern has {} roots, the result {} values",
@@ -258,6 +286,26 @@ impl<'t> Parser<'t> {
             return self.error_at(at, message);
         }
         let calls = std::mem::take(&mut self.calls);
+        let conditions = self.conditions(known)?;
+        Ok(Rule {
+            name,
+            variables: std::mem::take(&mut self.variables),
+            roots,
+            conditions,
+            replacement: Replacement { calls, values },
+            reverse: None,
+        })
+    }
+
+    fn results(&mut self, known: usize) -> Parsed<Vec<Value>> {
+        let mut values = vec![self.value(known)?];
+        while self.eat(";") {
+            values.push(self.value(known)?);
+        }
+        Ok(values)
+    }
+
+    fn conditions(&mut self, known: usize) -> Parsed<Vec<Condition>> {
         let mut conditions = Vec::new();
         if self.eat_word("if") {
             conditions.push(self.condition(known)?);
@@ -265,19 +313,29 @@ impl<'t> Parser<'t> {
                 conditions.push(self.condition(known)?);
             }
         }
-        self.skip();
-        if !self.at_end() && self.peek() != Some('\n') {
-            return self.error(format!(
-                "expected the end of the rule, got {}",
-                self.found()
-            ));
-        }
+        Ok(conditions)
+    }
+
+    /// The other direction of `left <=> right if conditions`: what was read as a result is read
+    /// as a pattern, and the other way round.
+    fn reversed(&mut self, name: String, left: usize, right: usize) -> Parsed<Rule> {
+        (self.variables, self.calls) = (Vec::new(), Vec::new());
+        self.at = right;
+        let roots = self.roots()?;
+        let after = self.at;
+        let known = self.variables.len();
+        self.at = left;
+        let values = self.results(known)?;
+        let calls = std::mem::take(&mut self.calls);
+        self.at = after;
+        let conditions = self.conditions(known)?;
         Ok(Rule {
             name,
             variables: std::mem::take(&mut self.variables),
             roots,
             conditions,
             replacement: Replacement { calls, values },
+            reverse: None,
         })
     }
 

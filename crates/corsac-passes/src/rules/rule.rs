@@ -319,6 +319,9 @@ pub struct Rule {
     pub conditions: Vec<Condition>,
     /// What takes the place of the roots.
     pub replacement: Replacement,
+    /// The other direction, of a rule that goes both ways (`<=>`). Rewriting, which would not come
+    /// to an end, leaves it out; [`crate::saturate`] uses it.
+    pub reverse: Option<Box<Rule>>,
 }
 
 impl Rule {

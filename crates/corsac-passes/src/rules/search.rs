@@ -97,10 +97,53 @@ pub(crate) struct Found<'g> {
     pub(crate) roots: SmallVec<[NodeId; 1]>,
 }
 
+/// A call that a value may come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate<'g> {
+    pub(crate) operator: Operator,
+    pub(crate) args: &'g [Arg],
+    pub(crate) kwargs: &'g [(Symbol, Arg)],
+}
+
+/// What is searched: where values come from, and what uses them.
+pub(crate) trait Program<'g> {
+    /// The graph that has the strings.
+    fn graph(&self) -> &'g Graph;
+
+    /// Call number `index` of those that give the value of `node`; `None` after the last one.
+    fn candidate(&self, node: NodeId, index: usize) -> Option<Candidate<'g>>;
+
+    /// Nodes that use the value of `node`.
+    fn users(&self, node: NodeId) -> impl Iterator<Item = NodeId>;
+}
+
 /// A search for one rule at one node.
 pub(crate) struct Search<'g, 'r> {
     pub(crate) graph: &'g Graph,
     pub(crate) targets: &'r Targets,
+}
+
+impl<'g> Program<'g> for Search<'g, '_> {
+    fn graph(&self) -> &'g Graph {
+        self.graph
+    }
+
+    fn candidate(&self, node: NodeId, index: usize) -> Option<Candidate<'g>> {
+        if index > 0 {
+            return None;
+        }
+        let operator = *self.targets.operator(self.graph, node)?;
+        let node = self.graph.node(node);
+        Some(Candidate {
+            operator,
+            args: node.args(),
+            kwargs: node.kwargs(),
+        })
+    }
+
+    fn users(&self, node: NodeId) -> impl Iterator<Item = NodeId> {
+        self.graph.users(node)
+    }
 }
 
 enum Goal<'g, 'r> {
@@ -115,7 +158,7 @@ struct Goals<'g, 'r, 'a> {
     next: Option<&'a Goals<'g, 'r, 'a>>,
 }
 
-impl<'g, 'r> Search<'g, 'r> {
+impl<'g> Search<'g, '_> {
     /// What the operands of `node` are, as far as the index looks.
     pub(crate) fn operands(&self, node: NodeId, operator: &Operator) -> Option<[Shape; OPERANDS]> {
         let view = self.graph.node(node);
@@ -129,45 +172,45 @@ impl<'g, 'r> Search<'g, 'r> {
         }
         Some(shapes)
     }
-
-    /// Finds a match of `rule` at `node` that `accept` takes.
-    pub(crate) fn find(
-        &self,
-        rule: &'r Compiled,
-        variables: usize,
-        node: NodeId,
-        accept: &mut dyn FnMut(&Found<'g>) -> bool,
-    ) -> bool {
-        let found = Found {
-            bindings: SmallVec::from_elem(None, variables),
-            covered: SmallVec::new(),
-            roots: SmallVec::from_slice(&[node]),
-        };
-        let mut attempt = Attempt {
-            search: self,
-            rule,
-            found,
-            accept,
-        };
-        let others = Goals {
-            goal: Goal::Root(1),
-            next: None,
-        };
-        attempt.solve(Some(&Goals {
-            goal: Goal::Value(&rule.roots[0], Given::Node(node)),
-            next: Some(&others),
-        }))
-    }
 }
 
-struct Attempt<'g, 'r, 's> {
-    search: &'s Search<'g, 'r>,
+/// Finds a match of `rule` at `node` that `accept` takes.
+pub(crate) fn find<'g, 'r, P: Program<'g>>(
+    program: &P,
+    rule: &'r Compiled,
+    variables: usize,
+    node: NodeId,
+    accept: &mut dyn FnMut(&Found<'g>) -> bool,
+) -> bool {
+    let found = Found {
+        bindings: SmallVec::from_elem(None, variables),
+        covered: SmallVec::new(),
+        roots: SmallVec::from_slice(&[node]),
+    };
+    let mut attempt = Attempt {
+        program,
+        rule,
+        found,
+        accept,
+    };
+    let others = Goals {
+        goal: Goal::Root(1),
+        next: None,
+    };
+    attempt.solve(Some(&Goals {
+        goal: Goal::Value(&rule.roots[0], Given::Node(node)),
+        next: Some(&others),
+    }))
+}
+
+struct Attempt<'g, 'r, 's, P> {
+    program: &'s P,
     rule: &'r Compiled,
     found: Found<'g>,
     accept: &'s mut dyn FnMut(&Found<'g>) -> bool,
 }
 
-impl<'g, 'r> Attempt<'g, 'r, '_> {
+impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
     fn solve(&mut self, goals: Option<&Goals<'g, 'r, '_>>) -> bool {
         let Some(Goals { goal, next }) = goals else {
             return (self.accept)(&self.found);
@@ -188,7 +231,7 @@ impl<'g, 'r> Attempt<'g, 'r, '_> {
         match matcher {
             Matcher::Variable(var) => self.bind(*var, given, next),
             Matcher::Literal(literal) => {
-                given.is_literal(self.search.graph, literal) && self.solve(next)
+                given.is_literal(self.program.graph(), literal) && self.solve(next)
             }
             Matcher::Named(var, inner) => {
                 let rest = Goals {
@@ -206,36 +249,52 @@ impl<'g, 'r> Attempt<'g, 'r, '_> {
                 arguments,
                 commutative,
             } => {
-                let graph = self.search.graph;
                 let Some(node) = given.node() else {
                     return false;
                 };
-                let Some(operator) = self.search.targets.operator(graph, node) else {
-                    return false;
-                };
-                if !operators.contains(&operator.id) {
-                    return false;
-                }
-                let view = graph.node(node);
-                let given = Arguments::of(view, operator.signature, operator.spelling);
-                let Some(given) = given else {
-                    return false;
-                };
-                if !mentions_all(graph, arguments, &given) {
-                    return false;
-                }
                 let is_new = !self.found.covered.contains(&node);
                 if is_new {
                     self.found.covered.push(node);
                 }
-                let done = self.operands(arguments, &given, false, next)
-                    || *commutative && self.operands(arguments, &given, true, next);
+                let mut done = false;
+                for index in 0.. {
+                    let Some(candidate) = self.program.candidate(node, index) else {
+                        break;
+                    };
+                    if operators.contains(&candidate.operator.id) {
+                        done = self.call(arguments, *commutative, candidate, next);
+                    }
+                    if done {
+                        break;
+                    }
+                }
                 if is_new && !done {
                     self.found.covered.pop();
                 }
                 done
             }
         }
+    }
+
+    fn call(
+        &mut self,
+        arguments: &'r [(Key, Matcher)],
+        commutative: bool,
+        candidate: Candidate<'g>,
+        next: Option<&Goals<'g, 'r, '_>>,
+    ) -> bool {
+        let graph = self.program.graph();
+        let Candidate {
+            operator,
+            args,
+            kwargs,
+        } = candidate;
+        let given = Arguments::of_call(graph, args, kwargs, operator.signature, operator.spelling);
+        let Some(given) = given.filter(|given| mentions_all(graph, arguments, given)) else {
+            return false;
+        };
+        self.operands(arguments, &given, false, next)
+            || commutative && self.operands(arguments, &given, true, next)
     }
 
     /// Makes the last operands goals first, so that they are reached from left to right.
@@ -271,7 +330,7 @@ impl<'g, 'r> Attempt<'g, 'r, '_> {
 
     fn bind(&mut self, var: Var, given: Given<'g>, next: Option<&Goals<'g, 'r, '_>>) -> bool {
         if let Some(bound) = self.found.bindings[var.index()] {
-            return bound.same(self.search.graph, given) && self.solve(next);
+            return bound.same(self.program.graph(), given) && self.solve(next);
         }
         self.found.bindings[var.index()] = Some(given);
         let done = self.solve(next);
@@ -317,13 +376,12 @@ impl<'g, 'r> Attempt<'g, 'r, '_> {
         let Some(matcher) = self.rule.roots.get(number) else {
             return self.solve(next);
         };
-        let graph = self.search.graph;
         let Some((anchor, distance)) = self.anchor(matcher) else {
             return false;
         };
         let mut candidates: SmallVec<[NodeId; 8]> = SmallVec::from_slice(&[anchor]);
         for _ in 0..distance {
-            let below = candidates.iter().flat_map(|&node| graph.users(node));
+            let below = candidates.iter().flat_map(|&node| self.program.users(node));
             candidates = below.take(USERS).collect();
         }
         for node in candidates {

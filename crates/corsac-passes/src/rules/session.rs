@@ -13,7 +13,7 @@ use super::compiled::RuleSet;
 use super::condition::Context;
 use super::hazards::Hazards;
 use super::rule::{Call, Callee, Condition, Literal, Predicate, Rule, Value};
-use super::search::{Found, Search, Targets};
+use super::search::{Found, Search, Targets, find};
 use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::error::PassError;
@@ -295,18 +295,24 @@ impl<'r> Session<'r> {
                     graph,
                     targets: &self.targets,
                 };
-                search.find(&self.set.compiled[rule], variables, node, &mut |found| {
-                    match self.plan(graph, rule, found, host) {
-                        Ok(plan) => outcome = Some(Ok(plan)),
-                        Err(Refusal::Stop) => stopped = true,
-                        Err(Refusal::NoMatch) => return false,
-                        Err(Refusal::Because(reason)) => {
-                            outcome.get_or_insert(Err(reason));
-                            return false;
+                find(
+                    &search,
+                    &self.set.compiled[rule],
+                    variables,
+                    node,
+                    &mut |found| {
+                        match self.plan(graph, rule, found, host) {
+                            Ok(plan) => outcome = Some(Ok(plan)),
+                            Err(Refusal::Stop) => stopped = true,
+                            Err(Refusal::NoMatch) => return false,
+                            Err(Refusal::Because(reason)) => {
+                                outcome.get_or_insert(Err(reason));
+                                return false;
+                            }
                         }
-                    }
-                    true
-                });
+                        true
+                    },
+                );
                 if stopped {
                     return None;
                 }

@@ -127,3 +127,22 @@ fn a_rule_in_text_that_is_none_says_where() {
     let error = parse("ok: neg(neg(?x)) => ?x\nbad: neg(?x) => ?y").unwrap_err();
     assert_eq!((error.line, error.column), (2, 18));
 }
+
+#[test]
+fn a_rule_that_goes_both_ways_is_read_once_and_has_a_reverse() {
+    let text =
+        "assoc: add(add(?a, ?b), ?c) <=> add(?a, add(?b, ?c))  if rank(?a, 2)\nneg(neg(?x)) => ?x";
+    let rules = parse(text).unwrap();
+    assert_eq!(rules.len(), 2);
+    let back = rules[0].reverse.as_deref().unwrap();
+    let swapped = parse("assoc: add(?a, add(?b, ?c)) => add(add(?a, ?b), ?c)  if rank(?a, 2)");
+    assert_eq!(back, &swapped.unwrap()[0]);
+    assert_eq!(rules[1].reverse, None);
+    let error = parse("bad: neg(?x) <=> ?x").unwrap_err();
+    assert_eq!(
+        (error.column, error.message.as_str()),
+        (18, "a pattern must be a call of an operator")
+    );
+    let error = parse("bad: add(?x, ?y) <=> neg(?x)").unwrap_err();
+    assert_eq!(error.message, "?y does not occur in the pattern");
+}

@@ -123,6 +123,7 @@ pub fn from_graphs(
         roots: patterns,
         conditions: condition.map(Condition::Host).into_iter().collect(),
         replacement,
+        reverse: None,
     })
 }
 
