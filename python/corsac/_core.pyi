@@ -1146,7 +1146,7 @@ def register_tracer_classes(base: Any, tracer: Any) -> Any:
 def reinplace(graph: Graph, *, gradients: Any, budget: Any = None) -> Any:
     """Makes operators of `graph` overwrite their inputs where nobody can tell; with `gradients` only
     where gradients are computed without what is overwritten. Answers every call of an operator with
-    an in-place form: its input, and why it stays.
+    an in-place form: what is called instead, or why it stays.
     """
     ...
 
@@ -1165,6 +1165,13 @@ def remove_no_ops(graph: Graph, *, budget: Any = None) -> Any:
 def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None) -> Any:
     """The rule that replaces what the graph `pattern` computes by what `replacement` computes.
     `condition(match)` says at each match whether it may.
+    """
+    ...
+
+def saturate(graph: Graph, rules: Any, cost: Any, make_types: Any, *, max_nodes: Any, max_seconds: Any, iterations: Any, fast_math: Any = False, budget: Any = None) -> Any:
+    """Finds the cheapest program that rules make of `graph`, and changes the graph. Without `rules`,
+    the laws of algebra. `cost` is a dictionary from operators or targets to numbers, or
+    `cost(target, types)`, where `make_types(operands, result)` makes `types`.
     """
     ...
 

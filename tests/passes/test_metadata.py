@@ -58,6 +58,11 @@ CALLS = {
     "rewrite": functools.partial(
         corsac.passes.rewrite, rules="relu(?x) => torch.mul(?x, torch.gt(?x, 0))"
     ),
+    "saturate": functools.partial(
+        corsac.passes.saturate,
+        rules="neg(cat([?x, ?y], ?d)) => torch.mul(torch.cat([?x, ?y], ?d), -1)",
+        cost={"neg": 9.0},
+    ),
     "simplify": corsac.passes.simplify,
 }
 

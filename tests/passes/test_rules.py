@@ -26,7 +26,7 @@ def called(gm):
 
 ERRORS = [
     ("neg(?x) => ?y", "line 1, column 13: ?y does not occur in the pattern"),
-    ("neg(?x) = ?x", "line 1, column 9: expected `=>`, got `=`"),
+    ("neg(?x) = ?x", "line 1, column 9: expected `=>` or `<=>`, got `=`"),
     ("neg(?x => ?x", "line 1, column 8: expected `,`, got `=`"),
     ("a: ?x => ?x", "line 1, column 4: a pattern must be a call of an operator"),
     ("neg(?x) => ?x\nabs(?x) => ?x if even(?x)", "line 2, column 18: there is no condition even"),

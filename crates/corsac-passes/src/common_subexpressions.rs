@@ -322,7 +322,7 @@ pub(crate) fn returned(
 
 /// Nodes and what takes their places.
 #[derive(Default)]
-struct Replacements {
+pub(crate) struct Replacements {
     by: SecondaryMap<NodeId, Option<NodeId>>,
 }
 
@@ -351,7 +351,7 @@ impl Replacements {
         state.finish()
     }
 
-    fn hash_arg(&self, arg: &Arg, state: &mut FxHasher) {
+    pub(crate) fn hash_arg(&self, arg: &Arg, state: &mut FxHasher) {
         std::mem::discriminant(arg).hash(state);
         match arg {
             Arg::None | Arg::Ellipsis => {}
@@ -398,11 +398,11 @@ impl Replacements {
             })
     }
 
-    fn equal_all(&self, a: &[Arg], b: &[Arg]) -> bool {
+    pub(crate) fn equal_all(&self, a: &[Arg], b: &[Arg]) -> bool {
         a.len() == b.len() && a.iter().zip(b).all(|(x, y)| self.equal_arg(x, y))
     }
 
-    fn equal_arg(&self, a: &Arg, b: &Arg) -> bool {
+    pub(crate) fn equal_arg(&self, a: &Arg, b: &Arg) -> bool {
         match (a, b) {
             (Arg::Node(x), Arg::Node(y)) => self.of(*x) == self.of(*y),
             // By bits: a zero has a sign, and a NaN is the same as itself.

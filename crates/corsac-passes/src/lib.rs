@@ -19,6 +19,7 @@
 //! | [`reinplace`] | computes into the input what may overwrite it |
 //! | [`rules`] | applies rewrite rules that are data |
 //! | [`simplify`] | applies the laws of algebra, as rules |
+//! | [`saturate`] | finds the cheapest of all programs that rules make of one |
 //!
 //! Each is a [`Pass`] of the [`registry`] too: it runs within a [`Budget`], so that a wrong change
 //! is found by bisection ([`first_failing`]), and answers with a [`Report`] that anybody can show.
@@ -63,6 +64,7 @@ mod pass;
 pub mod reinplace;
 mod report;
 pub mod rules;
+pub mod saturate;
 pub mod simplify;
 mod tensors;
 pub mod weights;

@@ -13,6 +13,7 @@ use crate::error::PassError;
 use crate::no_ops;
 use crate::reinplace;
 use crate::report::Report;
+use crate::saturate;
 use crate::simplify;
 use crate::tensors::TensorFacts;
 use crate::weights::Weights;
@@ -49,6 +50,7 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(dropout::RemoveDropout::default()),
         Box::new(no_ops::RemoveNoOps),
         Box::new(simplify::pass(false)),
+        Box::new(saturate::Saturate::default()),
         Box::new(conv_bn::FuseBatchNorms::default()),
         Box::new(common_subexpressions::CommonSubexpressions),
         Box::new(dead_code::DeadCode::default()),

@@ -32,6 +32,12 @@ pub const EXACT: &str = include_str!("rules/tables/exact.rules");
 /// The laws that hold up to rounding, as text.
 pub const FAST_MATH: &str = include_str!("rules/tables/fast_math.rules");
 
+/// Equalities that hold to the last bit and that only saturation can use, as text.
+pub const EQUALITIES: &str = include_str!("rules/tables/saturate.rules");
+
+/// Equalities that hold up to rounding and that only saturation can use, as text.
+pub const FAST_MATH_EQUALITIES: &str = include_str!("rules/tables/saturate_fast_math.rules");
+
 static EXACT_SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(read(EXACT)));
 static ALL_SET: LazyLock<RuleSet> = LazyLock::new(|| {
     // Fused forms first: they cover more at once.
@@ -55,6 +61,21 @@ fn read(table: &str) -> Vec<Rule> {
 #[must_use]
 pub fn laws(fast_math: bool) -> &'static RuleSet {
     if fast_math { &ALL_SET } else { &EXACT_SET }
+}
+
+/// The laws with the equalities that only [saturation](crate::saturate) can use: the exact ones, or
+/// with `fast_math` all of them.
+///
+/// # Panics
+/// As [`laws`].
+#[must_use]
+pub fn equalities(fast_math: bool) -> Vec<Rule> {
+    let mut rules = laws(fast_math).rules().to_vec();
+    rules.extend(read(EQUALITIES));
+    if fast_math {
+        rules.extend(read(FAST_MATH_EQUALITIES));
+    }
+    rules
 }
 
 /// The laws as a pass: the exact ones, or with `fast_math` all of them.

@@ -46,6 +46,7 @@ mod resolve;
 mod rewriting;
 mod rules;
 mod runtime;
+mod saturate;
 mod splitting;
 mod state_copy;
 mod text;
@@ -87,6 +88,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(rules::parse_rules, m)?)?;
     m.add_function(wrap_pyfunction!(rules::rule_from_graphs, m)?)?;
     m.add_function(wrap_pyfunction!(rules::simplify, m)?)?;
+    m.add_function(wrap_pyfunction!(saturate::saturate, m)?)?;
     m.add_function(wrap_pyfunction!(rules::simplification_laws, m)?)?;
     m.add_function(wrap_pyfunction!(drawing::draw_graph, m)?)?;
     m.add_function(wrap_pyfunction!(drawing::draw_difference, m)?)?;

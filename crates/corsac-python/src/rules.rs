@@ -1,8 +1,8 @@
 //! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
 
-use corsac_ir::{Arg, EntityId, FunctionId, Graph};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId};
 use corsac_passes::rules::{
-    Answer, Condition, MatchView, NoRuleHost, Options, Rule, RuleHost, RuleSet, Session,
+    Added, Answer, Condition, MatchView, NoRuleHost, Options, Rule, RuleHost, RuleSet, Session,
     from_graphs, parse,
 };
 use corsac_passes::simplify::laws;
@@ -122,8 +122,8 @@ fn rule_name(graph: &PyGraph, id: FunctionId) -> String {
 /// Rules that are searched for together.
 #[pyclass(name = "RuleSet", module = "corsac._core", frozen)]
 pub(crate) struct PyRuleSet {
-    set: RuleSet,
-    callables: FxHashMap<String, Py<PyAny>>,
+    pub(crate) set: RuleSet,
+    pub(crate) callables: FxHashMap<String, Py<PyAny>>,
     conditions: Vec<Py<PyAny>>,
 }
 
@@ -249,7 +249,7 @@ fn apply(
         run_with_conditions(graph, &mut session, &mut host)
     };
     within(budget, |budget| Ok(budget.take_up_to(session.made())))?;
-    finish(graph, &session)?;
+    finish(graph, session.added(), session.erased())?;
     outcome?;
     let borrowed = graph.try_borrow()?;
     let sites = session.sites().into_iter().map(|site| {
@@ -285,9 +285,9 @@ fn run_with_conditions(
 }
 
 /// Carries metadata over, calls hooks and lets go of the handles of nodes that are gone.
-fn finish(graph: &Bound<'_, PyGraph>, session: &Session<'_>) -> PyResult<()> {
+pub(crate) fn finish(graph: &Bound<'_, PyGraph>, added: &[Added], gone: &[NodeId]) -> PyResult<()> {
     let py = graph.py();
-    for added in session.added() {
+    for added in added {
         if added.has_its_value {
             PyGraph::inherit_metas(graph, &[(added.node, added.root)])?;
         } else {
@@ -303,8 +303,7 @@ fn finish(graph: &Bound<'_, PyGraph>, session: &Session<'_>) -> PyResult<()> {
     if has_hooks {
         let added: Vec<_> = {
             let borrowed = graph.try_borrow()?;
-            let live = session
-                .added()
+            let live = added
                 .iter()
                 .map(|added| added.node)
                 .filter(|&id| borrowed.ir().contains(id));
@@ -313,11 +312,11 @@ fn finish(graph: &Bound<'_, PyGraph>, session: &Session<'_>) -> PyResult<()> {
         };
         call_create_hooks(graph, &added)?;
     }
-    erased(graph, session.erased())
+    erased(graph, gone)
 }
 
 /// The functions of the graph that results call, entered where they are new.
-fn result_functions(
+pub(crate) fn result_functions(
     graph: &Bound<'_, PyGraph>,
     set: &RuleSet,
     callables: &FxHashMap<String, Py<PyAny>>,
@@ -344,7 +343,7 @@ fn result_functions(
 }
 
 /// The functions of the graph that rules know by a name of their own.
-fn names_of(
+pub(crate) fn names_of(
     graph: &Bound<'_, PyGraph>,
     callables: &FxHashMap<String, Py<PyAny>>,
 ) -> PyResult<FxHashMap<FunctionId, String>> {

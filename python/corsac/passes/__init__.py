@@ -37,9 +37,11 @@ from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
 from corsac.passes._report import Report, Site
 from corsac.passes._rules import Match, RewriteReport, Rule, Rules, rewrite, simplify
+from corsac.passes._saturate import CallTypes, SaturationReport, ValueType, saturate
 
 __all__ = [
     "Budget",
+    "CallTypes",
     "Culprit",
     "Effects",
     "Match",
@@ -50,8 +52,10 @@ __all__ = [
     "RewriteReport",
     "Rule",
     "Rules",
+    "SaturationReport",
     "Site",
     "Step",
+    "ValueType",
     "VerificationError",
     "autocast",
     "canonicalize",
@@ -72,5 +76,6 @@ __all__ = [
     "replace_op",
     "rewrite",
     "rewrite_budget",
+    "saturate",
     "simplify",
 ]

@@ -20,6 +20,7 @@ from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
 from corsac.passes._rules import rewrite, simplify
+from corsac.passes._saturate import saturate
 
 #: Every pass that changes a graph module in place. A pass that is missing here is missing from the
 #: tests that go over all passes.
@@ -40,6 +41,7 @@ REGISTRY: dict[str, Callable[..., Any]] = {
         remove_no_ops,
         replace_op,
         rewrite,
+        saturate,
         simplify,
     )
 }

@@ -219,7 +219,9 @@ impl Context<'_, '_> {
 
     /// An operand as a reader of the graph knows it.
     fn show(&self, operand: &Operand) -> String {
-        if let Some(node) = self.node(operand) {
+        if let Some(node) = self.node(operand)
+            && self.graph.contains(node)
+        {
             return self.graph.node(node).name().to_owned();
         }
         match operand {

@@ -113,6 +113,17 @@ impl Hazards {
         self.last_write(node) > self.place[since]
     }
 
+    /// Whether the value of `node` is written to anywhere, through any name.
+    pub(crate) fn is_written(&self, node: NodeId) -> bool {
+        self.last_write(node) > 0
+    }
+
+    /// How many calls come before `node`, or are it, after which a call may compute something else.
+    pub(crate) fn barriers_before(&self, node: NodeId) -> usize {
+        let place = self.place[node];
+        self.barriers.partition_point(|&barrier| barrier <= place)
+    }
+
     /// Whether the caller gets the value of `node`, or something that shares storage with it.
     pub(crate) fn is_returned(&self, node: NodeId) -> bool {
         self.returned[self.class[node] as usize]

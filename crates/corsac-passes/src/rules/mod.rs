@@ -41,16 +41,17 @@
 //! ```
 
 mod call;
-mod compiled;
-mod condition;
+pub(crate) mod compiled;
+pub(crate) mod condition;
 mod dtypes;
-mod hazards;
+pub(crate) mod hazards;
 mod index;
 pub mod parse;
-mod rule;
-mod search;
-mod session;
+pub(crate) mod rule;
+pub(crate) mod search;
+pub(crate) mod session;
 mod traced;
+pub(crate) mod vocabulary;
 
 #[cfg(test)]
 mod tests;

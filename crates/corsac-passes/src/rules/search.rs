@@ -66,7 +66,12 @@ impl Targets {
     /// The operator that `node` calls, if a rule mentions it.
     pub(crate) fn operator(&self, graph: &Graph, node: NodeId) -> Option<&Operator> {
         let node = graph.node(node);
-        match (node.op(), node.target()) {
+        self.operator_of(node.op(), node.target())
+    }
+
+    /// The operator that a call of `target` is of, if a rule mentions it.
+    pub(crate) fn operator_of(&self, op: Op, target: Target) -> Option<&Operator> {
+        match (op, target) {
             (Op::CallFunction, Target::Function(id)) => self.functions.get(id).as_ref(),
             (Op::CallMethod, Target::Name(name)) => self.methods.get(name).as_ref(),
             _ => None,

@@ -1,9 +1,7 @@
 //! Applying rules until none matches any more, one rewrite at a time.
 
 use corsac_ir::rewrite::{Patch, RewriteError};
-use corsac_ir::{
-    Arg, EntityId, FunctionId, Graph, NodeId, NodeSpec, Op, SecondaryMap, Symbol, Target,
-};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, NodeSpec, SecondaryMap, Symbol};
 use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -12,8 +10,9 @@ use thin_vec::ThinVec;
 use super::compiled::RuleSet;
 use super::condition::Context;
 use super::hazards::Hazards;
-use super::rule::{Call, Callee, Condition, Literal, Predicate, Rule, Value};
+use super::rule::{Call, Condition, Predicate, Rule, Value};
 use super::search::{Found, Search, Targets, find};
+use super::vocabulary::Vocabulary;
 use crate::analysis::Analysis;
 use crate::budget::Budget;
 use crate::error::PassError;
@@ -132,9 +131,7 @@ pub struct Session<'r> {
     facts: TensorFacts,
     hazards: Hazards,
     targets: Targets,
-    functions: FxHashMap<&'r str, FunctionId>,
-    /// Names of methods and keywords that new nodes use.
-    symbols: FxHashMap<&'r str, Symbol>,
+    vocabulary: Vocabulary<'r>,
     /// By rule and new node: whether its value may share storage with an argument.
     views: Vec<Vec<bool>>,
     stack: Vec<NodeId>,
@@ -179,57 +176,20 @@ impl<'r> Session<'r> {
         names: &FxHashMap<FunctionId, String>,
         options: Options,
     ) -> Result<Self, PassError> {
-        let mut by_name = FxHashMap::default();
-        let mut symbols = FxHashMap::default();
-        for callee in set.callees() {
-            match callee {
-                Callee::Function(name) => {
-                    let id = functions.get(name).copied();
-                    let id = id.unwrap_or_else(|| graph.function(name));
-                    by_name.insert(name.as_str(), id);
-                }
-                Callee::Method(name) => {
-                    symbols.insert(name.as_str(), graph.intern(name));
-                }
-            }
-        }
-        for rule in set.rules() {
-            for call in &rule.replacement.calls {
-                for (key, _) in &call.kwargs {
-                    symbols.insert(key, graph.intern(key));
-                }
-                let kwargs = call.kwargs.iter().map(|(_, value)| value);
-                call.args
-                    .iter()
-                    .chain(kwargs)
-                    .for_each(|v| intern(graph, v));
-            }
-            rule.replacement
-                .values
-                .iter()
-                .for_each(|v| intern(graph, v));
-        }
+        let vocabulary = Vocabulary::enter(set, graph, functions);
         let mut catalogue = Catalogue::new(host);
         let mut may_share = |call: &Call| {
-            let (op, target) = match &call.callee {
-                Callee::Function(name) => {
-                    (Op::CallFunction, Target::Function(by_name[name.as_str()]))
-                }
-                Callee::Method(name) => (Op::CallMethod, Target::Name(symbols[name.as_str()])),
-            };
+            let (op, target) = vocabulary.target(&call.callee);
             let behaviour = catalogue.behaviour_of(graph, op, target);
-            behaviour.is_none_or(|behaviour| shares(behaviour, call))
+            let has_keyword = |name: &str| call.kwargs.iter().any(|(key, _)| key == name);
+            behaviour.is_none_or(|behaviour| shares(behaviour, call.args.len(), &has_keyword))
         };
         let views = set.rules().iter();
         let views = views.map(|rule| rule.replacement.calls.iter().map(&mut may_share).collect());
         let views: Vec<Vec<bool>> = views.collect();
         let analysis = Analysis::of_graph(graph, host)?;
         let mut targets = Targets::of(graph, set, names);
-        for callee in set.callees() {
-            if let Callee::Method(name) = callee {
-                targets.set_method(graph, set, symbols[name.as_str()]);
-            }
-        }
+        vocabulary.add_methods_to(&mut targets, graph, set);
         let endless = graph.len() * 16 + 1024;
         let limit = options.limit.unwrap_or(endless);
         let mut queued = SecondaryMap::with_capacity(graph.id_bound());
@@ -246,8 +206,7 @@ impl<'r> Session<'r> {
             hazards: Hazards::of(graph, &analysis, &facts),
             facts,
             targets,
-            functions: by_name,
-            symbols,
+            vocabulary,
             views,
             stack,
             queued,
@@ -390,7 +349,7 @@ impl<'r> Session<'r> {
             let args: ThinVec<Arg> = call.args.iter().map(value).collect::<Result<_, _>>()?;
             let kwargs = call.kwargs.iter();
             let kwargs: ThinVec<(Symbol, Arg)> = kwargs
-                .map(|(key, v)| Ok((self.symbols[key.as_str()], value(v)?)))
+                .map(|(key, v)| Ok((self.vocabulary.symbol(key), value(v)?)))
                 .collect::<Result<_, String>>()?;
             let mut operand = None;
             for arg in args.iter().chain(kwargs.iter().map(|(_, arg)| arg)) {
@@ -402,13 +361,7 @@ impl<'r> Session<'r> {
                 });
             }
             shares.push((self.views[rule][shares.len()], operand));
-            let (op, target) = match &call.callee {
-                Callee::Function(name) => (
-                    Op::CallFunction,
-                    Target::Function(self.functions[name.as_str()]),
-                ),
-                Callee::Method(name) => (Op::CallMethod, Target::Name(self.symbols[name.as_str()])),
-            };
+            let (op, target) = self.vocabulary.target(&call.callee);
             let spec = NodeSpec {
                 op,
                 target,
@@ -708,13 +661,18 @@ impl From<String> for Refusal {
     }
 }
 
-/// Whether the value of a new node may share storage with an argument.
-fn shares(behaviour: &Behaviour, call: &Call) -> bool {
+/// Whether the value of a call with so many positional arguments, and keywords, may share storage
+/// with an argument.
+pub(crate) fn shares(
+    behaviour: &Behaviour,
+    positional: usize,
+    has_keyword: &dyn Fn(&str) -> bool,
+) -> bool {
     let given = |param: &Param| {
         let by_position = param
             .position
-            .is_some_and(|at| usize::from(at) < call.args.len());
-        by_position || call.kwargs.iter().any(|(key, _)| *key == param.name)
+            .is_some_and(|at| usize::from(at) < positional);
+        by_position || has_keyword(&param.name)
     };
     let aliased = |role: &Role| match &role.aliased {
         When::Never => false,
@@ -750,19 +708,6 @@ fn counts_uses(rule: &Rule) -> bool {
         Condition::Host(_) => true,
         Condition::Compare(..) => false,
     })
-}
-
-/// Enters the strings in a value.
-fn intern(graph: &mut Graph, value: &Value) {
-    match value {
-        Value::Literal(Literal::Str(text)) => {
-            graph.intern(text);
-        }
-        Value::Computed(_, items) | Value::List(items) => {
-            items.iter().for_each(|item| intern(graph, item));
-        }
-        Value::Literal(_) | Value::Variable(_) | Value::New(_) | Value::Splice(_) => {}
-    }
 }
 
 fn shown(graph: &Graph, values: &[Arg]) -> String {

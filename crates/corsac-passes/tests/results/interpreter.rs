@@ -102,6 +102,16 @@ pub(crate) struct World {
 
 /// Runs `graph` on `inputs`; the value of its output.
 pub(crate) fn run(graph: &Graph, inputs: &[Value], world: &mut World) -> Value {
+    run_watched(graph, inputs, world, &mut |_, _| {})
+}
+
+/// The same; `watch` sees the value of each node when it is computed.
+pub(crate) fn run_watched(
+    graph: &Graph,
+    inputs: &[Value],
+    world: &mut World,
+    watch: &mut dyn FnMut(NodeId, &Value),
+) -> Value {
     let mut values: HashMap<NodeId, Value> = HashMap::new();
     let mut inputs = inputs.iter();
     for id in graph.nodes() {
@@ -125,6 +135,7 @@ pub(crate) fn run(graph: &Graph, inputs: &[Value], world: &mut World) -> Value {
             }
             Op::CallModule => unreachable!("these programs have no modules"),
         };
+        watch(id, &value);
         values.insert(id, value);
     }
     Value::List(Vec::new())
@@ -153,10 +164,10 @@ fn call(node: Node<'_>, args: &[Value], world: &mut World) -> Value {
     let at = |i: usize| others[i % others.len()];
     let index = others[0].unsigned_abs() as usize;
     let tensor = match name {
-        "clone" => this.map(|_, x| x),
-        "neg" => this.map(|_, x| x.wrapping_neg()),
+        "clone" | "torch.clone" => this.map(|_, x| x),
+        "neg" | "torch.neg" => this.map(|_, x| x.wrapping_neg()),
         "torch.add" => this.map(|i, x| x.wrapping_add(at(i))),
-        "mul" => this.map(|i, x| x.wrapping_mul(at(i))),
+        "mul" | "torch.mul" => this.map(|i, x| x.wrapping_mul(at(i))),
         "add_" => {
             this.write(|i, x| x.wrapping_add(at(i)));
             this

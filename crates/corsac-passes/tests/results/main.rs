@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod interpreter;
+mod saturation;
 
 use std::collections::HashMap;
 
@@ -108,18 +109,7 @@ fn function<const N: usize>(
 /// Everything that somebody outside can see of a run. The caller writes to each result and looks
 /// at the others again.
 fn observe(graph: &Graph, shared_inputs: bool) -> Vec<Vec<i64>> {
-    let x = Tensor::new(vec![1, 2, 3, 4]);
-    let y = if shared_inputs {
-        x.clone()
-    } else {
-        Tensor::new(vec![10, 20, 30, 40])
-    };
-    let w = Tensor::new(vec![5, 6, 7, 8]);
-    let v = Tensor::new(vec![-1, -2, -3, -4]);
-    let mut world = World {
-        attributes: HashMap::from([("w".to_owned(), w.clone()), ("v".to_owned(), v.clone())]),
-        ..World::default()
-    };
+    let ([x, y, w, v], mut world) = start(shared_inputs);
     let inputs = [Value::Tensor(x.clone()), Value::Tensor(y.clone())];
     let result = run(graph, &inputs, &mut world);
     let mut tensors = Vec::new();
@@ -136,6 +126,23 @@ fn observe(graph: &Graph, shared_inputs: bool) -> Vec<Vec<i64>> {
     seen.push(vec![world.seed]);
     seen.extend(world.log);
     seen
+}
+
+/// Two inputs and two attributes, and the world that they are in.
+fn start(shared_inputs: bool) -> ([Tensor; 4], World) {
+    let x = Tensor::new(vec![1, 2, 3, 4]);
+    let y = if shared_inputs {
+        x.clone()
+    } else {
+        Tensor::new(vec![10, 20, 30, 40])
+    };
+    let w = Tensor::new(vec![5, 6, 7, 8]);
+    let v = Tensor::new(vec![-1, -2, -3, -4]);
+    let world = World {
+        attributes: HashMap::from([("w".to_owned(), w.clone()), ("v".to_owned(), v.clone())]),
+        ..World::default()
+    };
+    ([x, y, w, v], world)
 }
 
 /// The program, a node per line.

@@ -57,7 +57,7 @@ struct Memory {
     unknown: Vec<NodeId>,
 }
 
-fn settings(py: Python<'_>) -> PyResult<Settings> {
+pub(crate) fn settings(py: Python<'_>) -> PyResult<Settings> {
     let torch = py.import(intern!(py, "torch"))?;
     let default = torch.call_method0(intern!(py, "get_default_dtype"))?;
     let default_dtype = match TorchValues::get(py)?.of(&default) {

@@ -1,0 +1,92 @@
+//! The functions, methods, keywords and strings that results of rules use, as a graph has them.
+
+use corsac_ir::{FunctionId, Graph, Op, Symbol, Target};
+use rustc_hash::FxHashMap;
+
+use super::compiled::RuleSet;
+use super::rule::{Callee, Literal, Value};
+use super::search::Targets;
+
+/// What the results of a set of rules use, entered into one graph.
+pub(crate) struct Vocabulary<'r> {
+    functions: FxHashMap<&'r str, FunctionId>,
+    /// Names of methods and keywords.
+    symbols: FxHashMap<&'r str, Symbol>,
+}
+
+impl<'r> Vocabulary<'r> {
+    /// Enters everything into `graph`. `functions` says which of its functions names stand for;
+    /// those it does not have are called by name only.
+    pub(crate) fn enter(
+        set: &'r RuleSet,
+        graph: &mut Graph,
+        functions: &FxHashMap<String, FunctionId>,
+    ) -> Self {
+        let mut own = Self {
+            functions: FxHashMap::default(),
+            symbols: FxHashMap::default(),
+        };
+        for callee in set.callees() {
+            match callee {
+                Callee::Function(name) => {
+                    let id = functions.get(name).copied();
+                    let id = id.unwrap_or_else(|| graph.function(name));
+                    own.functions.insert(name.as_str(), id);
+                }
+                Callee::Method(name) => {
+                    own.symbols.insert(name.as_str(), graph.intern(name));
+                }
+            }
+        }
+        for rule in set.rules() {
+            for call in &rule.replacement.calls {
+                for (key, value) in &call.kwargs {
+                    own.symbols.insert(key, graph.intern(key));
+                    intern(graph, value);
+                }
+                call.args.iter().for_each(|value| intern(graph, value));
+            }
+            let values = rule.replacement.values.iter();
+            values.for_each(|value| intern(graph, value));
+        }
+        own
+    }
+
+    /// The symbol of a keyword.
+    pub(crate) fn symbol(&self, keyword: &str) -> Symbol {
+        self.symbols[keyword]
+    }
+
+    /// What a new node calls.
+    pub(crate) fn target(&self, callee: &Callee) -> (Op, Target) {
+        match callee {
+            Callee::Function(name) => (
+                Op::CallFunction,
+                Target::Function(self.functions[name.as_str()]),
+            ),
+            Callee::Method(name) => (Op::CallMethod, Target::Name(self.symbols[name.as_str()])),
+        }
+    }
+
+    /// Makes the methods that new nodes call known.
+    pub(crate) fn add_methods_to(&self, targets: &mut Targets, graph: &Graph, set: &RuleSet) {
+        for callee in set.callees() {
+            if let Callee::Method(name) = callee {
+                targets.set_method(graph, set, self.symbols[name.as_str()]);
+            }
+        }
+    }
+}
+
+/// Enters the strings in a value.
+fn intern(graph: &mut Graph, value: &Value) {
+    match value {
+        Value::Literal(Literal::Str(text)) => {
+            graph.intern(text);
+        }
+        Value::Computed(_, items) | Value::List(items) => {
+            items.iter().for_each(|item| intern(graph, item));
+        }
+        Value::Literal(_) | Value::Variable(_) | Value::New(_) | Value::Splice(_) => {}
+    }
+}

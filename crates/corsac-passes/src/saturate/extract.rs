@@ -1,0 +1,319 @@
+//! The cheapest program that an e-graph holds, or nearly.
+//!
+//! Finding the cheapest one where values are shared is NP-hard. Here every class starts with the
+//! call that the program makes itself, or with the cheapest tree; then classes in use are gone over,
+//! and where another call makes the whole program cheaper, what is shared counted once, it is taken,
+//! until none does. The cost never grows from what the program costs now. A second start, from
+//! cheapest trees everywhere, is tried as well, and the cheaper of the two results is the answer.
+//!
+//! Reference: cost in place by reference counting is "exact local area", A. Mishchenko,
+//! S. Chatterjee and R. Brayton, "Improvements to technology mapping for LUT-based FPGAs", IEEE
+//! TCAD 26 (2007); cheapest trees are D. Knuth, "A generalization of Dijkstra's algorithm",
+//! Information Processing Letters 6 (1977).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::search::Clock;
+
+/// One way to compute the value of a class.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Way {
+    /// What the call itself costs.
+    pub(super) cost: f64,
+    /// The classes it uses, each once.
+    pub(super) uses: Vec<u32>,
+}
+
+/// The classes of an e-graph, densely numbered, with the ways to compute them.
+#[derive(Debug, Default)]
+pub(super) struct Problem {
+    pub(super) ways: Vec<Vec<Way>>,
+    /// The way that the program computes a class now, where it does.
+    pub(super) now: Vec<Option<u32>>,
+    /// Classes whose value is needed.
+    pub(super) roots: Vec<u32>,
+}
+
+/// A way for each class in use, free of cycles.
+#[derive(Clone, Debug)]
+pub(super) struct Solution {
+    pub(super) choice: Vec<Option<u32>>,
+    /// The sum over classes in use.
+    pub(super) cost: f64,
+    /// How many times a cheaper way was taken.
+    pub(super) switches: u64,
+}
+
+/// A change smaller than this part of the whole is none: sums are rounded.
+const LEAST_GAIN: f64 = 1e-9;
+
+/// How often all classes are gone over at most; the second time rarely finds anything.
+const SWEEPS: usize = 8;
+
+impl Problem {
+    /// The cheapest solution that is found; no more than `limit` cheaper ways are taken.
+    pub(super) fn solve(&self, clock: &Clock, limit: u64) -> Solution {
+        let trees = self.cheapest_trees();
+        let merged = self.now.iter().zip(&trees);
+        let merged = merged.map(|(now, tree)| now.or(*tree)).collect();
+        let mut own = Descent::new(self, merged);
+        own.run(clock, limit);
+        let own = own.solution();
+        let mut other = Descent::new(self, trees);
+        other.run(clock, u64::MAX);
+        let mut other = other.solution();
+        // It is another program altogether: one change.
+        other.switches = 1;
+        if limit > 0 && other.cost < own.cost - own.cost.abs() * LEAST_GAIN {
+            return other;
+        }
+        own
+    }
+
+    /// For each class the way of the cheapest tree, in which what is used twice counts twice.
+    /// Classes are settled in the order of their costs, so that there are no cycles.
+    fn cheapest_trees(&self) -> Vec<Option<u32>> {
+        let classes = self.ways.len();
+        let mut users: Vec<Vec<(u32, u32)>> = vec![Vec::new(); classes];
+        let mut missing: Vec<Vec<u32>> = Vec::with_capacity(classes);
+        let mut costs: Vec<Vec<f64>> = Vec::with_capacity(classes);
+        let mut queue = BinaryHeap::new();
+        for (class, ways) in (0..).zip(&self.ways) {
+            for (number, way) in (0..).zip(ways) {
+                for &used in &way.uses {
+                    users[used as usize].push((class, number));
+                }
+                if way.uses.is_empty() {
+                    queue.push(Reverse((Total(way.cost), class, number)));
+                }
+            }
+            missing.push(ways.iter().map(|way| way.uses.len() as u32).collect());
+            costs.push(ways.iter().map(|way| way.cost).collect());
+        }
+        let mut settled: Vec<Option<u32>> = vec![None; classes];
+        while let Some(Reverse((Total(cost), class, number))) = queue.pop() {
+            if settled[class as usize].is_some() {
+                continue;
+            }
+            settled[class as usize] = Some(number);
+            for &(user, way) in &users[class as usize] {
+                let (user_at, way_at) = (user as usize, way as usize);
+                // Trees grow exponentially where values are shared: they stay comparable.
+                let sum = (costs[user_at][way_at] + cost).min(f64::MAX);
+                costs[user_at][way_at] = sum;
+                missing[user_at][way_at] -= 1;
+                if missing[user_at][way_at] == 0 {
+                    queue.push(Reverse((Total(sum), user, way)));
+                }
+            }
+        }
+        settled
+    }
+}
+
+/// A cost in an order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Total(f64);
+
+impl Eq for Total {}
+
+impl PartialOrd for Total {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Total {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// A solution that is made cheaper step by step.
+struct Descent<'p> {
+    problem: &'p Problem,
+    choice: Vec<Option<u32>>,
+    /// How many classes in use use a class, and how often it is a root.
+    refs: Vec<u32>,
+    cost: f64,
+    switches: u64,
+    /// Marks of the search for cycles.
+    seen: Vec<u32>,
+    mark: u32,
+    stack: Vec<u32>,
+}
+
+impl<'p> Descent<'p> {
+    fn new(problem: &'p Problem, choice: Vec<Option<u32>>) -> Self {
+        let classes = problem.ways.len();
+        let mut descent = Self {
+            problem,
+            choice,
+            refs: vec![0; classes],
+            cost: 0.0,
+            switches: 0,
+            seen: vec![0; classes],
+            mark: 0,
+            stack: Vec::new(),
+        };
+        for &root in &problem.roots {
+            descent.cost += descent.take(root);
+        }
+        descent
+    }
+
+    fn solution(self) -> Solution {
+        Solution {
+            choice: self.choice,
+            cost: self.cost,
+            switches: self.switches,
+        }
+    }
+
+    fn way(&self, class: u32) -> Option<&'p Way> {
+        let problem = self.problem;
+        let number = self.choice[class as usize]?;
+        problem.ways[class as usize].get(number as usize)
+    }
+
+    /// One more use of a class; what comes into use with it costs.
+    fn take(&mut self, class: u32) -> f64 {
+        let mut cost = 0.0;
+        debug_assert!(self.stack.is_empty(), "the stack is left empty");
+        self.stack.push(class);
+        while let Some(class) = self.stack.pop() {
+            let refs = &mut self.refs[class as usize];
+            *refs += 1;
+            if *refs == 1 {
+                match self.way(class) {
+                    Some(way) => {
+                        cost += way.cost;
+                        self.stack.extend_from_slice(&way.uses);
+                    }
+                    None => cost = f64::INFINITY,
+                }
+            }
+        }
+        cost
+    }
+
+    /// One use of a class less; what goes out of use with it is saved.
+    fn release(&mut self, class: u32) -> f64 {
+        let mut saved = 0.0;
+        self.stack.push(class);
+        while let Some(class) = self.stack.pop() {
+            let refs = &mut self.refs[class as usize];
+            *refs -= 1;
+            if *refs == 0
+                && let Some(way) = self.way(class)
+            {
+                saved += way.cost;
+                self.stack.extend_from_slice(&way.uses);
+            }
+        }
+        saved
+    }
+
+    /// Whether computing `way` needs the value of `class`.
+    fn leads_to(&mut self, way: &Way, class: u32) -> bool {
+        self.mark += 1;
+        self.stack.extend_from_slice(&way.uses);
+        while let Some(used) = self.stack.pop() {
+            if used == class {
+                self.stack.clear();
+                return true;
+            }
+            if std::mem::replace(&mut self.seen[used as usize], self.mark) == self.mark {
+                continue;
+            }
+            let Some(way) = self.way(used) else {
+                self.stack.clear();
+                return true;
+            };
+            self.stack.extend_from_slice(&way.uses);
+        }
+        false
+    }
+
+    /// Classes in use, each after those that it uses.
+    fn in_use(&mut self) -> Vec<u32> {
+        self.mark += 1;
+        let mut order = Vec::new();
+        let mut stack: Vec<(u32, usize)> = Vec::new();
+        for &root in &self.problem.roots {
+            stack.push((root, 0));
+            while let Some((class, next)) = stack.pop() {
+                if next == 0
+                    && std::mem::replace(&mut self.seen[class as usize], self.mark) == self.mark
+                {
+                    continue;
+                }
+                let uses = self.way(class).map_or(&[][..], |way| &way.uses);
+                match uses.get(next) {
+                    Some(&used) => {
+                        stack.push((class, next + 1));
+                        stack.push((used, 0));
+                    }
+                    None => order.push(class),
+                }
+            }
+        }
+        order
+    }
+
+    fn run(&mut self, clock: &Clock, limit: u64) {
+        for _ in 0..SWEEPS {
+            let before = self.switches;
+            for class in self.in_use() {
+                if self.refs[class as usize] > 0 && self.problem.ways[class as usize].len() > 1 {
+                    if self.switches >= limit || clock.is_over() {
+                        return;
+                    }
+                    self.improve(class);
+                }
+            }
+            if self.switches == before {
+                return;
+            }
+        }
+    }
+
+    /// Takes the way that makes the whole cheapest.
+    fn improve(&mut self, class: u32) {
+        let problem = self.problem;
+        let at = class as usize;
+        let Some(old) = self.choice[at] else { return };
+        let ways = &problem.ways[at];
+        let least = self.cost.abs() * LEAST_GAIN;
+        let mut best = (-least, old);
+        for (number, way) in (0..).zip(ways) {
+            if number == old || self.leads_to(way, class) {
+                continue;
+            }
+            let gain = self.exchange(&ways[old as usize], way);
+            self.exchange(way, &ways[old as usize]);
+            if gain < best.0 {
+                best = (gain, number);
+            }
+        }
+        if best.1 != old {
+            self.exchange(&ways[old as usize], &ways[best.1 as usize]);
+            self.choice[at] = Some(best.1);
+            self.cost += best.0;
+            self.switches += 1;
+        }
+    }
+
+    /// Uses what `new` uses instead of what `old` uses; by how much the cost grows.
+    fn exchange(&mut self, old: &Way, new: &Way) -> f64 {
+        let mut change = new.cost - old.cost;
+        for &used in &new.uses {
+            change += self.take(used);
+        }
+        for &used in &old.uses {
+            change -= self.release(used);
+        }
+        change
+    }
+}
