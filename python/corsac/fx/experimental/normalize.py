@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from corsac.fx.experimental.schema_type_annotation import AnnotateTypesWithSchema
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.interpreter import Transformer
 from corsac.fx.node import Argument, Node, Target, map_aggregate
@@ -89,7 +90,7 @@ class NormalizeArgs(Transformer):
         return super().call_module(target, normal.args, normal.kwargs)
 
 
-class NormalizeOperators(Transformer):
+class NormalizeOperators(AnnotateTypesWithSchema):
     """Writes calls of ``torch`` that Python has an operator for as that operator:
     ``torch.add(x, y)`` becomes ``x + y``.
 
@@ -119,57 +120,9 @@ class NormalizeOperators(Transformer):
         torch.ge: operator.ge,
     }
 
-    def __init__(
-        self,
-        module: GraphModule,
-        annotate_functionals: bool = True,
-        annotate_modules: bool = True,
-        annotate_get_attrs: bool = True,
-    ) -> None:
-        super().__init__(module)
-        self.annotate_functionals = annotate_functionals
-        self.annotate_modules = annotate_modules
-        self.annotate_get_attrs = annotate_get_attrs
-
-    def run_node(self, n: Node) -> Any:
-        out = super().run_node(n)
-        if n.op != "output" and isinstance(out, Proxy):
-            out.node.meta = dict(n.meta)
-        return out
-
     def call_function(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
     ) -> Any:
         if target in self.binary_magic_method_remap and len(args) == 2 and not kwargs:
             target = self.binary_magic_method_remap[target]
-            return super().call_function(target, args, {})
-        result = super().call_function(target, args, kwargs)
-        functional = getattr(target, "__module__", None) == torch.nn.functional.__name__
-        if self.annotate_functionals and functional:
-            self._annotate(result, target)
-        return result
-
-    def call_module(
-        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        result = super().call_module(target, args, kwargs)
-        if self.annotate_modules:
-            self._annotate(result, type(self.fetch_attr(target)).forward)
-        return result
-
-    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        result = super().get_attr(target, args, kwargs)
-        value = self.fetch_attr(target)
-        if self.annotate_get_attrs and isinstance(result, Proxy) and result.node.type is None:
-            # torch.fx says torch.Tensor of parameters too.
-            is_tensor = isinstance(value, torch.Tensor)
-            result.node.type = torch.Tensor if is_tensor else type(value)
-        return result
-
-    @staticmethod
-    def _annotate(result: Any, function: Any) -> None:
-        returned = getattr(function, "__annotations__", {}).get("return")
-        if isinstance(returned, str):
-            returned = {"Tensor": torch.Tensor, "torch.Tensor": torch.Tensor}.get(returned)
-        if isinstance(result, Proxy) and result.node.type is None and returned is not None:
-            result.node.type = returned
+        return super().call_function(target, args, kwargs)

@@ -1,0 +1,19 @@
+"""Functions chosen by patterns that their arguments unify with: PyTorch's own."""
+
+from torch.fx.experimental.unification.match import (
+    Dispatcher,
+    VarDispatcher,
+    edge,
+    match,
+    ordering,
+    supercedes,
+)
+
+__all__ = [
+    "Dispatcher",
+    "VarDispatcher",
+    "edge",
+    "match",
+    "ordering",
+    "supercedes",
+]
