@@ -85,6 +85,9 @@ RESULTS = {
     "remove_dropout": "list[tuple[str, str, str | None, str | None]]",
     "has_effects": "bool",
     "node_effects": "tuple[list[Node], list[Node], bool, bool, bool, bool, bool]",
+    "graph_effects": (
+        "list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, int]]"
+    ),
     "Graph.create_node": "Node",
     "Graph.placeholder": "Node",
     "Graph.call_function": "Node",

@@ -1028,6 +1028,13 @@ def generate_code(request: Any) -> Any:
     """The code of a graph: source, globals, line map, line that the function starts on."""
     ...
 
+def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, int]]:
+    """What each node of `graph` does besides computing its value, in order: the same as
+    `node_effects`, whether nodes after it may compute something else than nodes before, and the
+    number of the values that it may share storage with: 0 for inputs and attributes.
+    """
+    ...
+
 def has_effects(graph: Graph) -> bool:
     """Whether a call of the program that `graph` is does anything besides computing its result."""
     ...
@@ -1103,13 +1110,13 @@ def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: An
     """
     ...
 
-def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True) -> Any:
+def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True, items: Any = True) -> Any:
     """Puts supported nodes together into as large parts as make no cycle.
 
     `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
     connection may be in one part. Answers for each part its number, counting supported nodes from
     the end, its nodes in graph order, and those that joined it since what they take an item from
-    is in it.
+    is in it; without `items`, none do, and none leave a part for that.
     """
     ...
 

@@ -32,9 +32,26 @@ pub(crate) fn behaviour(name: &str) -> Behaviour {
         | "torch._C._linalg"
         | "torch._C._special"
         | "torch._C._sparse" => by_own_name(own),
+        "torchvision.ops.stochastic_depth" | "torchvision.models.swin_transformer" => vision(own),
         _ => mode_switch(name),
     };
     known.unwrap_or_else(Behaviour::opaque)
+}
+
+/// The functions of torchvision that tracing does not look into.
+fn vision(own: &str) -> Option<Behaviour> {
+    match own {
+        "stochastic_depth" => {
+            let training = When::If(Param::at(3, "training"), true);
+            Some(Behaviour::view("input").random(training))
+        }
+        "shifted_window_attention" => {
+            let training = When::If(Param::at(12, "training"), true);
+            Some(Behaviour::pure().random(training))
+        }
+        "_patch_merging_pad" | "_get_relative_position_bias" => Some(Behaviour::pure()),
+        _ => None,
+    }
 }
 
 /// Whether the table of schemas has this operator: `torch.ops.aten.add.Tensor`, or

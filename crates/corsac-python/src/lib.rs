@@ -83,6 +83,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     mkldnn::register(m)?;
     linears::register(m)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
+    m.add_function(wrap_pyfunction!(passes::graph_effects, m)?)?;
     m.add_class::<rules::PyRewriteRule>()?;
     m.add_class::<rules::PyRuleSet>()?;
     m.add_function(wrap_pyfunction!(rules::parse_rules, m)?)?;

@@ -1,7 +1,7 @@
 //! The passes, on graphs of Python.
 
 use corsac_ir::{Graph, NodeId};
-use corsac_ops::Catalogue;
+use corsac_ops::{AliasClasses, Catalogue, Effects};
 use corsac_passes::weights::{LayerTensors, Side, WeightsError};
 use corsac_passes::{common_subexpressions as cse, constants, conv_bn, dead_code, dropout, no_ops};
 use pyo3::intern;
@@ -368,6 +368,36 @@ pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
     let effects = Catalogue::new(&facts).effects(borrowed.ir(), node.get().id());
+    handed_out(graph, &borrowed, &effects)
+}
+
+/// What each node of `graph` does besides computing its value, in order: the same as
+/// `node_effects`, whether nodes after it may compute something else than nodes before, and the
+/// number of the values that it may share storage with: 0 for inputs and attributes.
+#[pyfunction]
+pub(crate) fn graph_effects(
+    graph: &Bound<'_, PyGraph>,
+) -> PyResult<Vec<(NodeEffects, bool, usize)>> {
+    let facts = Facts::of_graph(graph)?;
+    let mut catalogue = Catalogue::new(&facts);
+    let borrowed = graph.try_borrow()?;
+    let ir = borrowed.ir();
+    let classes = AliasClasses::of_graph(ir, &mut catalogue);
+    ir.nodes()
+        .map(|node| {
+            let effects = catalogue.effects(ir, node);
+            let class = classes.class(node).index();
+            let handed = handed_out(graph, &borrowed, &effects)?;
+            Ok((handed, effects.barrier, class))
+        })
+        .collect()
+}
+
+fn handed_out(
+    graph: &Bound<'_, PyGraph>,
+    borrowed: &PyGraph,
+    effects: &Effects,
+) -> PyResult<NodeEffects> {
     let handles = |ids: &[NodeId]| -> PyResult<Vec<_>> {
         let handle = |&id| PyNode::handle(graph, borrowed.host(), id);
         ids.iter().map(handle).collect()

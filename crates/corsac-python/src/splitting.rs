@@ -316,13 +316,14 @@ pub(crate) fn find_part_cycle<'py>(
 /// `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
 /// connection may be in one part. Answers for each part its number, counting supported nodes from
 /// the end, its nodes in graph order, and those that joined it since what they take an item from
-/// is in it.
+/// is in it; without `items`, none do, and none leave a part for that.
 #[pyfunction]
-#[pyo3(signature = (graph, supported, *, horizontal = true))]
+#[pyo3(signature = (graph, supported, *, horizontal = true, items = true))]
 pub(crate) fn propose_parts(
     graph: &Bound<'_, PyGraph>,
     supported: Vec<bool>,
     horizontal: bool,
+    items: bool,
 ) -> PyResult<Vec<(usize, Nodes, Nodes)>> {
     let (numbers, members) = {
         let borrowed = graph.try_borrow()?;
@@ -340,7 +341,11 @@ pub(crate) fn propose_parts(
         let numbers: FxHashMap<NodeId, usize> = counted.zip(0..).collect();
         let seeds: Vec<usize> = grown.seeds.iter().map(|seed| numbers[seed]).collect();
         let mut parts = grown.parts;
-        let moved = parts.take_items_along(ir);
+        let moved = if items {
+            parts.take_items_along(ir)
+        } else {
+            Vec::new()
+        };
         let mut late = vec![Vec::new(); parts.len()];
         for &node in &moved {
             if let Some(part) = parts.part_of(node) {
