@@ -1,0 +1,256 @@
+"""ONNX models from graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corsac import __version__
+from corsac.analysis import Dim, TensorSpec
+from corsac.fx import Node, symbolic_trace
+from corsac.fx.graph_module import GraphModule
+from corsac.onnx._builder import Builder, Missing, Operation, Tensor
+from corsac.onnx._translate import Translator, Types, types_of
+from corsac.onnx._types import Unsupported, element_type
+from corsac.passes._writes import Writes
+
+if TYPE_CHECKING:
+    import onnx
+
+#: The versions of the operator set that can be written, and the default.
+OPSETS = range(18, 22)
+DEFAULT_OPSET = 20
+
+# The version of the file format that came with the oldest of them; runtimes read older ones.
+_IR_VERSION = 9
+# Above this, weights lie in a file of their own: a protobuf message has at most 2 GiB.
+_LARGE = 2**31 - 2**24
+
+
+class ExportError(ValueError):
+    """A graph cannot be written as an ONNX model; the text names the node and says why."""
+
+
+def require_onnx() -> Any:
+    """The ``onnx`` package."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("onnx is missing: pip install onnx") from error
+    return onnx
+
+
+def to_onnx(
+    model: torch.nn.Module,
+    example_inputs: Any,
+    *,
+    dynamic: dict[str | int, dict[int, str]] | None = None,
+    opset: int = DEFAULT_OPSET,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> onnx.ModelProto:
+    """The model as an ONNX model.
+
+    Shapes come from :func:`corsac.analysis.propagate`: nothing is executed. Values that are no
+    tensors, such as flags, are what they are in the example.
+
+    Args:
+        model: a graph module, or a module to trace.
+        example_inputs: a tensor or a tuple of what the model is called with: tensors, of which
+            only types count, :class:`corsac.analysis.TensorSpec` with symbols as sizes, others.
+        dynamic: names of symbols for dimensions of inputs, by the input's name or position:
+            ``{"x": {0: "batch"}}``. A symbol stands for any size from 2.
+        opset: the version of the operator set.
+        input_names: names of the inputs; those of the placeholders by default.
+        output_names: names of the outputs, in the order in which they stand in the result.
+
+    Raises:
+        ExportError: a node has no exact translation.
+    """
+    require_onnx()
+    if opset not in OPSETS:
+        raise ValueError(f"opset {opset} cannot be written: {OPSETS[0]} to {OPSETS[-1]} can")
+    module = model if isinstance(model, GraphModule) else symbolic_trace(model)
+    inputs = with_symbols(module, as_tuple(example_inputs), dynamic or {})
+    written = Written.of_module(module, inputs, opset, input_names=input_names)
+    return written.proto(output_names)
+
+
+def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
+    """One input, or several, as a tuple."""
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs)
+    return (example_inputs,)
+
+
+def with_symbols(
+    module: GraphModule, inputs: tuple[Any, ...], dynamic: dict[str | int, dict[int, str]]
+) -> tuple[Any, ...]:
+    """The inputs, with symbols where ``dynamic`` says."""
+    names = [node.target for node in module.graph.find_nodes(op="placeholder")]
+    result = list(inputs)
+    for key, symbols in dynamic.items():
+        at = names.index(key) if key in names else key
+        if not isinstance(at, int) or not 0 <= at < len(result):
+            raise ValueError(f"dynamic: there is no input {key!r}; inputs are {', '.join(names)}")
+        given = result[at]
+        if not isinstance(given, (torch.Tensor, TensorSpec)):
+            raise ValueError(f"dynamic: the input {key!r} is no tensor")
+        shape = list(given.shape)
+        for axis, symbol in symbols.items():
+            shape[axis] = symbol
+        result[at] = TensorSpec(shape, given.dtype)
+    return tuple(result)
+
+
+class Written:
+    """A graph as ONNX nodes.
+
+    Attributes:
+        builder: the nodes, weights and constants.
+        inputs: what the graph is called with, in order: a tensor or the name of a size for what is
+            an input of the ONNX graph, None for what is not.
+        result: what the graph returns, with tensors of the ONNX graph in it, and sizes.
+    """
+
+    def __init__(self, builder: Builder, inputs: list[Tensor | None], result: Any) -> None:
+        self.builder, self.inputs, self.result = builder, inputs, result
+
+    @classmethod
+    def of_module(
+        cls,
+        module: GraphModule,
+        inputs: tuple[Any, ...],
+        opset: int,
+        *,
+        types: Types | None = None,
+        input_names: Sequence[str] | None = None,
+        own_inputs: bool = False,
+    ) -> Written:
+        """Translate all nodes of ``module``'s graph.
+
+        With ``own_inputs``, nobody else looks at the inputs, so that they may be written to.
+
+        Raises:
+            ExportError: a node has no exact translation.
+        """
+        graph = module.graph
+        types = types_of(graph, inputs) if types is None else types
+        builder = Builder(opset)
+        translator = Translator(builder, types, module)
+        refused = {} if own_inputs else Writes.of_graph(graph).refused
+        given: list[Tensor | None] = []
+        names = iter(input_names or ())
+        result: Any = None
+        for node in graph.nodes:
+            try:
+                if node.op == "placeholder":
+                    given.append(_input(translator, node, next(names, None)))
+                elif node.op == "output":
+                    result = torch.utils._pytree.tree_map_only(
+                        Node, lambda n: translator.values[n], node.args[0]
+                    )
+                elif node in refused:
+                    raise Unsupported(refused[node])
+                else:
+                    translator.translate(node)
+            except Unsupported as error:
+                raise ExportError(_where(node, str(error))) from error
+        return cls(builder, given, result)
+
+    def outputs(self) -> list[tuple[Tensor, bool]]:
+        """Tensors of the result, in order, and whether each stands for a size."""
+        g, found = self.builder, []
+        for leaf in torch.utils._pytree.tree_leaves(self.result):
+            if isinstance(leaf, Missing):
+                raise ExportError(leaf.reason)
+            if isinstance(leaf, Tensor):
+                found.append((leaf, False))
+            elif isinstance(leaf, Dim):
+                found.append((g.scalar(leaf, torch.int64), True))
+        return found
+
+    def proto(self, output_names: Sequence[str] | None = None) -> onnx.ModelProto:
+        """The ONNX model."""
+        onnx = require_onnx()
+        helper, g = onnx.helper, self.builder
+        outputs = self.outputs()
+        wanted = list(output_names or ())
+        results = []
+        for at, (tensor, _) in enumerate(outputs):
+            # Each output has a name of its own, also if it is an input, a weight or another output.
+            name = g.name(wanted[at] if at < len(wanted) else f"output_{at}")
+            g.operations.append(Operation("Identity", (tensor.name,), (name,), {}))
+            results.append(_value_info(helper, name, tensor))
+        nodes = [
+            helper.make_node(o.kind, list(o.inputs), list(o.outputs), **o.attributes)
+            for o in _needed(g, [r.name for r in results])
+        ]
+        used = {name for node in nodes for name in node.input}
+        stored = {**g.constants, **g.weights}
+        weights = [_stored(onnx, name, stored[name]) for name in stored if name in used]
+        inputs = [_value_info(helper, x.name, x) for x in self.inputs if x is not None]
+        graph = helper.make_graph(nodes, "corsac", inputs, results, weights)
+        return helper.make_model(
+            graph, ir_version=_IR_VERSION, producer_name="corsac", producer_version=__version__,
+            opset_imports=[helper.make_opsetid("", g.opset)],
+        )  # fmt: skip
+
+
+def _needed(g: Builder, outputs: list[str]) -> list[Any]:
+    """The operations that the outputs depend on, in order."""
+    wanted, kept = set(outputs), []
+    for operation in reversed(g.operations):
+        if wanted.intersection(operation.outputs):
+            wanted.update(operation.inputs)
+            kept.append(operation)
+    return kept[::-1]
+
+
+def _input(translator: Translator, node: Node, name: str | None) -> Tensor | None:
+    translator.give(node, name)
+    value = translator.values[node]
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Dim):
+        return Tensor(name or node.name, torch.int64, ())
+    return None
+
+
+def _where(node: Node, reason: str) -> str:
+    target = "" if node.op in ("placeholder", "output") else (
+        f" ({node.op} {node._pretty_print_target(node.target)})"
+    )  # fmt: skip
+    source = node.source
+    line = "" if source is None else f", at {source.file}:{source.line}"
+    return f"{node.name}{target} cannot be written as ONNX{line}: {reason}"
+
+
+def _value_info(helper: Any, name: str, tensor: Tensor) -> Any:
+    shape = [size if isinstance(size, int) else str(size) for size in tensor.shape]
+    return helper.make_tensor_value_info(name, element_type(tensor.dtype), shape)
+
+
+def _stored(onnx: Any, name: str, tensor: torch.Tensor) -> Any:
+    """A tensor with its elements."""
+    proto = onnx.TensorProto(name=name, data_type=element_type(tensor.dtype))
+    proto.dims.extend(tensor.shape)
+    tensor = tensor.detach().cpu().contiguous()
+    proto.raw_data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return proto
+
+
+def save(proto: onnx.ModelProto, path: str | Path) -> None:
+    """Write a model to a file; weights of 2 GiB and more go to ``<name>.data`` beside it."""
+    onnx = require_onnx()
+    path = Path(path)
+    size = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
+    if size < _LARGE:
+        onnx.save_model(proto, str(path))
+        return
+    onnx.save_model(
+        proto, str(path), save_as_external_data=True, location=f"{path.name}.data"
+    )  # fmt: skip

@@ -1,0 +1,262 @@
+"""From nodes of a graph to ONNX nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.fx.passes.shape_prop import TensorMetadata
+
+from corsac import _core
+from corsac.analysis import Dim, TensorSpec
+from corsac.analysis._meta_run import MetaRun
+from corsac.fx import Graph, Node
+from corsac.onnx import translations as _translations  # noqa: F401  (fills the table)
+from corsac.onnx._builder import Builder, Missing, Tensor
+from corsac.onnx._decompose import decompose
+from corsac.onnx._table import NoTranslation, function_names, translate_call, translate_module
+from corsac.onnx._types import TensorType, Unsupported, name_of
+
+
+class Unknown:
+    """The type of a value of which analysis knows nothing."""
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+
+UNKNOWN = Unknown()
+
+Types = Mapping[Node, Any]
+
+
+def types_of(graph: Graph, inputs: tuple[Any, ...]) -> dict[Node, Any]:
+    """The type of each node's value: tensors as :class:`TensorType`, :data:`UNKNOWN` if not known."""
+    run = MetaRun(graph.owning_module)
+    found = _core.propagate_types(graph, inputs, run, fill=False)
+    unknown = {name for name, _, _ in found.unknown()}
+    return {
+        node: UNKNOWN if node.name in unknown else _without_layout(value)
+        for node, value in zip(graph.nodes, found.values(), strict=True)
+    }
+
+
+def _without_layout(value: Any) -> Any:
+    if isinstance(value, TensorMetadata):
+        return TensorType(value.dtype, tuple(value.shape), bool(value.is_quantized))
+    if type(value) in (tuple, list):
+        return type(value)(_without_layout(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _without_layout(item) for key, item in value.items()}
+    return value
+
+
+def spec_of(value: Any) -> Any:
+    """What :func:`corsac.analysis.propagate` takes for a value of this type."""
+    if isinstance(value, TensorType):
+        return TensorSpec(tuple(value.shape), value.dtype)
+    if isinstance(value, (tuple, list)):
+        return type(value)(spec_of(item) for item in value)
+    if isinstance(value, dict):
+        return {key: spec_of(item) for key, item in value.items()}
+    return value
+
+
+def holds_tensors(value: Any) -> bool:
+    """Whether a tensor is among what a value of this type holds, or may be."""
+    if isinstance(value, (TensorType, Unknown)):
+        return True
+    if isinstance(value, (tuple, list)):
+        return any(holds_tensors(item) for item in value)
+    if isinstance(value, dict):
+        return any(holds_tensors(item) for item in value.values())
+    return False
+
+
+def holds_sizes(value: Any) -> bool:
+    """Whether a size that depends on symbols is among what a value of this type holds."""
+    if isinstance(value, (tuple, list)):
+        return any(holds_sizes(item) for item in value)
+    return isinstance(value, Dim)
+
+
+class Translator:
+    """Translates nodes one after the other.
+
+    Args:
+        builder: what ONNX nodes are added to.
+        types: the types of the nodes' values.
+        root: the module that has what nodes call and name.
+    """
+
+    def __init__(self, builder: Builder, types: Types, root: torch.nn.Module | None) -> None:
+        self.builder, self.types, self.root = builder, types, root
+        self.values: dict[Node, Any] = {}
+
+    def give(self, node: Node, name: str | None = None) -> None:
+        """Make the value of ``node`` an input of the ONNX graph."""
+        g, value = self.builder, self.types[node]
+        name = name or node.name
+        if isinstance(value, TensorType):
+            _check_tensor(value)
+            self.values[node] = g.input(name, value.dtype, value.shape)
+        elif isinstance(value, Dim):
+            g.size_input(name, value)
+            self.values[node] = value
+        elif isinstance(value, Unknown):
+            raise Unsupported(f"the type of {node.name} is not known")
+        elif holds_tensors(value):
+            raise Unsupported(f"{node.name} is a container of tensors")
+        else:
+            self.values[node] = value
+
+    def translate(self, node: Node) -> Any:
+        """The value of ``node``, which becomes part of the ONNX graph."""
+        value = self._translate(node)
+        self.values[node] = value
+        return value
+
+    def _translate(self, node: Node) -> Any:
+        type_ = self.types[node]
+        if isinstance(type_, Unknown):
+            raise Unsupported("the type of its value is not known")
+        if not holds_tensors(type_):
+            if holds_sizes(type_):
+                self._check_sizes(type_)
+            return type_
+        g = self.builder
+        g.out, g.scope = type_, node.name
+        if node.op == "get_attr":
+            return self._attribute(node)
+        args, kwargs = torch.utils._pytree.tree_map_only(
+            Node, self._value, (tuple(node.args), dict(node.kwargs))
+        )
+        mark = len(g.operations)
+        try:
+            if node.op == "call_module":
+                module = self._module(node)
+                result = translate_module(g, module, str(node.target), args, kwargs)
+            elif node.op in ("call_function", "call_method"):
+                result = translate_call(g, node, args, kwargs)
+            else:
+                raise Unsupported(f"{node.op} computes nothing")
+        except NoTranslation as error:
+            del g.operations[mark:]
+            result = decompose(self, node, args, kwargs, str(error))
+        except (TypeError, ValueError, IndexError, AttributeError) as error:
+            # Arguments that torch takes and the translation does not.
+            raise Unsupported(f"no translation of these arguments ({error})") from error
+        return self._checked(node, result, type_)
+
+    def _check_sizes(self, value: Any) -> None:
+        """That sizes can be computed from what is at hand."""
+        for size in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(size, Dim):
+                self.builder.size(size)
+
+    def _value(self, node: Node) -> Any:
+        value = self.values[node]
+        if isinstance(value, Missing):
+            raise Unsupported(value.reason)
+        return value
+
+    def _module(self, node: Node) -> torch.nn.Module:
+        if self.root is None:
+            raise Unsupported("the graph has no module")
+        return self.root.get_submodule(str(node.target))
+
+    def _attribute(self, node: Node) -> Tensor:
+        if self.root is None:
+            raise Unsupported("the graph has no module")
+        owner, _, name = str(node.target).rpartition(".")
+        tensor = getattr(self.root.get_submodule(owner), name)
+        if not isinstance(tensor, torch.Tensor):
+            raise Unsupported(f"{node.target} is no tensor")
+        return self.builder.weight(tensor, str(node.target))
+
+    def _checked(self, node: Node, result: Any, type_: Any) -> Any:
+        """``result``, which has to be of the type that analysis found."""
+        if isinstance(type_, TensorType):
+            if not isinstance(result, Tensor):
+                raise Unsupported("its translation gives no tensor")
+            if result.dtype != type_.dtype and _writes_in_place(node):
+                # The dtype of what is written to stays.
+                result = self.builder.cast(result, type_.dtype)
+            if result.dtype != type_.dtype or result.rank != len(type_.shape):
+                raise Unsupported(
+                    f"its translation gives {name_of(result.dtype)} of rank {result.rank}, "
+                    f"expected {name_of(type_.dtype)} of rank {len(type_.shape)}"
+                )
+            return Tensor(result.name, result.dtype, tuple(type_.shape), result.constant)
+        if isinstance(type_, (tuple, list)):
+            if not isinstance(result, (tuple, list)) or len(result) < len(type_):
+                raise Unsupported("its translation gives another number of tensors")
+            pairs = zip(result, type_, strict=False)
+            return type(type_)(
+                item if isinstance(item, Missing) else self._checked(node, item, own)
+                for item, own in pairs
+            )
+        return result
+
+
+def _writes_in_place(node: Node) -> bool:
+    if node.op == "call_method":
+        name = str(node.target)
+        return name.endswith("_") and not name.endswith("__")
+    if node.op == "call_function":
+        name = getattr(node.target, "__name__", "")
+        full, _ = function_names(node)
+        return name.endswith("_") or (full.startswith("operator.") and name.startswith("i"))
+    return False
+
+
+def _check_tensor(value: TensorType) -> None:
+    if value.is_quantized:
+        raise Unsupported("a quantised tensor")
+
+
+def explain(
+    node: Node, types: Types, root: torch.nn.Module | None, opset: int
+) -> tuple[Builder | None, str | None]:
+    """What ``node`` alone becomes, or why it has no translation."""
+    builder = Builder(opset)
+    translator = Translator(builder, types, root)
+    try:
+        for source in node.all_input_nodes:
+            if source.op == "get_attr":
+                translator.translate(source)
+            elif holds_tensors(types[source]) and isinstance(types[source], (tuple, list)):
+                translator.values[source] = _apart(builder, source, types[source])
+            else:
+                translator.give(source)
+        result = translator.translate(node)
+        _check_uses(node, result)
+    except Unsupported as error:
+        return None, str(error)
+    return builder, None
+
+
+def _apart(g: Builder, node: Node, type_: Any) -> Any:
+    """A container that a node of the same part makes, as inputs."""
+    items = []
+    for at, item in enumerate(type_):
+        if isinstance(item, TensorType):
+            items.append(g.input(f"{node.name}_{at}", item.dtype, item.shape))
+        elif isinstance(item, (tuple, list)) and holds_tensors(item):
+            raise Unsupported("containers in containers")
+        else:
+            items.append(item)
+    return type(type_)(items) if type(type_) in (tuple, list) else tuple(items)
+
+
+def _check_uses(node: Node, result: Any) -> None:
+    """That nobody needs what has no translation."""
+    if not isinstance(result, (tuple, list)):
+        return
+    missing = {at: item for at, item in enumerate(result) if isinstance(item, Missing)}
+    for user in node.users if missing else ():
+        full, _ = function_names(user) if user.op.startswith("call_f") else ("", "")
+        index = user.args[1] if full == "operator.getitem" else None
+        if not isinstance(index, int) or index % len(result) in missing:
+            raise Unsupported(next(iter(missing.values())).reason)

@@ -1,0 +1,37 @@
+"""The rows of the table, by family. Importing this registers them all."""
+
+from corsac.onnx.translations import (
+    activations,
+    attention,
+    containers,
+    convolutions,
+    creation,
+    elementwise,
+    indexing,
+    joining,
+    matrices,
+    modules,
+    normalisation,
+    pooling,
+    reductions,
+    resampling,
+    views,
+)
+
+__all__ = [
+    "activations",
+    "attention",
+    "containers",
+    "convolutions",
+    "creation",
+    "elementwise",
+    "indexing",
+    "joining",
+    "matrices",
+    "modules",
+    "normalisation",
+    "pooling",
+    "reductions",
+    "resampling",
+    "views",
+]

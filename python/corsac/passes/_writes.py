@@ -1,0 +1,130 @@
+"""Which writes to values are as good as new values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from corsac import _core
+from corsac.fx import Graph, Node
+
+#: The class of what a program did not make itself: inputs and attributes.
+OUTSIDE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    place: int
+    node: Node
+    mutates: list[Node]
+    aliases: list[Node]
+    random: bool
+    writes_state: bool
+    opaque: bool
+    barrier: bool
+    group: int
+
+
+@dataclass(slots=True)
+class Writes:
+    """What keeps the nodes of a graph from being moved.
+
+    Attributes:
+        refused: nodes that cannot be computed elsewhere as functions of their inputs, and why.
+        barriers: nodes among them that the order of what comes before and after matters to.
+    """
+
+    refused: dict[Node, str] = field(default_factory=dict)
+    barriers: set[Node] = field(default_factory=set)
+    _facts: dict[Node, _Facts] = field(default_factory=dict)
+    _groups: dict[int, list[_Facts]] = field(default_factory=dict)
+    _last_use: dict[Node, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_graph(cls, graph: Graph) -> Writes:
+        """What keeps the nodes of ``graph``."""
+        writes = cls()
+        nodes = list(graph.nodes)
+        for place, (node, found) in enumerate(
+            zip(nodes, _core.graph_effects(graph), strict=True)
+        ):  # fmt: skip
+            (mutates, aliases, random, _, _, state, opaque), barrier, group = found
+            facts = _Facts(place, node, mutates, aliases, random, state, opaque, barrier, group)
+            writes._facts[node] = facts
+            writes._groups.setdefault(group, []).append(facts)
+        for node, facts in writes._facts.items():
+            uses = [writes._facts[user].place for user in node.users]
+            writes._last_use[node] = max(uses, default=facts.place)
+        for node, facts in writes._facts.items():
+            reason = writes._reason(facts)
+            if reason is not None:
+                writes.refuse(node, reason)
+        return writes
+
+    def _reason(self, facts: _Facts) -> str | None:
+        node = facts.node
+        if node.op in ("placeholder", "output", "get_attr"):
+            return None
+        if facts.opaque:
+            return "nothing is known of what it calls"
+        if facts.random:
+            return "it draws random numbers"
+        if facts.writes_state:
+            return "it writes to buffers of a module"
+        if facts.barrier:
+            return "it switches a mode"
+        if not facts.mutates:
+            return None
+        for written in facts.mutates:
+            group = self._facts[written].group
+            if group == OUTSIDE:
+                return f"it writes to {written.name}, which is not the program's own"
+            other = self._read_later(facts, group)
+            if other is not None:
+                return f"it writes to {written.name}, and {other.name} shows it later on"
+        if len(facts.mutates) != 1 or facts.mutates[0] not in facts.aliases:
+            return f"it writes to {facts.mutates[0].name} and gives something else"
+        return None
+
+    def _read_later(self, facts: _Facts, group: int) -> Node | None:
+        """A value from before a write that shares its storage and is used after it."""
+        for member in self._groups.get(group, ()):
+            if member.place < facts.place < self._last_use[member.node]:
+                return member.node
+        return None
+
+    def refuse(self, node: Node, reason: str) -> None:
+        """Keep ``node``, with what follows: where it writes, views made before stay views."""
+        if node in self.refused and (node in self.barriers or not self._is_barrier(node)):
+            return
+        self.refused.setdefault(node, reason)
+        if not self._is_barrier(node):
+            return
+        self.barriers.add(node)
+        facts = self._facts[node]
+        groups = {self._facts[written].group for written in facts.mutates}
+        if facts.opaque:
+            groups |= {OUTSIDE} | {self._facts[n].group for n in node.all_input_nodes}
+        for group in groups:
+            if self._read_later(facts, group) is None:
+                continue
+            for member in self._groups.get(group, ()):
+                if member.place <= facts.place and member.aliases and member.node is not node:
+                    self.refuse(
+                        member.node, f"it may share storage with what {node.name} writes to"
+                    )
+            if group == OUTSIDE and not facts.opaque:
+                for member in self._groups[group]:
+                    if member.node.op == "get_attr":
+                        self.refused.setdefault(
+                            member.node, f"{node.name} may write to it"
+                        )  # fmt: skip
+
+    def _is_barrier(self, node: Node) -> bool:
+        facts = self._facts[node]
+        return bool(
+            facts.mutates
+            or facts.random
+            or facts.writes_state
+            or facts.opaque
+            or facts.barrier
+        )  # fmt: skip
