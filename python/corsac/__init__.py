@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from corsac._drawing import draw, draw_diff
     from corsac.analysis import summary
     from corsac.config import build, describe
+    from corsac.lowering import lower
 
 # The functions of this package, and the module that each comes from.
 _HOMES = {
@@ -22,10 +23,11 @@ _HOMES = {
     "describe": "corsac.config",
     "draw": "corsac._drawing",
     "draw_diff": "corsac._drawing",
+    "lower": "corsac.lowering",
     "summary": "corsac.analysis",
 }
 
-__all__ = ["__version__", "build", "describe", "draw", "draw_diff", "summary"]
+__all__ = ["__version__", "build", "describe", "draw", "draw_diff", "lower", "summary"]
 
 
 def __getattr__(name: str) -> Any:

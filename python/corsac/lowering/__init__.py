@@ -1,0 +1,28 @@
+"""Running the parts of a program that a backend supports on that backend.
+
+::
+
+    lowered = corsac.lower(model.eval(), "onnxruntime", (torch.randn(1, 3, 224, 224),))
+    lowered(x)
+    print(corsac.lowering.preview(model, "openvino", (x,)))
+
+See docs/lowering.md.
+"""
+
+from corsac.lowering._backend import Backend, LoweringError, backends, register_backend
+from corsac.lowering._lower import lower, preview
+from corsac.lowering._part import LoweredPart
+from corsac.lowering._preview import Part, Placement, Preview
+
+__all__ = [
+    "Backend",
+    "LoweredPart",
+    "LoweringError",
+    "Part",
+    "Placement",
+    "Preview",
+    "backends",
+    "lower",
+    "preview",
+    "register_backend",
+]

@@ -1,0 +1,128 @@
+"""What a backend says of itself, and the list of those that there are."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from corsac.fx import Node
+from corsac.fx.graph_module import GraphModule
+
+#: Entry points of packages that bring a backend: ``name = "module:BackendClass"``.
+ENTRY_POINTS = "corsac.lowering"
+
+
+class LoweringError(RuntimeError):
+    """A program cannot be lowered; the text says which node, part or input, and why."""
+
+
+class Backend(ABC):
+    """A device or runtime that parts of programs can be given to.
+
+    ``supports`` and ``compile`` get types: a tensor's is a
+    :class:`corsac.onnx._types.TensorType` with ``dtype`` and ``shape`` (numbers, and
+    :class:`corsac.analysis.Dim` where sizes are symbols); a value that is no tensor is its own.
+
+    Attributes:
+        name: what it is registered as.
+    """
+
+    name: str = ""
+
+    def available(self) -> str | None:
+        """Why the backend cannot be used here; None if it can."""
+        return None
+
+    def prepare(self, module: GraphModule) -> None:
+        """Called before the nodes of ``module`` are asked about."""
+        del module
+
+    @abstractmethod
+    def supports(self, node: Node, types: Mapping[Node, Any]) -> bool | str:
+        """Whether the backend computes ``node`` exactly: True, or the reason why not.
+
+        Asked about nodes that only compute a value: what writes to something that is read later,
+        draws random numbers or is not known stays on the host in any case.
+        """
+
+    @abstractmethod
+    def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
+        """A function that computes what ``part`` does, for arguments of these types.
+
+        It has to allow calls from several threads, and to return memory that is the caller's.
+        """
+
+
+_REGISTERED: dict[str, Callable[..., Backend] | str] = {
+    "onnxruntime": "corsac.lowering._onnxruntime:OnnxRuntime",
+    "openvino": "corsac.lowering._openvino:OpenVino",
+    "tensorrt": "corsac.lowering._tensorrt:TensorRT",
+}
+
+
+def register_backend(name: str, factory: Callable[..., Backend], *, replace: bool = False) -> None:
+    """Make ``corsac.lower(model, name, …)`` use what ``factory(**options)`` gives.
+
+    Raises:
+        ValueError: there is a backend of that name, and ``replace`` is not set.
+    """
+    if name in _all() and not replace:
+        raise ValueError(f"there is a backend {name!r}: replace=True puts another in its place")
+    _REGISTERED[name] = factory
+
+
+def _all() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        found[point.name] = point
+    return found | _REGISTERED
+
+
+def backends() -> dict[str, str | None]:
+    """The backends by name: None for those that can be used here, the reason for the others."""
+    result = {}
+    for name in sorted(_all()):
+        try:
+            result[name] = make_backend(name, {}).available()
+        except Exception as error:  # of a package that is not ours
+            result[name] = f"{type(error).__name__}: {error}"
+    return result
+
+
+def make_backend(backend: str | Backend, options: Mapping[str, Any]) -> Backend:
+    """The backend of that name, made with ``options``.
+
+    Raises:
+        ValueError: there is none of that name.
+        TypeError: it does not have these options.
+    """
+    if isinstance(backend, Backend):
+        if options:
+            raise TypeError("options are for backends named by a string; this one is made already")
+        return backend
+    known = _all()
+    if backend not in known:
+        raise ValueError(f"there is no backend {backend!r}; there are {', '.join(sorted(known))}")
+    factory = known[backend]
+    if isinstance(factory, importlib.metadata.EntryPoint):
+        factory = factory.load()
+    elif isinstance(factory, str):
+        module, _, attribute = factory.partition(":")
+        factory = getattr(importlib.import_module(module), attribute)
+    made = factory(**options)
+    made.name = made.name or backend
+    return made
+
+
+def require(backend: Backend) -> None:
+    """That ``backend`` can be used here.
+
+    Raises:
+        LoweringError: it cannot; the text says what is missing.
+    """
+    reason = backend.available()
+    if reason is not None:
+        raise LoweringError(f"the backend {backend.name} cannot be used here: {reason}")

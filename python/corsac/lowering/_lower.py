@@ -1,0 +1,237 @@
+"""From a model to one whose parts run on a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from corsac.fx import Node, symbolic_trace
+from corsac.fx.convert import from_torch
+from corsac.fx.graph_module import GraphModule
+from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
+from corsac.lowering._backend import Backend, LoweringError, make_backend, require
+from corsac.lowering._part import InputCheck, LoweredPart
+from corsac.lowering._partition import Partition, fix_sizes, own_attributes, part_numbers
+from corsac.lowering._preview import Part, Placement, Preview, shown, size_bytes, total
+from corsac.onnx._translate import UNKNOWN, types_of
+
+#: What submodules that were lowered are called, with a number behind.
+PREFIX = "lowered_"
+
+
+@dataclass(slots=True)
+class _Plan:
+    """A program, with what goes where."""
+
+    module: GraphModule
+    types: dict[Node, Any]
+    partition: Partition
+    backend: Backend
+
+    def preview(self) -> Preview:
+        numbers = part_numbers(self.partition.parts)
+        placements = tuple(
+            self._placement(node, numbers)
+            for node in self.module.graph.nodes
+            if node.op.startswith("call_")
+        )
+        parts = tuple(self._part(number) for number in range(len(self.partition.parts)))
+        return Preview(self.backend.name, placements, parts)
+
+    def _placement(self, node: Node, numbers: Mapping[Node, int]) -> Placement:
+        part = numbers.get(node)
+        reason = None if part is not None else self.partition.reasons.get(node)
+        source = node.source
+        where = None if source is None else f"{source.file}:{source.line}"
+        target = node._pretty_print_target(node.target)
+        return Placement(node.name, node.op, target, part, reason, where)
+
+    def _part(self, number: int) -> Part:
+        nodes = self.partition.parts[number]
+        _, inputs, outputs = self.extract(number)
+
+        def rows(values: Sequence[Node]) -> tuple[str, ...]:
+            return tuple(f"{node.name}: {shown(self.types[node])}" for node in values)
+
+        return Part(
+            name=f"{PREFIX}{number}",
+            nodes=tuple(node.name for node in nodes if node.op != "get_attr"),
+            inputs=rows(inputs),
+            outputs=rows(outputs),
+            input_bytes=total(size_bytes(self.types[node]) for node in inputs),
+            output_bytes=total(size_bytes(self.types[node]) for node in outputs),
+        )
+
+    def extract(self, number: int) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
+        """A part as a module, with what goes in and out."""
+        nodes = self.partition.parts[number]
+        return fuse_as_graphmodule(self.module, nodes, f"{PREFIX}{number}")
+
+
+def lower(
+    model: torch.nn.Module,
+    backend: str | Backend,
+    example_inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    min_nodes: int = 1,
+    strict: bool = False,
+) -> GraphModule:
+    """The model with all that ``backend`` supports running there, and the rest on the host.
+
+    The result is called as the model is, with inputs of the types in the example: sizes may have
+    become constants, and other inputs are refused. It computes no gradients. The model stays as it
+    is; weights that only parts use are not in the result's state.
+
+    Args:
+        model: a module in evaluation mode, or a graph module.
+        backend: a name from :func:`backends`, or a backend.
+        example_inputs: a tensor or a tuple of positional inputs: tensors, of which only types
+            count, :class:`corsac.analysis.TensorSpec` with symbols for sizes that vary, others.
+        kwargs: inputs given by name.
+        options: what the backend is made with.
+        min_nodes: parts with fewer computations stay on the host.
+        strict: whether it is an error if a node stays on the host.
+
+    Raises:
+        LoweringError: the backend is not available, the model is in training mode, or ``strict``
+            is set and a node stays: the text names the first one.
+    """
+    plan = _plan(model, backend, example_inputs, kwargs or {}, options or {}, min_nodes)
+    if strict:
+        _check_nothing_stays(plan)
+    preview = plan.preview()
+    compiled = []
+    for number in range(len(plan.partition.parts)):
+        part, inputs, _ = plan.extract(number)
+        try:
+            compiled.append(plan.backend.compile(part, [plan.types[node] for node in inputs]))
+        except Exception as error:
+            raise LoweringError(
+                f"{plan.backend.name} cannot compile {PREFIX}{number} "
+                f"({', '.join(node.name for node in plan.partition.parts[number][:5])}, …): {error}"
+            ) from error
+    placeholders = plan.module.graph.find_nodes(op="placeholder")
+    check = InputCheck(
+        [str(node.target) for node in placeholders], [plan.types[node] for node in placeholders]
+    )
+    module = plan.module
+    parts = [dict.fromkeys(part) for part in plan.partition.parts]
+    fuse_by_partitions(module, parts, prefix=PREFIX)
+    for number, function in enumerate(compiled):
+        name = f"{PREFIX}{number}"
+        setattr(module, name, LoweredPart(name, plan.backend.name, function))
+    module.delete_all_unused_submodules()
+    _drop_unused_tensors(module)
+    module.recompile()
+    module.register_forward_pre_hook(check, with_kwargs=True)
+    module.meta["lowering"] = preview
+    return module
+
+
+def preview(
+    model: torch.nn.Module,
+    backend: str | Backend,
+    example_inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    min_nodes: int = 1,
+) -> Preview:
+    """What :func:`lower` would put where, and why. Nothing is compiled."""
+    plan = _plan(model, backend, example_inputs, kwargs or {}, options or {}, min_nodes)
+    return plan.preview()
+
+
+def _plan(
+    model: torch.nn.Module,
+    backend: str | Backend,
+    example_inputs: Any,
+    kwargs: Mapping[str, Any],
+    options: Mapping[str, Any],
+    min_nodes: int,
+) -> _Plan:
+    made = make_backend(backend, options)
+    require(made)
+    _check_evaluation(model)
+    module = _own_copy(model)
+    inputs = _by_position(module, example_inputs, kwargs)
+    types = types_of(module.graph, inputs)
+    fix_sizes(module.graph, types)
+    own_attributes(module.graph, types)
+    for node in module.graph.nodes:
+        types.setdefault(node, UNKNOWN)
+    partition = Partition(module, types, made, min_nodes)
+    return _Plan(module, types, partition, made)
+
+
+def _check_evaluation(model: torch.nn.Module) -> None:
+    """That no module is in training mode for which it matters."""
+    if model.training:
+        raise LoweringError(
+            "the model is in training mode, and lowering is for evaluation: call model.eval()"
+        )
+
+
+def _own_copy(model: torch.nn.Module) -> GraphModule:
+    """A graph module with the model's submodules and a graph of its own."""
+    if isinstance(model, torch.fx.GraphModule) and not isinstance(model, GraphModule):
+        model = from_torch(model)
+    traced = model if isinstance(model, GraphModule) else symbolic_trace(model)
+    graph = type(traced.graph)()
+    graph.output(graph.graph_copy(traced.graph, {}))
+    name = type(traced).__name__ if isinstance(model, GraphModule) else type(model).__name__
+    module = GraphModule(traced, graph, class_name=name)
+    # Not eval(), which would reach the model's own submodules.
+    module.training = False
+    return module
+
+
+def _by_position(
+    module: GraphModule, example_inputs: Any, kwargs: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """The inputs in the order of the placeholders."""
+    given = (
+        list(example_inputs) if isinstance(example_inputs, (tuple, list)) else [example_inputs]
+    )  # fmt: skip
+    placeholders = module.graph.find_nodes(op="placeholder")
+    names = [str(node.target) for node in placeholders]
+    starred = next((name for name in names if name.startswith("*")), None)
+    if starred is not None:
+        raise LoweringError(f"{starred}: a variable number of inputs cannot be lowered")
+    unknown = next((name for name in kwargs if name not in names), None)
+    if unknown is not None:
+        raise LoweringError(f"there is no input {unknown}; there are {', '.join(names)}")
+    if len(given) > len(names):
+        raise LoweringError(f"{len(given)} inputs are given, and the model has {len(names)}")
+    for node in placeholders[len(given) :]:
+        if str(node.target) in kwargs:
+            given.append(kwargs[str(node.target)])
+        elif node.args:
+            given.append(node.args[0])
+        else:
+            raise LoweringError(f"no example of the input {node.target} is given")
+    return tuple(given)
+
+
+def _check_nothing_stays(plan: _Plan) -> None:
+    for node in plan.module.graph.nodes:
+        if node.op.startswith("call_") and node in plan.partition.reasons:
+            source = node.source
+            line = "" if source is None else f", at {source.file}:{source.line}"
+            raise LoweringError(
+                f"{node.name} ({node.op} {node._pretty_print_target(node.target)}) cannot run on "
+                f"{plan.backend.name}{line}: {plan.partition.reasons[node]}"
+            )
+
+
+def _drop_unused_tensors(module: GraphModule) -> None:
+    """Remove parameters and buffers of the module itself that no node names."""
+    used = {str(node.target) for node in module.graph.find_nodes(op="get_attr")}
+    for kind in (module._parameters, module._buffers):
+        for name in [name for name in kind if name not in used]:
+            del kind[name]

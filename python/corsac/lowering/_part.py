@@ -1,0 +1,144 @@
+"""What stands in the program for what was lowered."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from corsac.analysis import Dim
+from corsac.lowering._backend import LoweringError
+from corsac.lowering._preview import shown
+from corsac.onnx._types import TensorType, Unsupported, compute_dim
+
+_ARITHMETIC = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+}
+
+
+class LoweredPart(torch.nn.Module):
+    """Calls what a backend made of a part.
+
+    Results are new tensors without a history: autograd does not see what a part computes. Copies
+    share what the backend made; pickling is refused, since it is open in this process.
+    """
+
+    def __init__(self, name: str, backend: str, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.name, self.backend = name, backend
+        self._function = function
+        self.training = False
+
+    def forward(self, *arguments: Any) -> Any:
+        with torch.no_grad():
+            return self._function(*arguments)
+
+    def train(self, mode: bool = True) -> LoweredPart:
+        if mode:
+            raise LoweringError(f"{self.name} was lowered for evaluation and cannot be trained")
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredPart:
+        copy = LoweredPart(self.name, self.backend, self._function)
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            f"{self.name} holds what {self.backend} has made in this process and cannot be "
+            "pickled: pickle the model and lower it again, or write it with corsac.onnx.to_onnx"
+        )
+
+    def extra_repr(self) -> str:
+        return self.backend
+
+
+class InputCheck:
+    """Checks that a lowered program is called with what it was lowered for.
+
+    It is a forward pre-hook. Sizes that the program depends on may have become constants, so that
+    other ones would give wrong results rather than errors.
+    """
+
+    def __init__(self, names: Sequence[str], types: Sequence[Any]) -> None:
+        self.names, self.types = list(names), list(types)
+
+    def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        del module
+        symbols: dict[str, int] = {}
+        given = dict(zip(self.names, args, strict=False)) | kwargs
+        pending = []
+        for name, type_ in zip(self.names, self.types, strict=True):
+            if name in given:
+                pending.append((name, type_, given[name]))
+        for name, type_, value in pending:
+            _check(name, type_, value, symbols)
+        for name, type_, value in pending:
+            _check_sums(name, type_, value, symbols)
+
+
+def _check(name: str, type_: Any, value: Any, symbols: dict[str, int]) -> None:
+    if isinstance(type_, TensorType):
+        expected = shown(type_)
+        if not isinstance(value, torch.Tensor):
+            raise LoweringError(f"{name}: lowered for {expected}, got a {type(value).__name__}")
+        got = shown(TensorType(value.dtype, tuple(value.shape)))
+        if value.dtype != type_.dtype or len(value.shape) != len(type_.shape):
+            raise LoweringError(f"{name}: lowered for {expected}, got {got}")
+        if value.device.type != "cpu":
+            raise LoweringError(
+                f"{name}: lowered for tensors on the CPU, got one on {value.device}"
+            )
+        for size, actual in zip(type_.shape, value.shape, strict=True):
+            if isinstance(size, int):
+                fits = size == actual
+            elif str(size).isidentifier():
+                # A symbol stands for any size from 2.
+                fits = actual >= 2 and symbols.setdefault(str(size), actual) == actual
+            else:
+                fits = True
+            if not fits:
+                meaning = "" if isinstance(size, int) else f" ({size} is {_meaning(size, symbols)})"
+                raise LoweringError(f"{name}: lowered for {expected}, got {got}{meaning}")
+    elif isinstance(type_, (tuple, list)):
+        if not isinstance(value, (tuple, list)) or len(value) != len(type_):
+            raise LoweringError(f"{name}: lowered for {shown(type_)}, got a {type(value).__name__}")
+        for at, (item, own) in enumerate(zip(value, type_, strict=True)):
+            _check(f"{name}[{at}]", own, item, symbols)
+    elif isinstance(type_, dict):
+        if not isinstance(value, dict) or value.keys() != type_.keys():
+            raise LoweringError(f"{name}: lowered for another dictionary")
+        for key, own in type_.items():
+            _check(f"{name}[{key!r}]", own, value[key], symbols)
+    elif isinstance(type_, Dim):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise LoweringError(f"{name}: lowered for a size, got a {type(value).__name__}")
+    elif type(value) is not type(type_) or (type_ != value and type_ == type_):
+        raise LoweringError(f"{name}: lowered for {type_!r}, got {value!r}")
+
+
+def _meaning(size: Dim, symbols: dict[str, int]) -> str:
+    known = symbols.get(str(size))
+    return "any size from 2" if known is None else f"{known} here, and 2 at least"
+
+
+def _check_sums(name: str, type_: Any, value: Any, symbols: dict[str, int]) -> None:
+    """Sizes that are expressions over symbols."""
+    if not isinstance(type_, TensorType):
+        return
+    for size, actual in zip(type_.shape, value.shape, strict=True):
+        if isinstance(size, int) or str(size).isidentifier():
+            continue
+        try:
+            wanted = compute_dim(
+                size, symbols.__getitem__, lambda kind, a, b: _ARITHMETIC[kind](a, b), int
+            )
+        except (KeyError, Unsupported):
+            continue
+        if wanted != actual:
+            raise LoweringError(f"{name}: the size {size} is {wanted} here, got {actual}")

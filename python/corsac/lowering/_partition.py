@@ -1,0 +1,223 @@
+"""Which nodes go into which part."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from corsac import _core
+from corsac.analysis import Dim
+from corsac.fx import Graph, Node
+from corsac.fx.graph_module import GraphModule
+from corsac.lowering._backend import Backend
+from corsac.onnx._table import function_names
+from corsac.onnx._translate import holds_sizes, holds_tensors
+from corsac.passes._writes import Writes
+
+Types = dict[Node, Any]
+
+# What only shows a value in another way.
+_VIEWS = frozenset(
+    [
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "permute",
+        "transpose",
+        "swapaxes",
+        "t",
+        "movedim",
+        "expand",
+        "expand_as",
+        "getitem",
+        "select",
+        "narrow",
+        "contiguous",
+        "detach",
+        "alias",
+        "split",
+        "chunk",
+        "unbind",
+        "getattr",
+        "dropout",
+        "view_as",
+        "reshape_as",
+    ]
+)
+_VIEW_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d)
+
+
+def fix_sizes(graph: Graph, types: Types) -> None:
+    """Put numbers in the place of nodes that compute them, where analysis knows them.
+
+    What becomes unused is removed, with assertions that hold.
+    """
+    for node in list(graph.nodes):
+        if not node.op.startswith("call_") or holds_tensors(types[node]):
+            continue
+        if holds_sizes(types[node]) or not _is_plain(types[node]) or node.is_impure():
+            continue
+        for user in list(node.users):
+            args, kwargs = _replaced((tuple(user.args), dict(user.kwargs)), node, types[node])
+            user.args, user.kwargs = args, kwargs
+    for node in reversed(list(graph.nodes)):
+        asserts = getattr(node.target, "__name__", "") == "_assert" and node.args[:1] == (True,)
+        known = node.op.startswith("call_") and not holds_tensors(types[node])
+        if not node.users and (asserts or (known and not node.is_impure())):
+            graph.erase_node(node)
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(_is_plain(item) for item in value)
+    return isinstance(value, (bool, int, float, str)) and not isinstance(value, Dim)
+
+
+def _replaced(value: Any, node: Node, known: Any) -> Any:
+    if value is node:
+        return known
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return slice(*(_replaced(part, node, known) for part in parts))
+    if isinstance(value, (tuple, list)):
+        return type(value)([_replaced(item, node, known) for item in value])
+    if isinstance(value, dict):
+        return {key: _replaced(item, node, known) for key, item in value.items()}
+    return value
+
+
+def own_attributes(graph: Graph, types: Types) -> None:
+    """Give each user of an attribute a node of its own for it.
+
+    So the attribute is where its user is, and none goes from part to part.
+    """
+    for node in graph.find_nodes(op="get_attr"):
+        for user in list(node.users)[1:]:
+            with graph.inserting_before(user):
+                copy = graph.node_copy(node)
+            types[copy] = types[node]
+            user.replace_input_with(node, copy)
+
+
+class Partition:
+    """Puts the nodes that a backend supports into parts.
+
+    Attributes:
+        reasons: why nodes stay on the host.
+        parts: the nodes of each part, in order.
+    """
+
+    def __init__(self, module: GraphModule, types: Types, backend: Backend, min_nodes: int) -> None:
+        self.module, self.graph, self.types = module, module.graph, types
+        self.writes = Writes.of_graph(self.graph)
+        self.reasons: dict[Node, str] = {}
+        backend.prepare(module)
+        for node in self.graph.nodes:
+            reason = self._refusal(node, backend)
+            if reason is not None:
+                self.reasons[node] = reason
+        self.parts = self._grow()
+        while self._dissolve(min_nodes):
+            self.parts = self._grow()
+
+    def _refusal(self, node: Node, backend: Backend) -> str | None:
+        if node.op in ("placeholder", "output"):
+            return "it belongs to the program's signature"
+        if node in self.writes.refused:
+            return self.writes.refused[node]
+        for source in node.all_input_nodes:
+            type_ = self.types[source]
+            inside = source.op not in ("placeholder", "get_attr") and source not in self.reasons
+            if isinstance(type_, (tuple, list, dict)) and holds_tensors(type_) and not inside:
+                return f"{source.name}, a container, is on the host"
+        answer = backend.supports(node, self.types)
+        if answer is True:
+            return None
+        return answer if isinstance(answer, str) else "the backend does not support it"
+
+    def _grow(self) -> list[list[Node]]:
+        """The largest parts of nodes without a reason to stay."""
+        self._keep_with_users()
+        for node in list(self.reasons):
+            # What is kept for another reason and writes is a barrier too.
+            self.writes.refuse(node, self.reasons[node])
+        for node, reason in self.writes.refused.items():
+            self.reasons.setdefault(node, reason)
+        self._keep_with_users()
+        part_of: dict[Node, int] = {}
+        count = 0
+        for supported in self._segments():
+            if not any(supported):
+                continue
+            for _, members, _ in _core.propose_parts(self.graph, supported, items=False):
+                part_of |= dict.fromkeys(members, count)
+                count += 1
+        parts: list[list[Node]] = [[] for _ in range(count)]
+        for node in self.graph.nodes:
+            container = self._container(node)
+            if container in part_of:
+                # Parts take and give tensors: items are in the part of their container.
+                part_of[node] = part_of[container]
+            if node in part_of:
+                parts[part_of[node]].append(node)
+        return sorted((part for part in parts if part), key=lambda part: part[0])
+
+    def _segments(self) -> Iterator[list[bool]]:
+        """Which nodes may be lowered between one barrier and the next."""
+        nodes = list(self.graph.nodes)
+        current = [False] * len(nodes)
+        for place, node in enumerate(nodes):
+            if node in self.writes.barriers:
+                yield current
+                current = [False] * len(nodes)
+            current[place] = node not in self.reasons
+        yield current
+
+    def _keep_with_users(self) -> None:
+        """Attributes that the host uses stay there, and items of containers with them."""
+        for node in self.graph.nodes:
+            if node.op == "get_attr" and any(user in self.reasons for user in node.users):
+                self.reasons.setdefault(node, "the host uses it")
+            container = self._container(node)
+            if container in self.reasons:
+                self.reasons.setdefault(node, f"{container.name}, a container, is on the host")
+
+    def _container(self, node: Node) -> Any:
+        """What ``node`` takes an item out of, if that is a container of tensors."""
+        source = node.args[0] if node.target is operator.getitem else None
+        type_ = self.types[source] if isinstance(source, Node) else None
+        holds = isinstance(type_, (tuple, list, dict)) and holds_tensors(type_)
+        return source if holds else None
+
+    def _dissolve(self, min_nodes: int) -> bool:
+        """Leave what is too small on the host; answers whether something was."""
+        changed = False
+        for part in self.parts:
+            count = sum(self._computes(node) for node in part)
+            if count < min_nodes:
+                reason = f"its part has {count} computations, and min_nodes asks for {min_nodes}"
+                reason = reason if count else "its part computes nothing"
+                for node in part:
+                    self.reasons[node] = reason
+                changed = True
+        return changed
+
+    def _computes(self, node: Node) -> bool:
+        """Whether a node does more than to show a value in another way."""
+        if node.op == "get_attr" or not holds_tensors(self.types[node]):
+            return False
+        if node.op == "call_module":
+            module = self.module.get_submodule(str(node.target))
+            return not isinstance(module, _VIEW_MODULES)
+        return function_names(node)[1] not in _VIEWS
+
+
+def part_numbers(parts: list[list[Node]]) -> Mapping[Node, int]:
+    """The part that each node is in."""
+    return {node: number for number, part in enumerate(parts) for node in part}

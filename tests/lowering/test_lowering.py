@@ -1,0 +1,491 @@
+"""What goes where, and that the whole computes what it did."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+from corsac import fx, lowering
+from corsac.analysis import TensorSpec
+from corsac.lowering import Backend, LoweredPart, LoweringError
+
+RUNTIMES = ("onnxruntime", "openvino")
+
+
+def close(actual: Any, expected: Any) -> None:
+    torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-6, check_stride=False)
+
+
+def check(model: nn.Module, *inputs: Any, backend: str = "onnxruntime", **options: Any) -> Any:
+    """Lower, compare, and answer the lowered module; fresh inputs for each call."""
+    lowered = corsac.lower(model.eval(), backend, inputs, **options)
+    mine, theirs = copy.deepcopy(inputs), copy.deepcopy(inputs)
+    with torch.no_grad():
+        close(lowered(*mine), model(*theirs))
+    for a, b in zip(mine, theirs, strict=True):
+        close(a, b)
+    return lowered
+
+
+def where(model: nn.Module, *inputs: Any, backend: str = "onnxruntime", **options: Any) -> dict:
+    """The part of each node."""
+    rows = lowering.preview(model.eval(), backend, inputs, **options).placements
+    return {row.node: row.part for row in rows}
+
+
+class Island(nn.Module):
+    """An operator without a translation in the middle."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.before(x).relu()
+        y = torch.linalg.matrix_exp(y @ y.mT)
+        return self.after(y)
+
+
+@pytest.mark.parametrize("backend", RUNTIMES)
+def test_an_island_stays_on_the_host(backend):
+    model, x = Island(), torch.randn(2, 4, 4) * 0.1
+    lowered = check(model, x, backend=backend)
+    assert [n.op for n in lowered.graph.nodes] == [
+        "placeholder", "call_module", "call_function", "call_module", "output",
+    ]  # fmt: skip
+    assert [n.target for n in lowered.graph.find_nodes(op="call_module")] == [
+        "lowered_0", "lowered_1",
+    ]  # fmt: skip
+    assert list(lowered.state_dict()) == []
+    assert list(model.state_dict()) == [
+        "before.weight",
+        "before.bias",
+        "after.weight",
+        "after.bias",
+    ]
+
+
+def test_a_preview_says_where_and_why():
+    preview = lowering.preview(Island().eval(), "onnxruntime", torch.randn(2, 4, 4))
+    rows = {row.node: row for row in preview.placements}
+    assert [row.part for row in preview.placements] == [0, 0, 0, 0, None, 1]
+    assert rows["linalg_matrix_exp"].reason.startswith("no translation of torch")
+    assert "test_lowering.py:" in rows["linalg_matrix_exp"].source
+    assert preview.parts[0].inputs == ("x: float32[2, 4, 4]",)
+    assert preview.parts[0].input_bytes == 128 and preview.parts[1].output_bytes == 64
+    assert preview.transfers == 4
+    text = str(preview)
+    assert "host: no translation of torch" in text
+    assert text.endswith("5 of 6 calls on onnxruntime in 2 parts, 4 transfers")
+    assert preview.to_dict()["transfers"] == 4
+    assert [row.node for row in preview.host] == ["linalg_matrix_exp"]
+
+
+def test_strict_names_the_first_node_that_stays():
+    with pytest.raises(LoweringError, match=r"linalg_matrix_exp .*test_lowering.py:\d+: no trans"):
+        corsac.lower(Island().eval(), "onnxruntime", torch.randn(2, 4, 4), strict=True)
+    corsac.lower(nn.Linear(2, 2).eval(), "onnxruntime", torch.randn(2, 2), strict=True)
+
+
+def test_parts_that_are_too_small_stay():
+    model, x = Island(), torch.randn(2, 4, 4) * 0.1
+    assert len(lowering.preview(model.eval(), "onnxruntime", x, min_nodes=2).parts) == 1
+    lowered = check(model, x, min_nodes=2)
+    assert lowered.get_submodule("after") is model.after
+    assert len(lowering.preview(model.eval(), "onnxruntime", x, min_nodes=9).parts) == 0
+    check(model, x, min_nodes=9)
+
+
+def test_diamonds_make_no_cycle():
+    class Diamond(nn.Module):
+        def forward(self, x):
+            a = x.relu()
+            b = torch.linalg.matrix_exp(a)
+            c = a.sigmoid()
+            return b + c, (a * c).tanh()
+
+    model, x = Diamond(), torch.randn(3, 3)
+    check(model, x)
+    parts = where(model, x)
+    assert parts["relu"] == 0 and parts["add"] == 1 and parts["linalg_matrix_exp"] is None
+
+
+def test_results_keep_their_structure():
+    class Nested(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x, y, scale: float = 2.0, *, flag: bool = False):
+            z = self.layer(x) * scale
+            return {"z": z, "pair": (x, [y + z, None]), "size": x.size(0), "again": z}
+
+    model, x, y = Nested().eval(), torch.randn(2, 3), torch.randn(2, 3)
+    lowered = corsac.lower(model, "onnxruntime", x, kwargs={"y": y})
+    with torch.no_grad():
+        expected = model(x, y)
+    actual = lowered(x, y=y)
+    close(actual, expected)
+    assert actual["pair"][0] is x and actual["size"] == 2
+    with pytest.raises(LoweringError, match=r"scale: lowered for 2.0, got 3.0"):
+        lowered(x, y, 3.0)
+
+
+def test_inputs_have_to_be_of_the_types_in_the_example():
+    lowered = corsac.lower(nn.Linear(3, 3).eval(), "onnxruntime", torch.randn(2, 3))
+    with pytest.raises(
+        LoweringError, match=r"input: lowered for float32\[2, 3\], got float32\[4, 3\]"
+    ):
+        lowered(torch.randn(4, 3))
+    with pytest.raises(LoweringError, match=r"lowered for float32\[2, 3\], got float64\[2, 3\]"):
+        lowered(torch.randn(2, 3).double())
+    with pytest.raises(LoweringError, match=r"got a int"):
+        lowered(3)
+    with pytest.raises(LoweringError, match="no example of the input input"):
+        corsac.lower(nn.Linear(3, 3).eval(), "onnxruntime", ())
+    with pytest.raises(LoweringError, match="there is no input nothing; there are input"):
+        corsac.lower(nn.Linear(3, 3).eval(), "onnxruntime", (), kwargs={"nothing": 1})
+
+
+@pytest.mark.parametrize("backend", RUNTIMES)
+def test_sizes_may_be_symbols(backend):
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 4)
+
+        def forward(self, x):
+            b, half = x.size(0), x.size(1) // 2
+            y = self.layer(x.transpose(1, 2)).reshape(b, -1)
+            return y.view(b, -1, 4) + torch.arange(b).view(b, 1, 1), y[:half], b * 2
+
+    model = Rows().eval()
+    lowered = corsac.lower(model, backend, TensorSpec(("b", 6, "s")))
+    for b, s in ((2, 3), (5, 9), (7, 4)):
+        x = torch.randn(b, 6, s)
+        with torch.no_grad():
+            close(lowered(x), model(x))
+    with pytest.raises(LoweringError, match=r"\(b is any size from 2\)"):
+        lowered(torch.randn(1, 6, 3))
+
+
+def test_sizes_bind_once():
+    model = fx.symbolic_trace(lambda x, y: x + y)
+    lowered = corsac.lower(model.eval(), "onnxruntime", (TensorSpec(("b",)), TensorSpec(("b",))))
+    close(lowered(torch.ones(3), torch.ones(3)), torch.full((3,), 2.0))
+    with pytest.raises(LoweringError, match=r"y: lowered for float32\[b\], got float32\[4\]"):
+        lowered(torch.ones(3), torch.ones(4))
+
+
+# -- writes and what else order matters to ---------------------------------------------------------
+
+
+class Writes(nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, x):
+        return self.program(self, x)
+
+
+def _view_written(self, x):
+    y = x * 2
+    row = y[0]
+    row.add_(1)
+    return y.relu()
+
+
+def _written_after_a_view(self, x):
+    y = x * 2
+    row = y[0]
+    y.mul_(3)
+    return row + y.sigmoid()[1]
+
+
+def _input_written(self, x):
+    before = x.exp()
+    x.add_(1)
+    return before + x.exp()
+
+
+def _setitem(self, x):
+    y = x * 2
+    before = y.exp()
+    y[0] = 5.0
+    return before, y.exp()
+
+
+def _read_before_an_unsupported_write(self, x):
+    y = x * 2
+    before = y.exp()
+    y.erfinv_()
+    return before.nan_to_num(), y.nan_to_num()
+
+
+def _harmless(self, x):
+    return (x * 2).relu_().add_(1).clamp_(max=2).view(-1).mul_(3)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [_view_written, _written_after_a_view, _input_written, _setitem, _read_before_an_unsupported_write,
+     _harmless],
+)  # fmt: skip
+@pytest.mark.parametrize("backend", RUNTIMES)
+def test_writes_are_seen_as_in_eager(program, backend):
+    x = torch.rand(3, 4)
+    model, other = Writes(program).eval(), Writes(program).eval()
+    lowered = corsac.lower(model, backend, x)
+    for _ in range(2):
+        mine, theirs = x.clone(), x.clone()
+        with torch.no_grad():
+            close(lowered(mine), other(theirs))
+        close(mine, theirs)
+    parts = where(Writes(program), x, backend=backend)
+    assert (None in parts.values()) == (program is not _harmless)
+
+
+def test_a_buffer_that_is_written_to_stays():
+    root = nn.Module()
+    root.register_buffer("state", torch.zeros(4))
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_method("add_", (graph.get_attr("state"), 1))
+    graph.output(graph.call_function(torch.add, (x, graph.get_attr("state"))))
+    model = fx.GraphModule(root, graph).eval()
+    lowered = corsac.lower(model, "onnxruntime", torch.zeros(4))
+    assert [lowered(torch.zeros(4))[0].item() for _ in range(3)] == [1.0, 2.0, 3.0]
+    assert [row.part for row in lowered.meta["lowering"].placements] == [None, 0]
+
+
+def test_random_operators_stay_and_keep_their_order():
+    class Noise(nn.Module):
+        def forward(self, x):
+            y = x.relu() + torch.randn_like(x)
+            z = (y * 2).sigmoid()
+            return z + torch.rand_like(x), y
+
+    model, x = Noise().eval(), torch.randn(3, 4)
+    lowered = corsac.lower(model, "onnxruntime", x)
+    torch.manual_seed(3)
+    expected = model(x)
+    torch.manual_seed(3)
+    close(lowered(x), expected)
+    assert where(model, x)["randn_like"] is None
+
+
+def test_dropout_in_training_is_not_lowered():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
+    model[1].train()
+    preview = lowering.preview(model, "onnxruntime", torch.randn(2, 3))
+    assert preview.placements[1].reason == "it draws random numbers"
+    norm = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.ReLU()).eval()
+    norm[1].train()
+    rows = lowering.preview(norm, "onnxruntime", torch.randn(2, 2, 3, 3)).placements
+    assert [row.part for row in rows] == [0, None, 1]
+    assert rows[1].reason == "it writes to buffers of a module"
+    check_training = corsac.lower(norm, "onnxruntime", torch.randn(2, 2, 3, 3))
+    assert check_training.get_submodule("1") is norm[1]
+
+
+def test_hooked_modules_stay():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval()
+    model[0].register_forward_hook(lambda module, args, result: result + 1)
+    lowered = check(model, torch.randn(2, 3))
+    assert lowered.get_submodule("0") is model[0]
+
+
+# -- the module that comes out ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", RUNTIMES)
+def test_results_are_memory_of_their_own(backend):
+    class Through(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.same = nn.Parameter(torch.arange(4.0)), nn.Identity()
+
+        def forward(self, x):
+            return x.view(-1) + 0, x.reshape(4), self.same(self.table), x * 2
+
+    model = Through()
+    x = torch.randn(2, 2)
+    lowered = corsac.lower(model.eval(), backend, x, min_nodes=0)
+    first = lowered(x)
+    kept = [y.clone() for y in first]
+    assert not any(row.part is None for row in lowered.meta["lowering"].placements)
+    for y in lowered(torch.randn(2, 2)):
+        y.fill_(7)
+    for y, z in zip(first, kept, strict=True):
+        close(y, z)
+        assert y.data_ptr() not in (x.data_ptr(), model.table.data_ptr())
+    close(lowered(x), tuple(kept))
+
+
+def test_inputs_need_not_be_contiguous():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(2, 3, 6, 5)
+    lowered = corsac.lower(model, "onnxruntime", x)
+    with torch.no_grad():
+        for y in (
+            x.to(memory_format=torch.channels_last),
+            torch.randn(2, 3, 5, 6).mT,
+            torch.randn(2, 3, 12, 5)[:, :, ::2],
+            torch.randn(2, 1, 6, 5).expand(2, 3, 6, 5),
+        ):
+            close(lowered(y), model(y))
+
+
+@pytest.mark.parametrize("backend", RUNTIMES)
+def test_threads_may_call_at_once(backend):
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)).eval()
+    lowered = corsac.lower(model, backend, torch.randn(8, 16))
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        generator = torch.Generator().manual_seed(number)
+        for _ in range(20):
+            x = torch.randn(8, 16, generator=generator)
+            with torch.no_grad():
+                if not torch.allclose(lowered(x), model(x), atol=1e-5):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_results_have_no_gradient():
+    model = nn.Linear(3, 3).eval()
+    x = torch.randn(2, 3, requires_grad=True)
+    result = corsac.lower(model, "onnxruntime", x)(x)
+    assert not result.requires_grad and result.grad_fn is None
+    with pytest.raises(LoweringError, match=r"in training mode.*model.eval\(\)"):
+        corsac.lower(model.train(), "onnxruntime", x)
+    lowered = corsac.lower(model.eval(), "onnxruntime", x)
+    with pytest.raises(LoweringError, match="lowered for evaluation"):
+        lowered.train()
+
+
+def test_copies_work_and_pickles_say_why_not():
+    model, x = Island().eval(), torch.randn(2, 4, 4) * 0.1
+    lowered = corsac.lower(model, "onnxruntime", x)
+    copied = copy.deepcopy(lowered)
+    close(copied(x), lowered(x))
+    with pytest.raises(LoweringError):
+        copied(torch.randn(3, 4, 4))
+    with pytest.raises(TypeError, match="lowered_0 holds what onnxruntime has made"):
+        pickle.dumps(lowered)
+    assert "onnxruntime" in repr(lowered.lowered_0)
+
+
+def test_a_graph_of_torch_fx_is_lowered_too():
+    model, x = torch.fx.symbolic_trace(Island().eval()), torch.randn(2, 4, 4) * 0.1
+    close(corsac.lower(model, "onnxruntime", x)(x), model(x).detach())
+
+
+# -- backends --------------------------------------------------------------------------------------
+
+
+class Plain(Backend):
+    """Runs relu and add, by themselves."""
+
+    def __init__(self, only: str | None = None):
+        self.only = only
+        self.compiled: list[list[Any]] = []
+
+    def supports(self, node: fx.Node, types: Mapping[fx.Node, Any]) -> bool | str:
+        name = getattr(node.target, "__name__", str(node.target))
+        if self.only is not None:
+            return name == self.only or f"only {self.only} runs here"
+        return name in ("relu", "add")
+
+    def compile(self, part: fx.GraphModule, types: Sequence[Any]) -> Any:
+        self.compiled.append(list(types))
+        return part
+
+
+def test_a_backend_can_be_registered(monkeypatch):
+    from corsac.lowering import _backend
+
+    monkeypatch.setattr(_backend, "_REGISTERED", dict(_backend._REGISTERED))
+    lowering.register_backend("plain", Plain)
+    with pytest.raises(ValueError, match="there is a backend 'plain'"):
+        lowering.register_backend("plain", Plain)
+    assert lowering.backends()["plain"] is None
+    model, x = fx.symbolic_trace(lambda x: (x.relu() + 1).exp()).eval(), torch.randn(3)
+    lowered = corsac.lower(model, "plain", x)
+    close(lowered(x), (x.relu() + 1).exp())
+    assert isinstance(lowered.lowered_0, LoweredPart) and lowered.lowered_0.backend == "plain"
+    rows = lowering.preview(model, "plain", x).placements
+    assert rows[2].reason == "the backend does not support it"
+    rows = lowering.preview(model, "plain", x, options={"only": "exp"}).placements
+    assert [row.reason for row in rows] == ["only exp runs here"] * 2 + [None]
+    made = Plain()
+    corsac.lower(model, made, x)
+    (types,) = made.compiled
+    assert (types[0].dtype, types[0].shape) == (torch.float32, (3,))
+    with pytest.raises(TypeError, match="options are for backends named by a string"):
+        corsac.lower(model, made, x, options={"only": "exp"})
+
+
+def test_what_is_missing_is_said():
+    with pytest.raises(ValueError, match="there is no backend 'nowhere'; there are onnxruntime, o"):
+        corsac.lower(nn.Linear(2, 2).eval(), "nowhere", torch.randn(2, 2))
+    reason = lowering.backends()["tensorrt"]
+    if reason is not None:
+        with pytest.raises(LoweringError, match=r"tensorrt cannot be used here: .*pip install"):
+            corsac.lower(nn.Linear(2, 2).eval(), "tensorrt", torch.randn(2, 2))
+
+
+def test_entry_points_are_found(monkeypatch):
+    import importlib.metadata
+
+    point = importlib.metadata.EntryPoint(
+        "fromafar", f"{Plain.__module__}:Plain", "corsac.lowering"
+    )
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: [point])
+    assert "fromafar" in lowering.backends()
+    x = torch.randn(3)
+    model = fx.symbolic_trace(lambda x: x.relu()).eval()
+    close(corsac.lower(model, "fromafar", x)(x), x.relu())
+
+
+def test_openvino_refuses_integers_that_it_would_cut():
+    model = fx.symbolic_trace(lambda x: x + 1).eval()
+    lowered = corsac.lower(model, "openvino", torch.tensor([1]))
+    assert lowered(torch.tensor([5])).tolist() == [6]
+    with pytest.raises(LoweringError, match=r"integers from 2\*\*30"):
+        lowered(torch.tensor([2**40]))
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", RUNTIMES)
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "swin_t"])
+def test_models_are_one_part(name, backend):
+    import torchvision
+
+    from kit.trained import as_if_trained
+
+    torch.manual_seed(0)
+    model = as_if_trained(torchvision.models.get_model(name))
+    x = torch.randn(1, 3, 64, 64)
+    lowered = corsac.lower(model, backend, x, strict=True)
+    assert len(lowered.meta["lowering"].parts) == 1
+    with torch.no_grad():
+        expected, actual = model(x), lowered(x)
+    assert (actual - expected).abs().max() < 1e-5 * expected.abs().max() + 1e-6
