@@ -193,6 +193,35 @@ def test_ops_and_profile_count_and_measure(capsys):
     assert "does not accept the input" in capsys.readouterr().err
 
 
+def test_lower_runs_previews_and_writes(capsys, folder):
+    given = ["net.py:Net", "--input", "5,3"]
+    assert main(["lower", *given]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("2 of 2 calls on onnxruntime in 1 part, 2 transfers\n")
+    assert "maximum absolute error" in out and "times as fast" in out
+    assert main(["lower", *given, "--to", "openvino", "--json", "--repeat", "1"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["error"] < 1e-6 and report["preview"]["backend"] == "openvino"
+    assert main(["lower", *given, "--preview"]) == 0
+    assert "lowered_0: 2 nodes, 60 bytes in, 80 bytes out" in capsys.readouterr().out
+    assert main(["lower", *given, "--preview", "--json", "--min-nodes", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["parts"] == []
+    assert main(["lower", *given, "--strict", "--min-nodes", "3"]) == 2
+    assert "linear (call_module linear) cannot run on onnxruntime" in capsys.readouterr().err
+    assert main(["lower", *given, "--to", "nowhere"]) == 2
+    assert "there is no backend 'nowhere'" in capsys.readouterr().err
+    assert main(["lower", "net.py:Net", "--input", "5,4"]) == 2
+    assert "does not accept the input" in capsys.readouterr().err
+    assert main(["lower", *given, "--out", "net.onnx"]) == 0
+    assert "written to net.onnx: " in capsys.readouterr().out
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession("net.onnx")
+    assert [x.name for x in session.get_inputs()] == ["x"]
+    assert main(["lower", *given, "--out", "net.pt"]) == 2
+    assert "the file is to be called *.onnx" in capsys.readouterr().err
+
+
 def test_draw_writes_what_the_name_says(capsys, folder):
     assert main(["draw", "net.py:Net", "--out", "net.svg"]) == 0
     assert (folder / "net.svg").read_text().startswith("<svg")

@@ -199,6 +199,39 @@ def _split(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _lower(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--to", default="onnxruntime", metavar="BACKEND", help="onnxruntime, openvino, ..."
+    )
+    parser.add_argument(
+        "--preview", action="store_true", help="only say what would go where, and why"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="fail if a call stays on the host, naming the first"
+    )
+    parser.add_argument(
+        "--min-nodes",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="leave parts with fewer computations on the host (1)",
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the whole model as ONNX: *.onnx")
+    parser.add_argument(
+        "--repeat", type=positive, default=5, metavar="N", help="timed calls before and after (5)"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-4,
+        metavar="X",
+        help="largest difference accepted, as a part of the largest output (1e-4)",
+    )
+    _json(parser)
+
+
 def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
     parser.add_argument(
@@ -317,6 +350,23 @@ part to part.
 """,
         "example:\n  corsac split torchvision.models:vit_b_16 --parts 4 --out out/parts\n",
         _split,
+    ),
+    Command(
+        "lower",
+        "run what a runtime supports on that runtime",
+        """\
+Put the parts of a model that a runtime (ONNX Runtime, OpenVINO) supports there, leave the rest on the
+host, check the result against the original and measure both. Or write the model as an ONNX file.
+""",
+        """\
+examples:
+  corsac lower torchvision.models:resnet50 --input 1,3,224,224 --to onnxruntime
+  corsac lower torchvision.models:vit_b_16 --input 1,3,224,224 --to openvino --preview
+  corsac lower torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.onnx
+
+exit codes: 0 done; 1 the result differs from the original; 2 the request cannot be met
+""",
+        _lower,
     ),
     Command(
         "build",

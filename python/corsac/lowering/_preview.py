@@ -95,8 +95,12 @@ class Preview:
             size = f"{_bytes(part.input_bytes)} in, {_bytes(part.output_bytes)} out"
             yield f"{part.name}: {len(part.nodes)} nodes, {size}"
             yield f"    {', '.join(part.inputs) or 'nothing'} -> {', '.join(part.outputs)}"
+        yield self.summary()
+
+    def summary(self) -> str:
+        """One line: how much is lowered."""
         lowered = sum(row.part is not None for row in self.placements)
-        yield (
+        return (
             f"{lowered} of {len(self.placements)} calls on {self.backend} in {len(self.parts)} "
             f"part{'' if len(self.parts) == 1 else 's'}, {self.transfers} transfers"
         )
