@@ -22,8 +22,6 @@ def decompose(
     translator: Translator, node: Node, args: Any, kwargs: Any, reason: str
 ) -> Any:  # fmt: skip
     """The value of ``node`` from the ``aten`` operators that it calls, found on fake tensors."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        raise Unsupported(reason)
     flat, spec = torch.utils._pytree.tree_flatten((args, kwargs))
     inputs = [leaf for leaf in flat if isinstance(leaf, Tensor)]
     if any(not is_static(tensor.shape) for tensor in inputs):

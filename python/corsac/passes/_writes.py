@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
+
 from corsac import _core
 from corsac.fx import Graph, Node
 
@@ -22,6 +24,24 @@ class _Facts:
     opaque: bool
     barrier: bool
     group: int
+
+
+def _is_quiet(node: Node) -> bool:
+    """Whether an operator that may draw random numbers is told not to, in so many words."""
+    operator = node.target
+    if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
+        return False
+    if operator._opname == "dropout":
+        (p, train) = (_argument(node, 1, "p", 0.5), _argument(node, 2, "train", True))
+        return train is False or (not isinstance(p, Node) and p == 0)
+    if operator._opname == "scaled_dot_product_attention":
+        p = _argument(node, 4, "dropout_p", 0.0)
+        return not isinstance(p, Node) and p == 0
+    return False
+
+
+def _argument(node: Node, place: int, name: str, default: object) -> object:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
 @dataclass(slots=True)
@@ -48,6 +68,7 @@ class Writes:
             zip(nodes, _core.graph_effects(graph), strict=True)
         ):  # fmt: skip
             (mutates, aliases, random, _, _, state, opaque), barrier, group = found
+            random = random and not _is_quiet(node)
             facts = _Facts(place, node, mutates, aliases, random, state, opaque, barrier, group)
             writes._facts[node] = facts
             writes._groups.setdefault(group, []).append(facts)
