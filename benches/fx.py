@@ -45,6 +45,8 @@ ENGINES = {"torch_fx": torch.fx, "corsac": corsac.fx}
 MODELS = ("resnet50", "densenet121", "efficientnet_b0", "vit_b_16", "swin_t", "convnext_tiny")
 TYPED = ("resnet50", "efficientnet_b0", "convnext_tiny")
 LARGE = 100_000
+#: Benches that take minutes, each with the smaller one that stands in for it where time is short.
+LONG = {"patterns/100 rules on 20k nodes": "patterns/100 rules on 2k nodes"}
 
 
 def model(name: str) -> torch.nn.Module:
@@ -209,6 +211,61 @@ def replace_pattern(matches: int, at_least: float, aim: float) -> Bench:
         )
 
     return Bench(f"replace_pattern/20k/{matches}", nodes, **sides(work), at_least=at_least, aim=aim)
+
+
+#: The functions of 100 patterns, ``outer(inner(x))``, and of what takes their places.
+INNER = (torch.neg, torch.abs, torch.sin, torch.cos, torch.tan, torch.exp, torch.floor, torch.ceil,
+         torch.erf, torch.sign)  # fmt: skip
+OUTER = (torch.relu, torch.tanh, torch.sigmoid, torch.log1p, torch.square, torch.atan, torch.sinh,
+         torch.asinh, torch.expm1, torch.frac)  # fmt: skip
+
+
+def patterns(nodes: int) -> Bench:
+    """100 rewrite rules: in one traversal, and with ``replace_pattern``, which takes one rule at a
+    time. One node in three lies between two matches, in turns of all rules."""
+    pairs = [(outer, inner) for outer in OUTER for inner in INNER]
+
+    def rule(place: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        outer, inner = pairs[place]
+        return lambda x: outer(inner(x)), lambda x: torch.mul(torch.cosh(x), place + 2)
+
+    def program(fx: ModuleType) -> Any:
+        graph = fx.Graph()
+        y = graph.placeholder("x")
+        for turn in range((nodes - 2) // 3):
+            outer, inner = pairs[turn % len(pairs)]
+            for function in (inner, outer, torch.trunc):
+                y = graph.call_function(function, (y,))
+        graph.output(y)
+        return fx.GraphModule(torch.nn.Module(), graph)
+
+    def shows(module: Any) -> list[Any]:
+        """Names aside, which rules and ``replace_pattern`` choose in an order of their own."""
+        place = {node: at for at, node in enumerate(module.graph.nodes)}
+        return [
+            (str(node.target), [place.get(arg, arg) for arg in node.args])
+            for node in module.graph.nodes
+        ]
+
+    def theirs(module: Any) -> Any:
+        for place in range(len(pairs)):
+            torch.fx.replace_pattern(module, *rule(place))
+        return module
+
+    def ours(module: Any) -> Any:
+        rules = [corsac.passes.Rule(*rule(place)) for place in range(len(pairs))]
+        corsac.passes.rewrite(module, rules)
+        return module
+
+    return Bench(
+        f"patterns/100 rules on {nodes // 1000}k nodes",
+        nodes,
+        peer=Work(theirs, before=lambda: program(torch.fx), shows=shows),
+        ours=Work(ours, before=lambda: program(corsac.fx), shows=shows),
+        at_least=10,
+        aim=100,
+        most_rounds=2 if nodes >= 20_000 else 200,
+    )
 
 
 def fuse(name: str) -> Bench:
@@ -472,6 +529,8 @@ BENCHES: dict[str, Callable[[], Bench]] = {
     **{f"transform/{name}": (lambda name=name: transform(name)) for name in MODELS},
     "replace_pattern/20k/1000": lambda: replace_pattern(1_000, 20, 100),
     "replace_pattern/20k/10000": lambda: replace_pattern(10_000, 200, 1_000),
+    "patterns/100 rules on 20k nodes": lambda: patterns(20_000),
+    "patterns/100 rules on 2k nodes": lambda: patterns(2_000),
     **{f"fuse/{name}": (lambda name=name: fuse(name)) for name in ("resnet50", "densenet121")},
     "const_fold/2k": const_fold,
     "cse/10k": cse,
@@ -536,6 +595,7 @@ def main() -> int:
         name: make
         for name, make in BENCHES.items()
         if any(fnmatch.fnmatch(name, pattern) for pattern in wanted)
+        and name not in (LONG if options.quick else LONG.values())
     }
     with_memory = any(fnmatch.fnmatch("memory/100k", pattern) for pattern in wanted)
     if not chosen and not with_memory:

@@ -46,6 +46,8 @@ class Bench:
     aim: float
     # Calls in one sample, for what is too short to be timed alone.
     calls: int = 1
+    # Samples at most, for what takes minutes.
+    most_rounds: int = 200
 
 
 @dataclass
@@ -124,8 +126,9 @@ def run(bench: Bench, seconds: float, least_rounds: int) -> Outcome:
     gc.collect()
     gc.freeze()  # what was prepared need not be looked at before each sample
     start = time.perf_counter()
+    least_rounds = min(least_rounds, bench.most_rounds)
     while len(outcome.ours) < least_rounds or (
-        time.perf_counter() - start < seconds and len(outcome.ours) < 200
+        time.perf_counter() - start < seconds and len(outcome.ours) < bench.most_rounds
     ):
         outcome.peer.append(sample(bench.peer, bench.calls))
         outcome.ours.append(sample(bench.ours, bench.calls))

@@ -19,8 +19,9 @@ class Everything(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv, self.bn, self.drop = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Dropout()
-        self.identity, self.linear = nn.Identity(), nn.Linear(2, 2)
+        self.identity, self.linear, self.twin = nn.Identity(), nn.Linear(2, 2), nn.Linear(2, 2)
         self.weight, self.bias = nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(2))
+        self.before, self.norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
         self.kernel = nn.Parameter(torch.randn(2, 2, 1, 1))
         self.register_buffer("mean", torch.zeros(2))
         self.register_buffer("var", torch.ones(2))
@@ -33,7 +34,8 @@ class Everything(nn.Module):
         torch.sin(a)
         scale = torch.exp(self.weight.t())
         y = torch.abs(-torch.cat([F.relu(a), b], 0)) @ scale
-        return F.linear(torch.neg(self.linear(y)), self.weight, self.bias)
+        y = self.norm(self.before(self.linear(y) + self.twin(y) / 3.0))
+        return F.linear(torch.neg(y), self.weight, self.bias)
 
 
 def softplus(x, inplace=False):
@@ -44,13 +46,19 @@ def softplus(x, inplace=False):
 CALLS = {
     "autocast": corsac.passes.autocast,
     "canonicalize": corsac.passes.canonicalize,
+    "change_true_div_to_mul_by_inverse": REGISTRY["change_true_div_to_mul_by_inverse"],
     "common_subexpressions": corsac.passes.common_subexpressions,
     "decompose": functools.partial(corsac.passes.decompose, rules={F.relu: softplus}),
     "eliminate_dead_code": corsac.passes.eliminate_dead_code,
     "fold_constants": corsac.passes.fold_constants,
     "functions_to_modules": corsac.passes.functions_to_modules,
+    "fuse_batch_norm_1d_in_linear": REGISTRY["fuse_batch_norm_1d_in_linear"],
+    "fuse_batch_norm_2d_in_conv_2d": REGISTRY["fuse_batch_norm_2d_in_conv_2d"],
+    "fuse_bias_in_linear": REGISTRY["fuse_bias_in_linear"],
     "fuse_conv_bn": corsac.passes.fuse_conv_bn,
+    "merge_linears": REGISTRY["merge_linears"],
     "modules_to_functions": corsac.passes.modules_to_functions,
+    "optimize_layout": REGISTRY["optimize_layout"],
     "reinplace": functools.partial(corsac.passes.reinplace, gradients=False),
     "remove_dropout": corsac.passes.remove_dropout,
     "remove_no_ops": corsac.passes.remove_no_ops,

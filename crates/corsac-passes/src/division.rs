@@ -6,7 +6,7 @@
 //!
 //! Preserves: order, names and everything known of the nodes. Results differ in rounding, unless the
 //! divisor is a power of two. Quotients of numbers, such as sizes, stay unless the result is exact:
-//! `int(49 * (1 / 49))` is 0.
+//! `int(49 * (1 / 49))` is 0. Each division is one change of the budget.
 //!
 //! ```text
 //! truediv = matmul / 8.0   →   truediv = matmul * 0.125
@@ -18,7 +18,40 @@
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, Node, NodeId, Op, Target};
 use thiserror::Error;
 
+use crate::budget::Budget;
 use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report;
+
+/// The pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MultiplyByInverses;
+
+impl Pass for MultiplyByInverses {
+    fn name(&self) -> &'static str {
+        "true division"
+    }
+
+    fn run(
+        &self,
+        graph: &mut Graph,
+        context: &mut Context<'_>,
+    ) -> Result<report::Report, PassError> {
+        let nodes_before = graph.len();
+        let multiply = graph.function("operator.mul");
+        let sites = to_multiplication(graph, multiply, &mut context.budget)?.into_iter();
+        let sites = sites.map(|site| {
+            let reason = site.refusal.map(|refusal| refusal.to_string());
+            report::Site::new(graph, site.node, None, reason)
+        });
+        Ok(report::Report {
+            pass: self.name().to_owned(),
+            sites: sites.collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
+}
 
 /// A division by a number in the program, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,6 +74,9 @@ pub enum Refusal {
     /// What is divided may be a number, for which rounding may matter.
     #[error("what it divides may be a number, and the result would be rounded twice")]
     Number,
+    /// It could be a multiplication, but no more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
 }
 
 /// Divisors between these and their inverses are ordinary numbers of float32 and bfloat16.
@@ -50,8 +86,17 @@ const ORDINARY: std::ops::RangeInclusive<f64> = 1e-30..=1e30;
 ///
 /// # Errors
 /// If the graph refuses a change, which it does not for a graph that is well formed.
-pub fn to_multiplication(graph: &mut Graph, multiply: FunctionId) -> Result<Vec<Site>, PassError> {
+pub fn to_multiplication(
+    graph: &mut Graph,
+    multiply: FunctionId,
+    budget: &mut Budget,
+) -> Result<Vec<Site>, PassError> {
     let mut sites = plan(graph);
+    for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
+        if !budget.take() {
+            site.refusal = Some(Refusal::Budget);
+        }
+    }
     for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
         let (Some(dividend), Some(divisor)) = (
             graph.node(site.node).args().first().and_then(Arg::as_node),
@@ -161,7 +206,7 @@ mod tests {
         let quotient = graph.call_function(truediv, [x.into(), divisor]).unwrap();
         graph.output(quotient).unwrap();
         let multiply = graph.function("operator.mul");
-        let sites = to_multiplication(&mut graph, multiply).unwrap();
+        let sites = to_multiplication(&mut graph, multiply, &mut Budget::unlimited()).unwrap();
         let node = graph.node(quotient);
         assert_eq!(node.calls("operator.mul"), sites[0].refusal.is_none());
         (sites[0].refusal, node.args()[1].clone())
@@ -172,6 +217,25 @@ mod tests {
         assert_eq!(divided(false, Arg::Float(8.0)), (None, Arg::Float(0.125)));
         assert_eq!(divided(false, Arg::Int(3)), (None, Arg::Float(1.0 / 3.0)));
         assert_eq!(divided(false, Arg::Float(-0.5)), (None, Arg::Float(-2.0)));
+    }
+
+    #[test]
+    fn a_budget_is_used_in_order() {
+        let mut graph = Graph::new();
+        let truediv = graph.function("operator.truediv");
+        let mut x = graph.placeholder("x").unwrap();
+        for divisor in 2..5 {
+            x = graph
+                .call_function(truediv, [x.into(), Arg::Int(divisor)])
+                .unwrap();
+        }
+        let multiply = graph.function("operator.mul");
+        let mut budget = Budget::of(2);
+        let sites = to_multiplication(&mut graph, multiply, &mut budget).unwrap();
+        let reasons: Vec<_> = sites.iter().map(|site| site.refusal).collect();
+        assert_eq!(reasons, [None, None, Some(Refusal::Budget)]);
+        assert_eq!(budget.spent(), 2);
+        assert!(graph.node(x).calls("operator.truediv"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use corsac_ops::{Host, ModuleInfo};
 use rustc_hash::{FxHashMap, FxHashSet};
 use thiserror::Error;
 
+use crate::budget::Budget;
 use crate::error::PassError;
 use crate::mkldnn::Writes;
 
@@ -85,6 +86,29 @@ pub enum Refusal {
         /// The name of the value.
         input: String,
     },
+    /// It could be changed, but no more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
+}
+
+/// Leaves layers as they are that the budget does not allow to change one by one.
+pub fn limit(sites: &mut [Site], budget: &mut Budget) {
+    for site in sites.iter_mut().filter(|site| site.refusal.is_none()) {
+        if !budget.take() {
+            site.refusal = Some(Refusal::Budget);
+        }
+    }
+}
+
+/// Leaves groups as they are that the budget, of which each takes one change, does not allow to
+/// merge.
+pub fn limit_groups(groups: &mut Vec<Group>, sites: &mut [Site], budget: &mut Budget) {
+    let granted = budget.take_up_to(groups.len());
+    for group in groups.drain(granted..) {
+        for member in group.members {
+            sites[member].refusal = Some(Refusal::Budget);
+        }
+    }
 }
 
 /// The calls of `nn.Linear` in `graph`, in order. `unfit` says of layers, by path, why they cannot

@@ -8,6 +8,7 @@ use crate::budget::Budget;
 use crate::common_subexpressions;
 use crate::conv_bn;
 use crate::dead_code;
+use crate::division;
 use crate::dropout;
 use crate::error::PassError;
 use crate::no_ops;
@@ -51,6 +52,7 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(no_ops::RemoveNoOps),
         Box::new(simplify::pass(false)),
         Box::new(saturate::Saturate::default()),
+        Box::new(division::MultiplyByInverses),
         Box::new(conv_bn::FuseBatchNorms::default()),
         Box::new(common_subexpressions::CommonSubexpressions),
         Box::new(dead_code::DeadCode::default()),

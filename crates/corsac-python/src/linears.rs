@@ -8,6 +8,7 @@ use corsac_passes::linears::{self, Site as Call};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::budget::{PyBudget, within};
 use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
@@ -37,11 +38,12 @@ fn sites(graph: &PyGraph, calls: &[Call]) -> Vec<Site> {
 /// cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
 /// by path, the calls come in groups that can be merged; otherwise each is a group.
 #[pyfunction]
-#[pyo3(signature = (graph, unfit, kinds = None))]
+#[pyo3(signature = (graph, unfit, kinds = None, *, budget = None))]
 pub(crate) fn find_linears(
     graph: &Bound<'_, PyGraph>,
     unfit: HashMap<String, String>,
     kinds: Option<HashMap<String, usize>>,
+    budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<(Vec<Calls>, Vec<Site>)> {
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
@@ -50,10 +52,18 @@ pub(crate) fn find_linears(
     let groups: Vec<Vec<usize>> = match kinds {
         Some(kinds) => {
             let kind = |layer: &str| kinds.get(layer).copied().unwrap_or(0);
-            let groups = linears::group(ir, &facts, &mut calls, &kind).map_err(pass_error)?;
+            let mut groups = linears::group(ir, &facts, &mut calls, &kind).map_err(pass_error)?;
+            within(budget, |budget| {
+                linears::limit_groups(&mut groups, &mut calls, budget);
+                Ok(())
+            })?;
             groups.into_iter().map(|group| group.members).collect()
         }
         None => {
+            within(budget, |budget| {
+                linears::limit(&mut calls, budget);
+                Ok(())
+            })?;
             let free = (0..calls.len()).filter(|&at| calls[at].refusal.is_none());
             free.map(|at| vec![at]).collect()
         }
@@ -98,6 +108,9 @@ pub(crate) fn merge_linears(
         linears::merge(borrowed.ir_mut(), input, &nodes, &widths, merged, getitem)
             .map_err(pass_error)?
     };
+    if let Some(&first) = nodes.first() {
+        PyGraph::inherit_meta_but_value(graph, node, first)?;
+    }
     PyNode::handle(graph, graph.try_borrow()?.host(), node)
 }
 
@@ -116,6 +129,7 @@ pub(crate) fn pad_input_of_linear(
         let input = input_of(&borrowed, node)?;
         linears::pad_input(borrowed.ir_mut(), node, input, pad).map_err(pass_error)?
     };
+    PyGraph::inherit_meta_but_value(graph, new, node)?;
     PyNode::handle(graph, graph.try_borrow()?.host(), new)
 }
 
@@ -125,16 +139,18 @@ type Divided = (Py<PyNode>, Py<PyAny>);
 /// Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
 /// the nodes that were changed, each with the divisor it had, and all divisions by numbers.
 #[pyfunction]
+#[pyo3(signature = (graph, multiply, *, budget = None))]
 pub(crate) fn divisions_to_multiplications(
     graph: &Bound<'_, PyGraph>,
     multiply: &Bound<'_, PyAny>,
+    budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<(Vec<Divided>, Vec<Site>)> {
     let py = graph.py();
     let multiply = PyGraph::function(graph, multiply)?;
-    let found = {
+    let found = within(budget, |budget| {
         let mut borrowed = graph.try_borrow_mut()?;
-        division::to_multiplication(borrowed.ir_mut(), multiply).map_err(pass_error)?
-    };
+        division::to_multiplication(borrowed.ir_mut(), multiply, budget).map_err(pass_error)
+    })?;
     let borrowed = graph.try_borrow()?;
     let changed = found.iter().filter(|s| s.refusal.is_none()).map(|s| {
         let divisor = match s.divisor {

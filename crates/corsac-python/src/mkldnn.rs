@@ -72,6 +72,9 @@ pub(crate) fn convert_mkldnn(
         let conversions = mkldnn::convert(ir, &subgraph, &mut plan.writes, enter, leave);
         converted.push((subgraph, conversions.map_err(pass_error)?));
     }
+    for (subgraph, around) in &converted {
+        inherit_metas(graph, subgraph, around)?;
+    }
     let borrowed = graph.try_borrow()?;
     let handles = |ids: &[NodeId]| handles(graph, &borrowed, ids);
     let subgraphs = converted.iter().map(|(subgraph, around)| {
@@ -86,6 +89,32 @@ pub(crate) fn convert_mkldnn(
         site(borrowed.ir(), refused.node, None, reason)
     });
     Ok((subgraphs.collect::<PyResult<_>>()?, refused.collect()))
+}
+
+/// Gives conversions the metadata of the nodes that they are made for: of the first that uses what
+/// enters, and of the one whose value leaves.
+fn inherit_metas(
+    graph: &Bound<'_, PyGraph>,
+    subgraph: &Subgraph,
+    around: &Conversions,
+) -> PyResult<()> {
+    let pairs = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        let inside: FxHashSet<NodeId> = subgraph.nodes.iter().copied().collect();
+        let user = |&start: &NodeId| {
+            let mut users = ir.users(start).filter(|user| inside.contains(user));
+            Some((start, users.next()?))
+        };
+        let made = |&end: &NodeId| Some((end, ir.inputs(end).next()?));
+        let starts: Vec<_> = around.starts.iter().filter_map(user).collect();
+        let ends: Vec<_> = around.ends.iter().filter_map(made).collect();
+        (starts, ends)
+    };
+    for (start, user) in pairs.0 {
+        PyGraph::inherit_meta_but_value(graph, start, user)?;
+    }
+    PyGraph::inherit_metas(graph, &pairs.1)
 }
 
 /// Takes conversions away again that `convert_mkldnn` put into `graph`.

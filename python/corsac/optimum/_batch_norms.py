@@ -9,6 +9,7 @@ from torch import nn
 from corsac import _core
 from corsac.fx.graph_module import GraphModule
 from corsac.optimum._transformation import Transformation, report_of
+from corsac.passes._budget import current_budget
 from corsac.passes._weights import FoldedLayers, drop_unused
 
 
@@ -31,7 +32,9 @@ class _Fusion(Transformation):
     def transform(self, graph_module: GraphModule) -> GraphModule:
         nodes = len(graph_module.graph.nodes)
         folded = _Folded(graph_module, self)
-        sites = _core.fold_batch_norms(graph_module.graph, folded.fold, linear=True)
+        sites = _core.fold_batch_norms(
+            graph_module.graph, folded.fold, linear=True, budget=current_budget(None)
+        )
         folded.install(graph_module)
         drop_unused(graph_module, [norm for _, norm, _, reason in sites if reason is None])
         name = f"{self._norm.__name__} in {self._layer.__name__}"

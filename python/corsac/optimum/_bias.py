@@ -22,6 +22,7 @@ from corsac.optimum._transformation import (
     remember,
     report_of,
 )
+from corsac.passes._budget import current_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class FuseBiasInLinear(ReversibleTransformation):
                 reasons[path] = f"of weight and bias of {path}, one is trained"
             elif linear.bias.dtype != linear.weight.dtype:
                 reasons[path] = f"weight and bias of {path} have different dtypes"
-        calls, sites = _core.find_linears(graph_module.graph, reasons)
+        calls, sites = _core.find_linears(graph_module.graph, reasons, budget=current_budget(None))
         for ((node, path),) in calls:
             linear = linears[path]
             with torch.no_grad():

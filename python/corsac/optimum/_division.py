@@ -12,6 +12,7 @@ from corsac.optimum._transformation import (
     remember,
     report_of,
 )
+from corsac.passes._budget import current_budget
 
 
 class ChangeTrueDivToMulByInverse(ReversibleTransformation):
@@ -27,7 +28,9 @@ class ChangeTrueDivToMulByInverse(ReversibleTransformation):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         before = len(graph_module.graph.nodes)
-        changed, sites = _core.divisions_to_multiplications(graph_module.graph, operator.mul)
+        changed, sites = _core.divisions_to_multiplications(
+            graph_module.graph, operator.mul, budget=current_budget(None)
+        )
         for node, divisor in changed:
             remember(node, self, divisor)
         self._report = report_of("true division", sites, graph_module, before)

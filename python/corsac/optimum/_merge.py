@@ -27,6 +27,7 @@ from corsac.optimum._transformation import (
     remember,
     report_of,
 )
+from corsac.passes._budget import current_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,10 @@ class MergeLinears(ReversibleTransformation):
             path: kinds.setdefault(_kind(linear), len(kinds)) for path, linear in linears.items()
         }
         groups, sites = _core.find_linears(
-            graph_module.graph, unfit(graph_module, linears), kind_of
+            graph_module.graph,
+            unfit(graph_module, linears),
+            kind_of,
+            budget=current_budget(None),
         )
         for group in groups:
             self._merge(graph_module, [(node, path, linears[path]) for node, path in group])

@@ -7,7 +7,8 @@ from typing import Any
 
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
-from corsac.passes import Report, Site
+from corsac.passes import Budget, Report, Site
+from corsac.passes._budget import spending
 
 #: Attributes of a transformation that say nothing about what it does.
 _UNSIGNED = ("_report",)
@@ -27,15 +28,24 @@ class Transformation(ABC):
     def transform(self, graph_module: GraphModule) -> GraphModule:
         """Change ``graph_module``, or make another one, and return it."""
 
-    def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True) -> GraphModule:
+    def __call__(
+        self,
+        graph_module: GraphModule,
+        lint_and_recompile: bool = True,
+        *,
+        budget: Budget | None = None,
+    ) -> GraphModule:
         """Transform a module.
 
         Args:
             graph_module: what to transform. Most transformations change it in place.
             lint_and_recompile: whether to check the graph and write its code afterwards; off where
                 another transformation follows.
+            budget: how many changes may be made; by default that of the block
+                (:func:`corsac.passes.rewrite_budget`).
         """
-        return _finished(self.transform(graph_module), lint_and_recompile)
+        with spending(budget):
+            return _finished(self.transform(graph_module), lint_and_recompile)
 
     @property
     def report(self) -> Report | None:
@@ -75,6 +85,8 @@ class ReversibleTransformation(Transformation):
         graph_module: GraphModule,
         lint_and_recompile: bool = True,
         reverse: bool = False,
+        *,
+        budget: Budget | None = None,
     ) -> GraphModule:
         """Transform a module, or undo that.
 
@@ -83,9 +95,12 @@ class ReversibleTransformation(Transformation):
             lint_and_recompile: whether to check the graph and write its code afterwards; off where
                 another transformation follows.
             reverse: whether to undo.
+            budget: how many changes may be made; by default that of the block
+                (:func:`corsac.passes.rewrite_budget`). Undoing takes none.
         """
         change = self.reverse if reverse else self.transform
-        return _finished(change(graph_module), lint_and_recompile)
+        with spending(budget):
+            return _finished(change(graph_module), lint_and_recompile)
 
     def mark_as_restored(self, node: Node) -> None:
         """Forget that this transformation changed ``node``.

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from corsac._core import Budget
 
-__all__ = ["Budget", "current_budget", "rewrite_budget"]
+__all__ = ["Budget", "current_budget", "rewrite_budget", "spending"]
 
 _budget: ContextVar[Budget | None] = ContextVar("corsac_budget", default=None)
 
@@ -16,6 +16,17 @@ _budget: ContextVar[Budget | None] = ContextVar("corsac_budget", default=None)
 def current_budget(given: Budget | None) -> Budget | None:
     """The budget that a pass was given, or that of the block it runs in."""
     return _budget.get() if given is None else given
+
+
+@contextmanager
+def spending(budget: Budget | None) -> Iterator[None]:
+    """Let the passes of corsac that run in the block spend ``budget``; None for that of the block
+    around it."""
+    token = _budget.set(current_budget(budget))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
 
 
 @contextmanager

@@ -265,8 +265,9 @@ def _apply(
     except Exception as error:
         message = f"{name} left a graph that is not well formed: {error}"
         raise VerificationError(message, name) from error
-    if isinstance(answer, Report):
-        return result, answer, seconds
+    said = answer if isinstance(answer, Report) else getattr(transform, "report", None)
+    if isinstance(said, Report):
+        return result, said, seconds
     changed = bool(getattr(answer, "modified", False)) or result is not gm
     changed = changed or (text is not None and result.graph.canonical_hash() != text)
     if changed and budget.spent == spent:

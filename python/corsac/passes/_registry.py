@@ -5,6 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from corsac.fx.experimental._inference import optimize_layout
+from corsac.optimum._passes import (
+    change_true_div_to_mul_by_inverse,
+    fuse_batch_norm_1d_in_linear,
+    fuse_batch_norm_2d_in_conv_2d,
+    fuse_bias_in_linear,
+    merge_linears,
+)
 from corsac.passes._autocast import autocast
 from corsac.passes._cleaning import (
     canonicalize,
@@ -29,13 +37,19 @@ REGISTRY: dict[str, Callable[..., Any]] = {
     for function in (
         autocast,
         canonicalize,
+        change_true_div_to_mul_by_inverse,
         common_subexpressions,
         decompose,
         eliminate_dead_code,
         fold_constants,
         functions_to_modules,
+        fuse_batch_norm_1d_in_linear,
+        fuse_batch_norm_2d_in_conv_2d,
+        fuse_bias_in_linear,
         fuse_conv_bn,
+        merge_linears,
         modules_to_functions,
+        optimize_layout,
         reinplace,
         remove_dropout,
         remove_no_ops,

@@ -16,7 +16,8 @@ from corsac.fx.experimental._mkldnn_layout import (
     use_mkl_length,
 )
 from corsac.fx.graph_module import GraphModule
-from corsac.passes import remove_dropout
+from corsac.passes import Budget, Report, Site, remove_dropout
+from corsac.passes._budget import current_budget
 
 __all__ = ["optimize_for_inference"]
 
@@ -81,6 +82,28 @@ def optimize_for_inference(
 
 
 def _optimize_layout(gm: GraphModule, heuristic: Any) -> GraphModule:
+    optimize_layout(gm, heuristic)
+    return gm
+
+
+def optimize_layout(
+    gm: GraphModule, heuristic: Any = use_mkl_length, *, budget: Budget | None = None
+) -> Report:
+    """Run subgraphs of convolutions, linear layers and what lies between them on oneDNN, in place.
+
+    Args:
+        gm: what to change, in evaluation mode.
+        heuristic: gets an :class:`MklSubgraph` and says whether it is to run on oneDNN.
+        budget: how many subgraphs may be changed; by default that of the block
+            (:func:`corsac.passes.rewrite_budget`).
+
+    Returns:
+        The report: the first node of each subgraph, and each supported node that is in none.
+
+    Raises:
+        AssertionError: a batch norm is in training mode.
+    """
+    budget, before = current_budget(budget), len(gm.graph.nodes)
     subgraphs, refused = find_subgraphs(gm)
     for site in refused:
         if site.reason.endswith("is in training mode"):
@@ -89,9 +112,16 @@ def _optimize_layout(gm: GraphModule, heuristic: Any) -> GraphModule:
                 "first"
             )
         _log.info("%s (%s) runs as it did: %s", site.node, site.target, site.reason)
-    accepted = []
+    accepted, sites = [], list(refused)
     for subgraph in subgraphs:
-        if has_layers(gm, subgraph) and heuristic(subgraph):
+        first = subgraph.nodes[0]
+        label, reason = first._pretty_print_target(first.target), None
+        if not (has_layers(gm, subgraph) and heuristic(subgraph)):
+            reason = "running its subgraph on oneDNN would not pay"
+        elif budget is not None and not budget.take():
+            reason = "the budget of changes is used up"
+        sites.append(Site(first.name, label, None, reason))
+        if reason is None:
             accepted.append(subgraph)
         else:
             leave_out(subgraph)
@@ -101,4 +131,4 @@ def _optimize_layout(gm: GraphModule, heuristic: Any) -> GraphModule:
     gm.delete_all_unused_submodules()
     gm.graph.lint()
     gm.recompile()
-    return gm
+    return Report("oneDNN layout", tuple(sites), before, len(gm.graph.nodes))
