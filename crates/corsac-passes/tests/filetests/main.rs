@@ -9,6 +9,9 @@
 //! that is: its path, its class under `torch.nn.modules`, and which of [`ModuleInfo`]'s flags hold.
 //! `same=PATH` says that it is the object at that other path.
 
+mod layers;
+mod rewriting;
+
 use std::fmt::Write;
 
 use corsac_ir::{FunctionId, Graph, NodeId};
@@ -65,8 +68,11 @@ impl Host for Declared {
         self.0.get(path).cloned()
     }
 
-    fn function(&self, _graph: &Graph, _function: FunctionId) -> FunctionInfo {
-        FunctionInfo::ByName
+    fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo {
+        match graph.function_name(function) {
+            "to_channels_last" | "to_contiguous" => FunctionInfo::Pure,
+            _ => FunctionInfo::ByName,
+        }
     }
 }
 
