@@ -945,7 +945,7 @@ def copy_submodules(source: Any, destination: Any, names: Any, otherwise: Any) -
     """
     ...
 
-def divisions_to_multiplications(graph: Graph, multiply: Any) -> Any:
+def divisions_to_multiplications(graph: Graph, multiply: Any, *, budget: Any = None) -> Any:
     """Multiplies by the inverse where `graph` divides by a number; `multiply` is `operator.mul`. Answers
     the nodes that were changed, each with the divisor it had, and all divisions by numbers.
     """
@@ -992,7 +992,7 @@ def find_constants(graph: Graph, skipped: Any, *, budget: Any = None) -> Any:
     """
     ...
 
-def find_linears(graph: Graph, unfit: Any, kinds: Any = None) -> Any:
+def find_linears(graph: Graph, unfit: Any, kinds: Any = None, *, budget: Any = None) -> Any:
     """The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why they
     cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
     by path, the calls come in groups that can be merged; otherwise each is a group.

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import corsac.fx
+import corsac.optimum
 from corsac.passes import (
     PassManager,
     VerificationError,
@@ -144,6 +145,18 @@ def test_bisection_finds_one_rewrite_of_many():
             corsac.fx.symbolic_trace(program)
         )
         assert outcome.changes == min(allowed, 7)
+
+
+def test_transformations_of_optimum_report_and_spend():
+    def program(x):
+        return (x / 3.0 + x / 5.0) / 7.0
+
+    division = corsac.optimum.ChangeTrueDivToMulByInverse()
+    for allowed, made in [(None, 3), (2, 2), (0, 0)]:
+        gm = corsac.fx.symbolic_trace(program)
+        outcome = PassManager([division], verify=(X,), stop_after=allowed)(gm)
+        assert [report.count for report in outcome.reports] == [made]
+        assert len(gm.graph.find_nodes(op="call_function", target=operator.mul)) == made
 
 
 def test_no_more_changes_are_made_than_allowed():
