@@ -78,8 +78,11 @@ CALLS = {
             nn.ReLU: lambda _, x: x.clamp(min=0),
             nn.SiLU: lambda _, x: x * x.sigmoid(),
             nn.Linear: lambda layer, x: F.linear(x, layer.weight, layer.bias),
-            nn.Conv2d: lambda layer, x: layer(x),
         },
+    ),
+    "rewrite": functools.partial(
+        REGISTRY["rewrite"],
+        rules="transpose(?x, ?a, ?b) => torch.transpose(?x, ?b, ?a)",
     ),
     "replace_op": functools.partial(
         REGISTRY["replace_op"],

@@ -23,6 +23,7 @@ PASSES = (
     "passes.operator_support",
     "passes.param_fetch",
     "passes.pass_manager",
+    "passes.reinplace",
     "passes.shape_prop",
     "passes.split_module",
     "passes.split_utils",

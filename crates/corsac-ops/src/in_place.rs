@@ -23,6 +23,7 @@ const KEEPS_TYPE: &[&str] = &[
     "ceil_",
     "celu_",
     "elu_",
+    "fill_",
     "floor_",
     "frac_",
     "hardsigmoid_",
@@ -117,6 +118,7 @@ const MAY_CHANGE_TYPE: &[&str] = &[
 
 /// Operators that change some elements of a copy.
 const UPDATES: &[&str] = &[
+    "copy_",
     "index_add_",
     "index_copy_",
     "index_fill_",
@@ -166,6 +168,19 @@ impl InPlace {
             by_position.count() >= positional && keywords.all(known)
         })
     }
+}
+
+/// For an operator that gives a copy of its first argument with a part replaced by the second: the
+/// view of that part, which takes the other arguments. Source: PyTorch's functionalisation.
+#[must_use]
+pub fn view_written_by(scatter: &str) -> Option<&'static str> {
+    Some(match scatter {
+        "select_scatter" => "select.int",
+        "slice_scatter" => "slice.Tensor",
+        "diagonal_scatter" => "diagonal.default",
+        "as_strided_scatter" => "as_strided.default",
+        _ => return None,
+    })
 }
 
 /// The position of `inplace` among the parameters of a function of `torch.nn.functional` that does

@@ -50,6 +50,6 @@ pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};
 pub use in_place::{
     InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
-    result_is_free,
+    result_is_free, view_written_by,
 };
 pub use spelling::operator_name;

@@ -10,6 +10,7 @@
 //! | `torch.add(x, y)`, `x.add(y)`, `torch.sigmoid(x)` | `x.add_(y)`, `x.sigmoid_()` |
 //! | `operator.add(x, y)` | `operator.iadd(x, y)` |
 //! | `torch.ops.aten.add.Tensor(x, y)` | `torch.ops.aten.add_.Tensor(x, y)` |
+//! | `torch.ops.aten.select_scatter(x, y, 0, 1)` | `copy_` of `y` into `torch.ops.aten.select.int(x, 0, 1)` |
 //! | `nn.ReLU()(x)` and others without settings | `torch.nn.functional.relu(x, inplace=True)` |
 //!
 //! Stays: what would write to an input, a parameter, or anything that something outside may have
@@ -35,11 +36,11 @@
 mod form;
 mod lifetimes;
 
-use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
+use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, InsertPoint, NodeId, Op, Target};
 use corsac_ops::{Effects, Host, result_is_free};
 use thiserror::Error;
 
-use self::form::{Change, Form, Rewritten, form_of};
+use self::form::{COPY, Change, Form, Rewritten, form_of};
 use self::lifetimes::Lifetimes;
 use crate::analysis::Analysis;
 use crate::budget::Budget;
@@ -141,6 +142,7 @@ impl Site {
         Some(match &change.form {
             Form::Method(name) => name,
             Form::Function(name) => name,
+            Form::IntoView { .. } => COPY,
         })
     }
 }
@@ -166,10 +168,13 @@ impl Report {
 
     /// The names of functions that are called from now on.
     pub fn functions(&self) -> impl Iterator<Item = &str> {
-        self.changes().filter_map(|(_, change)| match &change.form {
-            Form::Function(name) => Some(name.as_str()),
-            Form::Method(_) => None,
-        })
+        self.changes()
+            .flat_map(|(_, change)| match &change.form {
+                Form::Function(name) => [Some(name.as_str()), None],
+                Form::IntoView { view } => [Some(view.as_str()), Some(COPY)],
+                Form::Method(_) => [None, None],
+            })
+            .flatten()
     }
 
     /// Changes the graph; `function` finds functions by name.
@@ -180,21 +185,77 @@ impl Report {
         &self,
         graph: &mut Graph,
         mut function: impl FnMut(&mut Graph, &str) -> FunctionId,
-    ) -> Result<(), PassError> {
+    ) -> Result<Applied, PassError> {
+        let mut applied = Applied::default();
         for (node, change) in self.changes() {
             let (op, target) = match &change.form {
                 Form::Method(name) => (Op::CallMethod, Target::Name(graph.intern(name))),
                 Form::Function(name) => (Op::CallFunction, Target::Function(function(graph, name))),
+                Form::IntoView { .. } => continue,
             };
             graph.set_op_and_target(node, op, target)?;
-            if let Some(Rewritten { args, kwargs }) = &change.arguments {
-                let kwargs = kwargs
-                    .iter()
-                    .map(|(key, value)| (graph.intern(key), value.clone()))
-                    .collect::<ThinVec<_>>();
-                graph.set_arguments(node, args.clone(), kwargs)?;
+            if let Some(arguments) = &change.arguments {
+                let (args, kwargs) = arguments.interned(graph);
+                graph.set_arguments(node, args, kwargs)?;
             }
         }
+        // Arguments above speak of the nodes that go now.
+        for (node, change) in self.changes() {
+            if let (Form::IntoView { view }, Some(arguments)) = (&change.form, &change.arguments) {
+                let functions = (function(graph, view), function(graph, COPY));
+                applied.copy_into_view(graph, node, change.input, functions, arguments)?;
+            }
+        }
+        Ok(applied)
+    }
+}
+
+/// What came and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// New nodes, each with the one that it is there for.
+    pub added: Vec<(NodeId, NodeId)>,
+    /// Nodes removed.
+    pub erased: Vec<NodeId>,
+}
+
+impl Applied {
+    fn copy_into_view(
+        &mut self,
+        graph: &mut Graph,
+        node: NodeId,
+        input: NodeId,
+        (view, copy): (FunctionId, FunctionId),
+        arguments: &Rewritten,
+    ) -> Result<(), PassError> {
+        let Some(source) = graph.node(node).args().get(1).cloned() else {
+            return Ok(());
+        };
+        // The input may have gone, in favour of its own.
+        let input = graph
+            .node(node)
+            .args()
+            .first()
+            .and_then(Arg::as_node)
+            .unwrap_or(input);
+        let (mut args, kwargs) = arguments.interned(graph);
+        if let Some(first) = args.first_mut() {
+            *first = Arg::Node(input);
+        }
+        let outer = graph.set_insert_point(InsertPoint::Before(node))?;
+        let made = graph.call_function(view, args).and_then(|part| {
+            graph.set_kwargs(part, kwargs)?;
+            Ok((part, graph.call_function(copy, [Arg::Node(part), source])?))
+        });
+        graph.restore_insert_point(outer);
+        let (part, copied) = made?;
+        for new in [part, copied] {
+            graph.set_origin(new, graph.origin(node));
+            self.added.push((new, node));
+        }
+        graph.replace_all_uses(node, input)?;
+        graph.erase(node)?;
+        self.erased.push(node);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::passes::{Site, site};
+use crate::passes::{Site, erased, site};
 use crate::resolve::resolve;
 
 /// Makes operators of `graph` overwrite their inputs where nobody can tell; with `gradients` only
@@ -55,13 +55,18 @@ pub(crate) fn reinplace(
         }
     }
     if report.changed() {
-        let mut borrowed = graph.try_borrow_mut()?;
-        report
-            .apply(borrowed.ir_mut(), |ir, name| {
+        let applied = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            let applied = report.apply(borrowed.ir_mut(), |ir, name| {
                 let known = functions.get(name).copied();
                 known.unwrap_or_else(|| ir.function(name))
-            })
-            .map_err(pass_error)?;
+            });
+            applied.map_err(pass_error)?
+        };
+        for &(new, old) in &applied.added {
+            PyGraph::inherit_meta_but_value(graph, new, old)?;
+        }
+        erased(graph, &applied.erased)?;
     }
     Ok(sites)
 }

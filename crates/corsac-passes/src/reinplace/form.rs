@@ -1,9 +1,10 @@
 //! The in-place form of a call.
 
-use corsac_ir::{Arg, Graph, Node, NodeId, Op, ThinVec};
+use corsac_ir::{Arg, Graph, Node, NodeId, Op, Symbol, ThinVec};
 use corsac_ops::schema::Schema;
 use corsac_ops::{
     Host, InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
+    view_written_by,
 };
 
 use super::{Refusal, first_argument};
@@ -16,7 +17,16 @@ pub(super) enum Form {
     Method(&'static str),
     /// A function, by qualified name.
     Function(String),
+    /// Nothing: the second argument is copied into a view of the first, which takes the place of
+    /// the result.
+    IntoView {
+        /// The function that gives the view.
+        view: String,
+    },
 }
+
+/// The function that copies into a view.
+pub(super) const COPY: &str = "torch.ops.aten.copy_.default";
 
 /// Arguments that take the place of those that are there.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +36,15 @@ pub(super) struct Rewritten {
 }
 
 impl Eq for Rewritten {}
+
+impl Rewritten {
+    /// With the keywords as symbols of `graph`.
+    pub(super) fn interned(&self, graph: &mut Graph) -> (ThinVec<Arg>, ThinVec<(Symbol, Arg)>) {
+        let kwargs = self.kwargs.iter();
+        let kwargs = kwargs.map(|(key, value)| (graph.intern(key), value.clone()));
+        (self.args.clone(), kwargs.collect())
+    }
+}
 
 /// How a call changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +87,36 @@ pub(super) fn form_of(
         let known = in_place(form)?;
         return Some(of_operator(node, known, augmented));
     }
+    if let Some(view) = view_written_by(name)
+        && function.starts_with("torch.ops.aten.")
+    {
+        return Some(into_view(graph, node, view));
+    }
     let form = in_place(name)?;
     Some(of_call(graph, node, form))
+}
+
+/// An operator that replaces a part of a copy of its first argument.
+fn into_view(graph: &Graph, node: Node<'_>, view: &str) -> Result<Change, Refusal> {
+    let ([Arg::Node(input), Arg::Node(_), rest @ ..], kwargs) = (node.args(), node.kwargs()) else {
+        return Err(Refusal::Arguments);
+    };
+    let args = std::iter::once(Arg::Node(*input)).chain(rest.iter().cloned());
+    let kwargs = kwargs
+        .iter()
+        .map(|(key, value)| (graph.text(*key).to_owned(), value.clone()));
+    Ok(Change {
+        input: *input,
+        form: Form::IntoView {
+            view: format!("torch.ops.aten.{view}"),
+        },
+        arguments: Some(Rewritten {
+            args: args.collect(),
+            kwargs: kwargs.collect(),
+        }),
+        keeps_type: true,
+        elementwise: false,
+    })
 }
 
 /// For a function of Python's `operator`: the operator of PyTorch, and the augmented assignment.

@@ -1,3 +1,4 @@
+use corsac_ir::ThinVec;
 use corsac_ops::{FunctionInfo, ModuleInfo, Unhosted};
 
 use super::*;
