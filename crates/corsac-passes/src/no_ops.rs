@@ -6,6 +6,7 @@
 //! | node | condition |
 //! |---|---|
 //! | `nn.Identity` | no hooks |
+//! | `nn.Flatten` | no hooks, and as many dimensions before as after |
 //! | `contiguous` of `contiguous` | no memory format is named |
 //! | `to`, `float`, `half`, `double`, `bfloat16`, `int`, `long`, `bool`, `type_as` | the input has that dtype |
 //! | `flatten` | the dimensions to be flattened are one |
@@ -357,7 +358,7 @@ fn gives(
 ) -> Option<(NodeId, Kind)> {
     let node = graph.node(id);
     if node.op() == Op::CallModule {
-        return of_module(node, host);
+        return of_module(node, id, host, tensors);
     }
     let name = called(node)?;
     let input = argument(node, 0, "input").or_else(|| node.kwarg("self"));
@@ -413,12 +414,23 @@ fn gives(
     }
 }
 
-fn of_module(node: Node<'_>, host: &dyn Host) -> Option<(NodeId, Kind)> {
+fn of_module(
+    node: Node<'_>,
+    id: NodeId,
+    host: &dyn Host,
+    tensors: &TensorFacts,
+) -> Option<(NodeId, Kind)> {
     let ([arg], []) = (node.args(), node.kwargs()) else {
         return None;
     };
-    let is_identity = host.module(node.target_name())?.torch_class()? == "Identity";
-    Some((is_identity.then(|| arg.as_node())??, Kind::Same))
+    let input = arg.as_node()?;
+    let gives_input = match host.module(node.target_name())?.torch_class()? {
+        "Identity" => true,
+        // Every dimension that is flattened into another one is missing afterwards.
+        "Flatten" => tensors.rank(input)? == tensors.rank(id)? && tensors.rank(id)? > 0,
+        _ => false,
+    };
+    gives_input.then_some((input, Kind::Same))
 }
 
 /// Whether a view to `wanted` leaves a tensor of this shape as it is.

@@ -62,11 +62,11 @@ def remove_no_ops(target: GraphModule | Graph, *, budget: Budget | None = None) 
     """Remove what computes what is there already.
 
     These are ``nn.Identity``; ``contiguous`` twice; conversions to the dtype that the input has;
-    ``view``, ``reshape``, ``expand`` and ``flatten`` to the shape that it has; two transpositions,
-    or ``permute`` or ``unsqueeze`` and what undoes it; ``clone`` and ``cat`` of one tensor where
-    nothing tells the copy from the original; ``x * 1`` and the like where they are exact and keep
-    the dtype. Shapes and dtypes are those of ``node.meta["tensor_meta"]``, which have to hold for
-    every call.
+    ``view``, ``reshape``, ``expand``, ``flatten`` and ``nn.Flatten`` to the shape that it has; two
+    transpositions, or ``permute`` or ``unsqueeze`` and what undoes it; ``clone`` and ``cat`` of one
+    tensor where nothing tells the copy from the original; ``x * 1`` and the like where they are
+    exact and keep the dtype. Shapes and dtypes are those of ``node.meta["tensor_meta"]``, which have
+    to hold for every call.
 
     The report lists every such node, with what takes its place or why it stays.
     """
