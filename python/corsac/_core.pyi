@@ -1169,9 +1169,10 @@ def remove_no_ops(graph: Graph, *, budget: Any = None) -> Any:
     """
     ...
 
-def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None) -> Any:
+def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None, build: Any = None) -> Any:
     """The rule that replaces what the graph `pattern` computes by what `replacement` computes.
-    `condition(match)` says at each match whether it may.
+    `condition(match)` says at each match whether it may. Without `replacement`, `build(match)`
+    answers the graph that takes the place of a match, or None or a string, why nothing does.
     """
     ...
 

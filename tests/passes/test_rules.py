@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 
 import corsac.fx
+from corsac.fx import Node
 from corsac.passes import Match, Rule, Rules, pure, rewrite
 from passes.rule_kit import assert_same_bits, reasons, traced
 
@@ -375,3 +376,70 @@ def to_torch(gm):
         )
         values[node] = graph.create_node(node.op, node.target, tuple(args), {})
     return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def test_a_replacement_is_built_for_each_match():
+    def scaled(x, factor):
+        return torch.mul(torch.relu(x), factor)
+
+    def build(match):
+        factor = match["factor"]
+        if isinstance(factor, Node):
+            return "the factor is no number"
+        if factor == 1:
+            return lambda x, factor: torch.relu(x)
+        if factor == 0:
+            return None
+        inverse = 1 / factor
+        return lambda x, factor: torch.div(torch.relu(x), inverse)
+
+    def program(x, y):
+        a = torch.relu(x) * 1
+        b = 4 * torch.relu(y)
+        c = torch.relu(a + b) * 0
+        return torch.relu(c) * y
+
+    gm = traced(program, torch.randn(3), torch.randn(3))
+    report = rewrite(gm, [Rule(scaled, build=build)])
+    assert report.counts == {"scaled": 2}
+    reasons = {site.node: site.reason for site in report.kept}
+    assert set(reasons.values()) == {"the factor is no number", "no replacement was built for it"}
+    assert [n.args[1] for n in gm.graph.find_nodes(op="call_function", target=torch.div)] == [0.25]
+    x, y = torch.randn(2, 3).unbind()
+    torch.testing.assert_close(gm(x, y), program(x, y))
+
+
+def test_a_replacement_that_cannot_be_built_leaves_the_rest_alone():
+    def raises(match):
+        raise KeyError("no")
+
+    gm = corsac.fx.symbolic_trace(lambda x: torch.abs(torch.neg(x)) + 1)
+    text = str(gm.graph)
+    for build, error, message in [
+        (raises, KeyError, "no"),
+        (
+            lambda match: lambda x: (x, x),
+            ValueError,
+            "the pattern returns 1 values, the replacement 2",
+        ),
+        (lambda match: lambda a, b: a, ValueError, r"the replacement has the inputs \(a, b\)"),
+    ]:
+        with pytest.raises(error, match=message):
+            rewrite(gm, [Rule(lambda x: torch.abs(torch.neg(x)), build=build)])
+        assert str(gm.graph) == text
+    with pytest.raises(ValueError, match="a replacement, or something that builds one"):
+        Rule(lambda x: torch.abs(x))
+
+
+def test_the_built_replacement_is_that_of_its_own_operands():
+    """Of the two orders of a sum, the first is declined."""
+
+    def build(match):
+        return None if match["a"].name == "x" else (lambda a, b: torch.sub(b, torch.neg(a)))
+
+    gm = corsac.fx.symbolic_trace(lambda x, y: torch.tanh(torch.add(x, y)))
+    rewrite(gm, [Rule(lambda a, b: torch.add(a, b), build=build)])
+    (neg, *_) = gm.graph.find_nodes(op="call_function", target=torch.neg)
+    assert neg.args[0].name == "y"
+    x, y = torch.randn(2, 3).unbind()
+    torch.testing.assert_close(gm(x, y), torch.tanh(x + y))

@@ -1,9 +1,9 @@
 //! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
 
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op};
 use corsac_passes::rules::{
-    Added, Answer, Condition, MatchView, NoRuleHost, Options, Rule, RuleHost, RuleSet, Session,
-    from_graphs, parse,
+    Added, Answer, Condition, MatchView, NoRuleHost, Options, Replacement, Rule, RuleHost, RuleSet,
+    Session, from_graphs, parse, replacement_from_graph,
 };
 use corsac_passes::simplify::laws;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -33,6 +33,14 @@ pub(crate) struct PyRewriteRule {
     /// Callables by the names that the rule has for them, where their own would not do.
     callables: Vec<(String, Py<PyAny>)>,
     condition: Option<Py<PyAny>>,
+    build: Option<Build>,
+}
+
+/// Makes what takes the place of each match.
+struct Build {
+    build: Py<PyAny>,
+    /// How many inputs the pattern has.
+    inputs: usize,
 }
 
 #[pymethods]
@@ -51,6 +59,7 @@ impl PyRewriteRule {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.condition)?;
+        visit.call(self.build.as_ref().map(|own| &own.build))?;
         let mut callables = self.callables.iter();
         callables.try_for_each(|(_, callable)| visit.call(callable))
     }
@@ -64,45 +73,61 @@ pub(crate) fn parse_rules(text: &str) -> PyResult<Vec<PyRewriteRule>> {
         rule,
         callables: Vec::new(),
         condition: None,
+        build: None,
     });
     Ok(rules.collect())
 }
 
 /// The rule that replaces what the graph `pattern` computes by what `replacement` computes.
-/// `condition(match)` says at each match whether it may.
+/// `condition(match)` says at each match whether it may. Without `replacement`, `build(match)`
+/// answers the graph that takes the place of a match, or None or a string, why nothing does.
 #[pyfunction]
-#[pyo3(signature = (name, pattern, replacement, condition = None))]
+#[pyo3(signature = (name, pattern, replacement, condition = None, build = None))]
 pub(crate) fn rule_from_graphs(
     name: &str,
     pattern: &Bound<'_, PyGraph>,
-    replacement: &Bound<'_, PyGraph>,
+    replacement: Option<&Bound<'_, PyGraph>>,
     condition: Option<Py<PyAny>>,
+    build: Option<Py<PyAny>>,
 ) -> PyResult<PyRewriteRule> {
     let py = pattern.py();
-    let (from, to) = (pattern.try_borrow()?, replacement.try_borrow()?);
-    let number = condition.as_ref().map(|_| 0);
+    if replacement.is_none() == build.is_none() {
+        let message = "a rule has a replacement, or something that builds one";
+        return Err(PyValueError::new_err(message));
+    }
+    let from = pattern.try_borrow()?;
+    let to = replacement.map(|graph| graph.try_borrow()).transpose()?;
+    let number = (condition.is_some() || build.is_some()).then_some(0);
     let names = |graph: &Graph, id: FunctionId| {
-        let owner = if std::ptr::eq(graph, from.ir()) {
-            &from
-        } else {
-            &to
+        let owner = match &to {
+            Some(to) if std::ptr::eq(graph, to.ir()) => to,
+            _ => &from,
         };
         rule_name(owner, id)
     };
-    let rule = from_graphs(name, from.ir(), to.ir(), &names, number);
+    let rule = from_graphs(
+        name,
+        from.ir(),
+        to.as_ref().map(|to| to.ir()),
+        &names,
+        number,
+    );
     let rule = rule.map_err(|error| PyValueError::new_err(format!("rule {name}: {error}")))?;
     let mut callables = Vec::new();
-    for graph in [&from, &to] {
+    for graph in [Some(&from), to.as_ref()].into_iter().flatten() {
         for (id, _) in graph.ir().functions() {
             if let Some(object) = graph.host().function_object(id) {
                 callables.push((rule_name(graph, id), object.clone_ref(py)));
             }
         }
     }
+    let inputs = from.ir().find_nodes(Op::Placeholder, None).len();
+    let build = build.map(|build| Build { build, inputs });
     Ok(PyRewriteRule {
         rule,
         callables,
         condition,
+        build,
     })
 }
 
@@ -124,7 +149,13 @@ fn rule_name(graph: &PyGraph, id: FunctionId) -> String {
 pub(crate) struct PyRuleSet {
     pub(crate) set: RuleSet,
     pub(crate) callables: FxHashMap<String, Py<PyAny>>,
-    conditions: Vec<Py<PyAny>>,
+    conditions: Vec<Question>,
+}
+
+/// What Python is asked at the matches of a rule.
+struct Question {
+    condition: Option<Py<PyAny>>,
+    build: Option<Build>,
 }
 
 #[pymethods]
@@ -134,13 +165,18 @@ impl PyRuleSet {
         let (mut callables, mut conditions) = (FxHashMap::default(), Vec::new());
         let rules = rules.iter().map(|own| {
             let mut rule = own.rule.clone();
-            if let Some(condition) = &own.condition {
+            if own.condition.is_some() || own.build.is_some() {
                 for known in &mut rule.conditions {
                     if let Condition::Host(number) = known {
                         *number = conditions.len();
                     }
                 }
-                conditions.push(condition.clone_ref(py));
+                let build = own.build.as_ref().map(|own| Build {
+                    build: own.build.clone_ref(py),
+                    inputs: own.inputs,
+                });
+                let condition = own.condition.as_ref().map(|own| own.clone_ref(py));
+                conditions.push(Question { condition, build });
             }
             for (name, callable) in &own.callables {
                 callables.insert(name.clone(), callable.clone_ref(py));
@@ -170,6 +206,8 @@ impl PyRuleSet {
             make_match,
             conditions: &self.conditions,
             failure: None,
+            pending: None,
+            built: None,
         };
         apply(graph, &self.set, &self.callables, host, limit, budget)
     }
@@ -181,7 +219,10 @@ impl PyRuleSet {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let mut callables = self.callables.values();
         callables.try_for_each(|callable| visit.call(callable))?;
-        self.conditions.iter().try_for_each(|c| visit.call(c))
+        self.conditions.iter().try_for_each(|question| {
+            visit.call(&question.condition)?;
+            visit.call(question.build.as_ref().map(|own| &own.build))
+        })
     }
 }
 
@@ -201,6 +242,8 @@ pub(crate) fn simplify(
         make_match: &make_match,
         conditions: &[],
         failure: None,
+        pending: None,
+        built: None,
     };
     apply(
         graph,
@@ -246,7 +289,7 @@ fn apply(
             .run(borrowed.ir_mut(), &mut NoRuleHost)
             .map_err(rewrite_error)
     } else {
-        run_with_conditions(graph, &mut session, &mut host)
+        run_with_conditions(graph, &mut session, &facts, &mut host)
     };
     within(budget, |budget| Ok(budget.take_up_to(session.made())))?;
     finish(graph, session.added(), session.erased())?;
@@ -265,6 +308,7 @@ fn apply(
 fn run_with_conditions(
     graph: &Bound<'_, PyGraph>,
     session: &mut Session<'_>,
+    facts: &Facts,
     host: &mut Conditions<'_, '_>,
 ) -> PyResult<()> {
     loop {
@@ -275,9 +319,23 @@ fn run_with_conditions(
         if let Some(failure) = host.failure.take() {
             return Err(failure);
         }
+        if let Some(pending) = host.pending.take() {
+            let at = (pending.rule, pending.node);
+            let replacement = pending.replacement;
+            let mut functions = FxHashMap::default();
+            for (name, callable) in &pending.callables {
+                let id = PyGraph::function(graph, callable.bind(graph.py()))?;
+                functions.insert(name.clone(), id);
+            }
+            let mut borrowed = graph.try_borrow_mut()?;
+            session.set_replacement(borrowed.ir_mut(), facts, at, replacement, &functions);
+            host.built = Some((at, pending.values));
+            continue;
+        }
         let Some(plan) = plan else {
             return Ok(());
         };
+        host.built = None;
         let mut borrowed = graph.try_borrow_mut()?;
         let applied = session.apply(borrowed.ir_mut(), plan);
         applied.map_err(rewrite_error)?;
@@ -360,17 +418,44 @@ pub(crate) fn names_of(
 struct Conditions<'a, 'py> {
     graph: &'a Bound<'py, PyGraph>,
     make_match: &'a Bound<'py, PyAny>,
-    conditions: &'a [Py<PyAny>],
+    conditions: &'a [Question],
     /// What a condition raised.
     failure: Option<PyErr>,
+    /// What was built for a match, which the session does not know of yet.
+    pending: Option<Pending>,
+    /// The match for which the session has what was built.
+    built: Option<((usize, NodeId), String)>,
+}
+
+/// What takes the place of one match.
+struct Pending {
+    rule: usize,
+    node: NodeId,
+    /// What the variables stand for.
+    values: String,
+    replacement: Replacement,
+    /// Callables by the names that the replacement has for them.
+    callables: Vec<(String, Py<PyAny>)>,
 }
 
 impl Conditions<'_, '_> {
-    fn ask(&self, condition: usize, matched: &MatchView<'_, '_>) -> PyResult<Answer> {
+    fn ask(&mut self, condition: usize, matched: &MatchView<'_, '_>) -> PyResult<Answer> {
         let py = self.graph.py();
-        let condition = self.conditions.get(condition).ok_or_else(|| {
+        let questions = self.conditions;
+        let question = questions.get(condition).ok_or_else(|| {
             PyRuntimeError::new_err("a rule asks for a condition that its set does not have")
         })?;
+        let at = (matched.rule_number(), matched.roots()[0]);
+        // As text, in which a NaN equals itself.
+        let shown = format!("{:?}", matched.values().collect::<Vec<_>>());
+        if self
+            .built
+            .as_ref()
+            .is_some_and(|own| own.0 == at && own.1 == shown)
+        {
+            // It was asked when it was built.
+            return Ok(Answer::Yes);
+        }
         let borrowed = self.graph.try_borrow()?;
         let values = PyDict::new(py);
         for (name, value) in matched.values() {
@@ -387,15 +472,45 @@ impl Conditions<'_, '_> {
         let roots = roots.map(|&id| PyNode::handle(self.graph, borrowed.host(), id));
         let roots = PyList::new(py, roots.collect::<PyResult<Vec<_>>>()?)?;
         let matched_object = self.make_match.call1((values, roots))?;
-        let answer = condition.bind(py).call1((matched_object,))?;
+        if let Some(condition) = &question.condition {
+            let answer = condition.bind(py).call1((&matched_object,))?;
+            if let Ok(reason) = answer.cast::<PyString>() {
+                return Ok(Answer::No(reason.to_str()?.to_owned()));
+            }
+            if !answer.is_truthy()? {
+                let reason = "the condition of the rule does not hold";
+                return Ok(Answer::No(reason.to_owned()));
+            }
+        }
+        let Some(build) = &question.build else {
+            return Ok(Answer::Yes);
+        };
+        let answer = build.build.bind(py).call1((&matched_object,))?;
         if let Ok(reason) = answer.cast::<PyString>() {
             return Ok(Answer::No(reason.to_str()?.to_owned()));
         }
-        Ok(if answer.is_truthy()? {
-            Answer::Yes
-        } else {
-            Answer::No("the condition of the rule does not hold".to_owned())
-        })
+        if answer.is_none() {
+            return Ok(Answer::No("no replacement was built for it".to_owned()));
+        }
+        let made = answer.cast::<PyGraph>()?.try_borrow()?;
+        let names = |_: &Graph, id: FunctionId| rule_name(&made, id);
+        let rule = matched.rule();
+        let replacement = replacement_from_graph(rule, build.inputs, made.ir(), &names);
+        let replacement = replacement.map_err(|error| {
+            PyValueError::new_err(format!("what rule {} built: {error}", rule.name))
+        })?;
+        let functions = made.ir().functions().filter_map(|(id, _)| {
+            let object = made.host().function_object(id)?;
+            Some((rule_name(&made, id), object.clone_ref(py)))
+        });
+        self.pending = Some(Pending {
+            rule: at.0,
+            node: at.1,
+            values: shown,
+            replacement,
+            callables: functions.collect(),
+        });
+        Ok(Answer::Stop)
     }
 }
 

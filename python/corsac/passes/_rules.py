@@ -45,6 +45,7 @@ class Match(Mapping[str, Any]):
 
 
 Condition = Callable[[Match], bool | str]
+Build = Callable[[Match], Callable[..., Any] | Graph | GraphModule | str | None]
 
 
 class Rule:
@@ -60,10 +61,13 @@ class Rule:
 
     Args:
         pattern: what to look for.
-        replacement: what takes its place.
+        replacement: what takes its place. None where ``build`` is given.
         condition: asked at each match, with a :class:`Match`; the rule is applied where it returns
             True. A string says why not.
         name: what reports call the rule; the name of ``pattern`` by default.
+        build: makes the replacement for each match: called with a :class:`Match`, after
+            ``condition``, it returns a function or a graph with the arguments of ``pattern``, or None
+            or a string, where nothing is to be replaced. What it raises ends rewriting.
 
     Raises:
         ValueError: if rules cannot express what is traced.
@@ -72,14 +76,21 @@ class Rule:
     def __init__(
         self,
         pattern: Callable[..., Any] | Graph | GraphModule,
-        replacement: Callable[..., Any] | Graph | GraphModule,
+        replacement: Callable[..., Any] | Graph | GraphModule | None = None,
         *,
         condition: Condition | None = None,
         name: str | None = None,
+        build: Build | None = None,
     ) -> None:
         if name is None:
             name = getattr(pattern, "__name__", "rule")
-        self._rule = _core.rule_from_graphs(name, _traced(pattern), _traced(replacement), condition)
+        self._rule = _core.rule_from_graphs(
+            name,
+            _traced(pattern),
+            None if replacement is None else _traced(replacement),
+            condition,
+            None if build is None else _building(build),
+        )
 
     @classmethod
     def _of(cls, rule: Any) -> Rule:
@@ -99,6 +110,16 @@ class Rule:
 
     def __repr__(self) -> str:
         return f"<Rule {self.name}>"
+
+
+def _building(build: Build) -> Callable[[Match], Graph | str | None]:
+    """``build`` with a graph as its answer."""
+
+    def built(match: Match) -> Graph | str | None:
+        answer = build(match)
+        return answer if answer is None or isinstance(answer, str) else _traced(answer)
+
+    return built
 
 
 def _traced(program: Callable[..., Any] | Graph | GraphModule) -> Graph:

@@ -57,6 +57,14 @@ impl Targets {
         }
     }
 
+    /// Looks at a function that new nodes may call.
+    pub(crate) fn set_function(&mut self, graph: &Graph, set: &RuleSet, id: FunctionId) {
+        let found = operator(set, Op::CallFunction, graph.function_name(id));
+        if self.functions.get(id).is_none() {
+            self.functions.set(id, found);
+        }
+    }
+
     /// Looks at a method that new nodes may call.
     pub(crate) fn set_method(&mut self, graph: &Graph, set: &RuleSet, name: Symbol) {
         let found = operator(set, Op::CallMethod, graph.text(name));

@@ -1,7 +1,7 @@
 //! Applying rules until none matches any more, one rewrite at a time.
 
 use corsac_ir::rewrite::{Patch, RewriteError};
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, NodeSpec, SecondaryMap, Symbol};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, NodeSpec, SecondaryMap, Symbol, Target};
 use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -10,7 +10,7 @@ use thin_vec::ThinVec;
 use super::compiled::RuleSet;
 use super::condition::Context;
 use super::hazards::Hazards;
-use super::rule::{Call, Condition, Predicate, Rule, Value};
+use super::rule::{Call, Condition, Predicate, Replacement, Rule, Value};
 use super::search::{Found, Search, Targets, find};
 use super::vocabulary::Vocabulary;
 use crate::analysis::Analysis;
@@ -49,6 +49,7 @@ impl RuleHost for NoRuleHost {
 /// A match as the host sees it.
 pub struct MatchView<'a, 'g> {
     context: Context<'a, 'g>,
+    number: usize,
 }
 
 impl MatchView<'_, '_> {
@@ -62,6 +63,12 @@ impl MatchView<'_, '_> {
     #[must_use]
     pub fn rule(&self) -> &Rule {
         self.context.rule
+    }
+
+    /// The rule, by its place in the set.
+    #[must_use]
+    pub fn rule_number(&self) -> usize {
+        self.number
     }
 
     /// The nodes that the roots of the pattern stand for.
@@ -131,7 +138,9 @@ pub struct Session<'r> {
     facts: TensorFacts,
     hazards: Hazards,
     targets: Targets,
-    vocabulary: Vocabulary<'r>,
+    vocabulary: Vocabulary,
+    /// A replacement that the host has made for one match.
+    built: Option<Built>,
     /// By rule and new node: whether its value may share storage with an argument.
     views: Vec<Vec<bool>>,
     stack: Vec<NodeId>,
@@ -145,6 +154,16 @@ pub struct Session<'r> {
     /// Nodes that were added and removed, in order.
     added: Vec<Added>,
     erased: Vec<NodeId>,
+}
+
+/// What the host wants in the place of one match.
+struct Built {
+    rule: usize,
+    /// The node of the first root.
+    node: NodeId,
+    replacement: Replacement,
+    /// For each new node, whether its value may share storage with an argument.
+    views: Vec<bool>,
 }
 
 /// A node that a rewrite has added.
@@ -178,15 +197,8 @@ impl<'r> Session<'r> {
     ) -> Result<Self, PassError> {
         let vocabulary = Vocabulary::enter(set, graph, functions);
         let mut catalogue = Catalogue::new(host);
-        let mut may_share = |call: &Call| {
-            let (op, target) = vocabulary.target(&call.callee);
-            let behaviour = catalogue.behaviour_of(graph, op, target);
-            let has_keyword = |name: &str| call.kwargs.iter().any(|(key, _)| key == name);
-            behaviour.is_none_or(|behaviour| shares(behaviour, call.args.len(), &has_keyword))
-        };
-        let views = set.rules().iter();
-        let views = views.map(|rule| rule.replacement.calls.iter().map(&mut may_share).collect());
-        let views: Vec<Vec<bool>> = views.collect();
+        let mut views = |rule: &Rule| views(&mut catalogue, graph, &vocabulary, &rule.replacement);
+        let views: Vec<Vec<bool>> = set.rules().iter().map(&mut views).collect();
         let analysis = Analysis::of_graph(graph, host)?;
         let mut targets = Targets::of(graph, set, names);
         vocabulary.add_methods_to(&mut targets, graph, set);
@@ -207,6 +219,7 @@ impl<'r> Session<'r> {
             facts,
             targets,
             vocabulary,
+            built: None,
             views,
             stack,
             queued,
@@ -290,6 +303,39 @@ impl<'r> Session<'r> {
         None
     }
 
+    /// What takes the place of the match of `rule` at `node`, where the host makes it for each
+    /// match: it has answered a question about the match with [`Answer::Stop`], and is asked again.
+    /// `functions` says which functions of the graph the names in it stand for.
+    pub fn set_replacement(
+        &mut self,
+        graph: &mut Graph,
+        host: &dyn Host,
+        (rule, node): (usize, NodeId),
+        replacement: Replacement,
+        functions: &FxHashMap<String, FunctionId>,
+    ) {
+        self.vocabulary.add(&replacement, graph, functions);
+        for call in &replacement.calls {
+            match self.vocabulary.target(&call.callee) {
+                (_, Target::Function(id)) => self.targets.set_function(graph, self.set, id),
+                (_, Target::Name(name)) => self.targets.set_method(graph, self.set, name),
+            }
+        }
+        let views = views(
+            &mut Catalogue::new(host),
+            graph,
+            &self.vocabulary,
+            &replacement,
+        );
+        self.built = Some(Built {
+            rule,
+            node,
+            replacement,
+            views,
+        });
+        self.enqueue(graph, node);
+    }
+
     fn refuse(&mut self, rule: usize, node: NodeId, reason: String) {
         let site = Site {
             rule,
@@ -340,10 +386,16 @@ impl<'r> Session<'r> {
 
         let mut patch = Patch::new(graph, at);
         let base = graph.id_bound();
-        let mut shares = Vec::with_capacity(rule_of.replacement.calls.len());
+        let built = self.built.as_ref();
+        let built = built.filter(|built| built.rule == rule && built.node == found.roots[0]);
+        let (replacement, views) = match built {
+            Some(built) => (&built.replacement, &built.views),
+            None => (&rule_of.replacement, &self.views[rule]),
+        };
+        let mut shares = Vec::with_capacity(replacement.calls.len());
         let origin = graph.origin(found.roots[0]);
         let mut used: SmallVec<[NodeId; 8]> = SmallVec::new();
-        for call in &rule_of.replacement.calls {
+        for call in &replacement.calls {
             let new = |index: usize| Some(NodeId::from_index(base + index));
             let value = |value: &Value| context.value_with(value, &new);
             let args: ThinVec<Arg> = call.args.iter().map(value).collect::<Result<_, _>>()?;
@@ -360,7 +412,7 @@ impl<'r> Session<'r> {
                     }
                 });
             }
-            shares.push((self.views[rule][shares.len()], operand));
+            shares.push((views[shares.len()], operand));
             let (op, target) = self.vocabulary.target(&call.callee);
             let spec = NodeSpec {
                 op,
@@ -372,7 +424,7 @@ impl<'r> Session<'r> {
             patch.add(spec, None, origin);
         }
         let new = |index: usize| Some(NodeId::from_index(base + index));
-        let values = rule_of.replacement.values.iter();
+        let values = replacement.values.iter();
         let values: Vec<Arg> = values
             .map(|value| context.value_with(value, &new))
             .collect::<Result<_, _>>()?;
@@ -402,6 +454,7 @@ impl<'r> Session<'r> {
             if let Condition::Host(number) = condition {
                 let view = MatchView {
                     context: Context { ..context },
+                    number: rule,
                 };
                 match host.holds(*number, &view) {
                     Answer::Yes => {}
@@ -559,6 +612,7 @@ impl<'r> Session<'r> {
             }
         }
         self.made += 1;
+        self.built = None;
         for &node in &dropped {
             for rule in 0..self.set.rules().len() {
                 if let Some(at) = self.refused.remove(&(node, rule)) {
@@ -659,6 +713,22 @@ impl From<String> for Refusal {
     fn from(reason: String) -> Self {
         Self::Because(reason)
     }
+}
+
+/// For each new node of a replacement, whether its value may share storage with an argument.
+fn views(
+    catalogue: &mut Catalogue<'_>,
+    graph: &Graph,
+    vocabulary: &Vocabulary,
+    replacement: &Replacement,
+) -> Vec<bool> {
+    let may_share = |call: &Call| {
+        let (op, target) = vocabulary.target(&call.callee);
+        let behaviour = catalogue.behaviour_of(graph, op, target);
+        let has_keyword = |name: &str| call.kwargs.iter().any(|(key, _)| key == name);
+        behaviour.is_none_or(|behaviour| shares(behaviour, call.args.len(), &has_keyword))
+    };
+    replacement.calls.iter().map(may_share).collect()
 }
 
 /// Whether the value of a call with so many positional arguments, and keywords, may share storage

@@ -66,15 +66,16 @@ pub enum TracedRuleError {
 /// The names by which rules know the functions of a graph.
 pub type FunctionNames<'a> = &'a dyn Fn(&Graph, FunctionId) -> String;
 
-/// The rule that replaces what `pattern` computes by what `replacement` computes. Inputs of the two
-/// go together by name, or else by position. With `condition`, the host is asked.
+/// The rule that replaces what `pattern` computes by what `replacement` computes; without one, the
+/// host makes it for each match ([`replacement_from_graph`]). Inputs of the two go together by name,
+/// or else by position. With `condition`, the host is asked.
 ///
 /// # Errors
 /// [`TracedRuleError`] says what rules cannot express.
 pub fn from_graphs(
     name: &str,
     pattern: &Graph,
-    replacement: &Graph,
+    replacement: Option<&Graph>,
     names: FunctionNames<'_>,
     condition: Option<usize>,
 ) -> Result<Rule, TracedRuleError> {
@@ -110,13 +111,10 @@ pub fn from_graphs(
         .iter()
         .map(|&root| reader.call(root))
         .collect::<Result<_, _>>()?;
-    let replacement = read_replacement(replacement, names, &inputs)?;
-    if replacement.values.len() != roots.len() {
-        return Err(TracedRuleError::Values {
-            expected: roots.len(),
-            got: replacement.values.len(),
-        });
-    }
+    let replacement = match replacement {
+        Some(graph) => read_replacement(graph, names, &inputs, roots.len())?,
+        None => Replacement::default(),
+    };
     Ok(Rule {
         name: name.to_owned(),
         variables: reader.variables,
@@ -125,6 +123,21 @@ pub fn from_graphs(
         replacement,
         reverse: None,
     })
+}
+
+/// What takes the place of a match of `rule`, which was made of a graph with so many inputs.
+///
+/// # Errors
+/// [`TracedRuleError`] says what rules cannot express.
+pub fn replacement_from_graph(
+    rule: &Rule,
+    inputs: usize,
+    graph: &Graph,
+    names: FunctionNames<'_>,
+) -> Result<Replacement, TracedRuleError> {
+    let inputs = rule.variables.iter().take(inputs);
+    let inputs: Vec<&str> = inputs.map(String::as_str).collect();
+    read_replacement(graph, names, &inputs, rule.roots.len())
 }
 
 /// What the output node of a graph returns.
@@ -227,6 +240,7 @@ fn read_replacement(
     graph: &Graph,
     names: FunctionNames<'_>,
     inputs: &[&str],
+    expected: usize,
 ) -> Result<Replacement, TracedRuleError> {
     let placeholders = graph.find_nodes(Op::Placeholder, None);
     let own: Vec<&str> = placeholders
@@ -280,13 +294,19 @@ fn read_replacement(
     }
     let returned = output(graph).ok_or(TracedRuleError::NoOutput("replacement"))?;
     let end = graph.output_node().unwrap_or(NodeId::ROOT);
-    let returned = match returned {
+    let returned: Vec<Value> = match returned {
         Arg::Tuple(items) => items
             .iter()
             .map(|item| value(graph, end, item, &values))
             .collect::<Result<_, _>>()?,
         single => vec![value(graph, end, single, &values)?],
     };
+    if returned.len() != expected {
+        return Err(TracedRuleError::Values {
+            expected,
+            got: returned.len(),
+        });
+    }
     Ok(Replacement {
         calls,
         values: returned,

@@ -4,21 +4,21 @@ use corsac_ir::{FunctionId, Graph, Op, Symbol, Target};
 use rustc_hash::FxHashMap;
 
 use super::compiled::RuleSet;
-use super::rule::{Callee, Literal, Value};
+use super::rule::{Callee, Literal, Replacement, Value};
 use super::search::Targets;
 
 /// What the results of a set of rules use, entered into one graph.
-pub(crate) struct Vocabulary<'r> {
-    functions: FxHashMap<&'r str, FunctionId>,
+pub(crate) struct Vocabulary {
+    functions: FxHashMap<String, FunctionId>,
     /// Names of methods and keywords.
-    symbols: FxHashMap<&'r str, Symbol>,
+    symbols: FxHashMap<String, Symbol>,
 }
 
-impl<'r> Vocabulary<'r> {
+impl Vocabulary {
     /// Enters everything into `graph`. `functions` says which of its functions names stand for;
     /// those it does not have are called by name only.
     pub(crate) fn enter(
-        set: &'r RuleSet,
+        set: &RuleSet,
         graph: &mut Graph,
         functions: &FxHashMap<String, FunctionId>,
     ) -> Self {
@@ -26,30 +26,37 @@ impl<'r> Vocabulary<'r> {
             functions: FxHashMap::default(),
             symbols: FxHashMap::default(),
         };
-        for callee in set.callees() {
-            match callee {
+        for rule in set.rules() {
+            own.add(&rule.replacement, graph, functions);
+        }
+        own
+    }
+
+    /// Enters what one replacement uses.
+    pub(crate) fn add(
+        &mut self,
+        replacement: &Replacement,
+        graph: &mut Graph,
+        functions: &FxHashMap<String, FunctionId>,
+    ) {
+        for call in &replacement.calls {
+            match &call.callee {
                 Callee::Function(name) => {
                     let id = functions.get(name).copied();
                     let id = id.unwrap_or_else(|| graph.function(name));
-                    own.functions.insert(name.as_str(), id);
+                    self.functions.insert(name.clone(), id);
                 }
                 Callee::Method(name) => {
-                    own.symbols.insert(name.as_str(), graph.intern(name));
+                    self.symbols.insert(name.clone(), graph.intern(name));
                 }
             }
-        }
-        for rule in set.rules() {
-            for call in &rule.replacement.calls {
-                for (key, value) in &call.kwargs {
-                    own.symbols.insert(key, graph.intern(key));
-                    intern(graph, value);
-                }
-                call.args.iter().for_each(|value| intern(graph, value));
+            for (key, value) in &call.kwargs {
+                self.symbols.insert(key.clone(), graph.intern(key));
+                intern(graph, value);
             }
-            let values = rule.replacement.values.iter();
-            values.for_each(|value| intern(graph, value));
+            call.args.iter().for_each(|value| intern(graph, value));
         }
-        own
+        replacement.values.iter().for_each(|v| intern(graph, v));
     }
 
     /// The symbol of a keyword.
@@ -60,11 +67,8 @@ impl<'r> Vocabulary<'r> {
     /// What a new node calls.
     pub(crate) fn target(&self, callee: &Callee) -> (Op, Target) {
         match callee {
-            Callee::Function(name) => (
-                Op::CallFunction,
-                Target::Function(self.functions[name.as_str()]),
-            ),
-            Callee::Method(name) => (Op::CallMethod, Target::Name(self.symbols[name.as_str()])),
+            Callee::Function(name) => (Op::CallFunction, Target::Function(self.functions[name])),
+            Callee::Method(name) => (Op::CallMethod, Target::Name(self.symbols[name])),
         }
     }
 
@@ -72,7 +76,7 @@ impl<'r> Vocabulary<'r> {
     pub(crate) fn add_methods_to(&self, targets: &mut Targets, graph: &Graph, set: &RuleSet) {
         for callee in set.callees() {
             if let Callee::Method(name) = callee {
-                targets.set_method(graph, set, self.symbols[name.as_str()]);
+                targets.set_method(graph, set, self.symbols[name]);
             }
         }
     }

@@ -283,7 +283,9 @@ pub(super) fn add_call(
         let class = arg.as_node().map(class_of);
         class.is_some_and(|class| classes[class].data.fact.dtype.is_some())
     };
-    let plain = kwargs.is_empty() && args.first().is_some_and(is_tensor);
+    // Flags come in another place, or not at all, in other spellings: `relu(x, inplace)`.
+    let has_flags = args.iter().any(|arg| matches!(arg, Arg::Bool(_)));
+    let plain = kwargs.is_empty() && !has_flags && args.first().is_some_and(is_tensor);
     let types = &mut classes.analysis;
     let (op, target) = if plain {
         types.spelled(op, target, args.len())

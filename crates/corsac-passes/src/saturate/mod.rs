@@ -331,7 +331,7 @@ pub fn saturate(
 /// Rules whose names are entered into one graph.
 pub struct Ready<'r> {
     rules: &'r Directions,
-    vocabulary: Vocabulary<'r>,
+    vocabulary: Vocabulary,
     targets: Targets,
 }
 
