@@ -106,7 +106,9 @@ def _normalisation() -> Iterator[Case]:
     yield Case("LocalResponseNorm", nn.Sequential(nn.LocalResponseNorm(3, 0.5, 0.7, 1.5)), (image,))
     yield Case("an even LocalResponseNorm", nn.Sequential(nn.LocalResponseNorm(2)), (image,))
     batch = nn.BatchNorm2d(6, track_running_stats=False)
-    yield Case("BatchNorm2d without statistics", _seeded(batch), (image,), BOTH)
+    yield Case("BatchNorm2d without statistics", _seeded(batch), (image,))
+    by_batch = lambda x: F.batch_norm(x, None, None, training=True, eps=0.1)  # noqa: E731
+    yield Case("F.batch_norm by the batch", by_batch, (image,))
     yield Case("F.group_norm", lambda x: F.group_norm(x, 3) + F.layer_norm(x, (4,)), (image,))
     yield Case(
         "F.batch_norm", lambda x, m, v: F.batch_norm(x, m, v.abs()), (image, floats(6), floats(6))

@@ -489,3 +489,18 @@ def test_models_are_one_part(name, backend):
     with torch.no_grad():
         expected, actual = model(x), lowered(x)
     assert (actual - expected).abs().max() < 1e-5 * expected.abs().max() + 1e-6
+
+
+def test_arguments_that_nest_keep_their_shape():
+    class Nested(nn.Module):
+        def forward(self, pair, *, scale):
+            return {"sum": pair[0] + pair[1] * scale["by"], "first": pair[0]}
+
+    pair, scale = (torch.randn(3), torch.randn(3)), {"by": torch.tensor(2.0)}
+    exported = torch.export.export(Nested(), (pair,), {"scale": scale}).module()
+    gm = fx.from_torch(exported)
+    gm.training = False
+    lowered = corsac.lower(gm, "onnxruntime", (pair,), kwargs={"scale": scale})
+    close(lowered(pair, scale=scale), gm(pair, scale=scale))
+    with pytest.raises(LoweringError, match=r"lowered for float32\[3\], got float32\[4\]"):
+        lowered((torch.randn(4), torch.randn(3)), scale=scale)

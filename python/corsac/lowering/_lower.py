@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,7 +118,9 @@ def lower(
             ) from error
     placeholders = plan.module.graph.find_nodes(op="placeholder")
     check = InputCheck(
-        [str(node.target) for node in placeholders], [plan.types[node] for node in placeholders]
+        [str(node.target) for node in placeholders],
+        [plan.types[node] for node in placeholders],
+        flat=_is_flat(plan.module),
     )
     module = plan.module
     parts = [dict.fromkeys(part) for part in plan.partition.parts]
@@ -184,11 +187,18 @@ def _own_copy(model: torch.nn.Module) -> GraphModule:
     traced = model if isinstance(model, GraphModule) else symbolic_trace(model)
     graph = type(traced.graph)()
     graph.output(graph.graph_copy(traced.graph, {}))
+    # How arguments and results nest, where the graph has only their leaves.
+    graph.set_codegen(copy.copy(traced.graph._codegen))
     name = type(traced).__name__ if isinstance(model, GraphModule) else type(model).__name__
     module = GraphModule(traced, graph, class_name=name)
     # Not eval(), which would reach the model's own submodules.
     module.training = False
     return module
+
+
+def _is_flat(module: GraphModule) -> bool:
+    """Whether the graph's inputs are the leaves of the arguments."""
+    return getattr(module.graph._codegen, "pytree_info", None) is not None
 
 
 def _by_position(
@@ -198,6 +208,9 @@ def _by_position(
     given = (
         list(example_inputs) if isinstance(example_inputs, (tuple, list)) else [example_inputs]
     )  # fmt: skip
+    if _is_flat(module):
+        given = torch.utils._pytree.tree_leaves((tuple(given), dict(kwargs)))
+        kwargs = {}
     placeholders = module.graph.find_nodes(op="placeholder")
     names = [str(node.target) for node in placeholders]
     starred = next((name for name in names if name.startswith("*")), None)

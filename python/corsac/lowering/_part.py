@@ -65,11 +65,13 @@ class InputCheck:
     other ones would give wrong results rather than errors.
     """
 
-    def __init__(self, names: Sequence[str], types: Sequence[Any]) -> None:
-        self.names, self.types = list(names), list(types)
+    def __init__(self, names: Sequence[str], types: Sequence[Any], *, flat: bool) -> None:
+        self.names, self.types, self.flat = list(names), list(types), flat
 
     def __call__(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         del module
+        if self.flat:
+            args, kwargs = tuple(torch.utils._pytree.tree_leaves((args, kwargs))), {}
         symbols: dict[str, int] = {}
         given = dict(zip(self.names, args, strict=False)) | kwargs
         pending = []

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from corsac import _core
@@ -14,7 +15,7 @@ from corsac.fx import Graph, Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.onnx._table import function_names
-from corsac.onnx._translate import holds_sizes, holds_tensors
+from corsac.onnx._translate import holds_sizes, holds_tensors, is_settled
 from corsac.passes._writes import Writes
 
 Types = dict[Node, Any]
@@ -67,16 +68,17 @@ def fix_sizes(graph: Graph, types: Types) -> None:
             args, kwargs = _replaced((tuple(user.args), dict(user.kwargs)), node, types[node])
             user.args, user.kwargs = args, kwargs
     for node in reversed(list(graph.nodes)):
-        asserts = getattr(node.target, "__name__", "") == "_assert" and node.args[:1] == (True,)
         known = node.op.startswith("call_") and not holds_tensors(types[node])
-        if not node.users and (asserts or (known and not node.is_impure())):
+        unused = known and not node.users and not node.is_impure()
+        if unused or is_settled(node, types):
             graph.erase_node(node)
 
 
 def _is_plain(value: Any) -> bool:
     if type(value) in (tuple, list):
         return all(_is_plain(item) for item in value)
-    return isinstance(value, (bool, int, float, str)) and not isinstance(value, Dim)
+    known = (bool, int, float, str, torch.dtype)
+    return isinstance(value, known) and not isinstance(value, Dim)
 
 
 def _replaced(value: Any, node: Node, known: Any) -> Any:

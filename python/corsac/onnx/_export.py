@@ -13,7 +13,7 @@ from corsac.analysis import Dim, TensorSpec
 from corsac.fx import Node, symbolic_trace
 from corsac.fx.graph_module import GraphModule
 from corsac.onnx._builder import Builder, Missing, Operation, Tensor
-from corsac.onnx._translate import Translator, Types, types_of
+from corsac.onnx._translate import Translator, Types, is_settled, types_of
 from corsac.onnx._types import Unsupported, element_type
 from corsac.passes._writes import Writes
 
@@ -153,6 +153,8 @@ class Written:
                     result = torch.utils._pytree.tree_map_only(
                         Node, lambda n: translator.values[n], node.args[0]
                     )
+                elif is_settled(node, types):
+                    continue
                 elif node in refused:
                     raise Unsupported(refused[node])
                 else:
@@ -211,12 +213,13 @@ def _needed(g: Builder, outputs: list[str]) -> list[Any]:
 
 
 def _input(translator: Translator, node: Node, name: str | None) -> Tensor | None:
+    name = name or str(node.target)
     translator.give(node, name)
     value = translator.values[node]
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Dim):
-        return Tensor(name or node.name, torch.int64, ())
+        return Tensor(name, torch.int64, ())
     return None
 
 

@@ -36,10 +36,12 @@ def types_of(graph: Graph, inputs: tuple[Any, ...]) -> dict[Node, Any]:
     run = MetaRun(graph.owning_module)
     found = _core.propagate_types(graph, inputs, run, fill=False)
     unknown = {name for name, _, _ in found.unknown()}
-    return {
-        node: UNKNOWN if node.name in unknown else _without_layout(value)
-        for node, value in zip(graph.nodes, found.values(), strict=True)
-    }
+    types = {}
+    for node, value in zip(graph.nodes, found.values(), strict=True):
+        # Numbers that depend on elements, such as those of item(), come as None.
+        hidden = value is None and node.op.startswith("call_")
+        types[node] = UNKNOWN if hidden or node.name in unknown else _without_layout(value)
+    return types
 
 
 def _without_layout(value: Any) -> Any:
@@ -79,6 +81,23 @@ def holds_sizes(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(holds_sizes(item) for item in value)
     return isinstance(value, Dim)
+
+
+def is_settled(node: Node, types: Types) -> bool:
+    """Whether ``node`` asserts what analysis has found to hold."""
+    name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+    if node.users or not node.args:
+        return False
+    if name in ("_assert", "_check"):
+        condition = node.args[0]
+        return (types[condition] if isinstance(condition, Node) else condition) is True
+    if name == "_assert_tensor_metadata.default":
+        found = types[node.args[0]] if isinstance(node.args[0], Node) else None
+        sizes = [*node.args[1:3], node.kwargs.get("size"), node.kwargs.get("stride")]
+        wanted = node.args[3] if len(node.args) > 3 else node.kwargs.get("dtype")
+        plain = all(size is None for size in sizes) and isinstance(found, TensorType)
+        return plain and wanted in (None, found.dtype)
+    return False
 
 
 class Translator:

@@ -101,15 +101,18 @@ class Writes:
                 return f"it writes to {written.name}, which is not the program's own"
             other = self._read_later(facts, group)
             if other is not None:
-                return f"it writes to {written.name}, and {other.name} shows it later on"
+                return f"it writes to {written.name}, and {other.name} shows it, too"
         if len(facts.mutates) != 1 or facts.mutates[0] not in facts.aliases:
             return f"it writes to {facts.mutates[0].name} and gives something else"
         return None
 
     def _read_later(self, facts: _Facts, group: int) -> Node | None:
-        """A value from before a write that shares its storage and is used after it."""
+        """A value from before a write that shares its storage and is used after it, or by it."""
+        others = set(facts.node.all_input_nodes).difference(facts.mutates)
         for member in self._groups.get(group, ()):
-            if member.place < facts.place < self._last_use[member.node]:
+            if member.place >= facts.place:
+                break
+            if self._last_use[member.node] > facts.place or member.node in others:
                 return member.node
         return None
 
@@ -126,7 +129,8 @@ class Writes:
         if facts.opaque:
             groups |= {OUTSIDE} | {self._facts[n].group for n in node.all_input_nodes}
         for group in groups:
-            if self._read_later(facts, group) is None:
+            # The caller looks at what is his after the program, too.
+            if group != OUTSIDE and self._read_later(facts, group) is None:
                 continue
             for member in self._groups.get(group, ()):
                 if member.place <= facts.place and member.aliases and member.node is not node:

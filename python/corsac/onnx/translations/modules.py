@@ -79,8 +79,7 @@ def _batch_norm(g: Builder, module: Any, path: str, input: Tensor) -> Tensor:
     mean, var, weight, bias = _weights(
         g, module, path, "running_mean", "running_var", "weight", "bias"
     )
-    training = module.training or mean is None
-    return norm.batch_norm(g, input, mean, var, weight, bias, training, 0.0, module.eps)
+    return norm.batch_norm(g, input, mean, var, weight, bias, module.training, 0.0, module.eps)
 
 
 @translates_module(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)

@@ -39,8 +39,10 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     """By the running statistics."""
+    if running_mean is None and running_var is None:
+        return _by_batch(g, input, weight, bias, eps)
     if training or running_mean is None or running_var is None:
-        raise Unsupported("it normalises by the statistics of the batch")
+        raise Unsupported("it updates running statistics")
     _same_dtype(input, running_mean, running_var, weight, bias)
     channels = input.shape[1]
     weight = _filled(g, 1.0, channels, input.dtype) if weight is None else weight
@@ -49,6 +51,18 @@ def batch_norm(
         "BatchNormalization", input, weight, bias, running_mean, running_var, epsilon=eps,
         shape=input.shape,
     )  # fmt: skip
+
+
+def _by_batch(
+    g: Builder, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    """By the statistics of the batch."""
+    _same_dtype(input, weight, bias)
+    axes = [axis for axis in range(input.rank) if axis != 1]
+    apart = g.op("Sub", input, g.reduce("ReduceMean", input, axes), shape=input.shape)
+    variance = g.reduce("ReduceMean", g.op("Mul", apart, apart), axes)
+    root = g.op("Sqrt", g.op("Add", variance, g.scalar(eps, input.dtype)))
+    return _scaled(g, g.op("Div", apart, root, shape=input.shape), weight, bias)
 
 
 @translates("torch.batch_norm", "aten.batch_norm")
