@@ -259,7 +259,7 @@ REFUSED = [
     (lambda x: x, lambda x: x, "must return what calls compute"),
     (lambda x: torch.relu(x), lambda x: (x, x), "returns 1 values, the replacement 2"),
     (lambda x: torch.relu(x), lambda a, b: a, "has the inputs (a, b), the pattern (x)"),
-    (lambda x: x[1:], lambda x: x, "cannot have anything but nodes, numbers"),
+    (lambda x: torch.add(x, 1j), lambda x: x, "cannot have anything but nodes, numbers"),
 ]
 
 
@@ -443,3 +443,59 @@ def test_the_built_replacement_is_that_of_its_own_operands():
     assert neg.args[0].name == "y"
     x, y = torch.randn(2, 3).unbind()
     torch.testing.assert_close(gm(x, y), torch.tanh(x + y))
+
+
+def test_slices_and_indices_match_by_their_parts():
+    def program(x):
+        a = torch.relu(x[1:3])
+        b = torch.relu(x[1:3, 0])
+        c = torch.relu(x[..., 0:2:1])
+        d = torch.relu(x[[0, 1]])
+        return a.sum() + b.sum() + c.sum() + d.sum()
+
+    x = torch.randn(4, 4)
+    for text, count in [
+        ("relu(?x[1:?n]) => torch.relu(?x)[1:?n]", 1),
+        ("relu(?x[1:?n, 0]) => torch.relu(?x)[1:?n, 0]", 1),
+        ("relu(?x[?i]) => torch.relu(?x)[?i]", 4),
+        ("relu(?x[..., ?a:?b:?c]) => torch.relu(?x)[..., ?a:?b:?c]", 1),
+        ("relu(?x[0, 1]) => torch.relu(?x)[0, 1]", 0),
+        ("relu(?x[:3]) => torch.relu(?x)[:3]", 0),
+    ]:
+        gm = corsac.fx.symbolic_trace(program)
+        report = rewrite(gm, text)
+        assert report.count == count, text
+        torch.testing.assert_close(gm(x), program(x))
+
+
+def test_slices_in_pairs_of_functions():
+    def program(x, n):
+        return torch.cat([torch.tanh(x[:n]), torch.tanh(x[n:])]), torch.tanh(x[0, 1:]).sum()
+
+    x = torch.randn(4, 3)
+    gm = corsac.fx.symbolic_trace(program)
+    halves = Rule(
+        lambda x, n: torch.cat([torch.tanh(x[:n]), torch.tanh(x[n:])]),
+        lambda x, n: torch.tanh(x),
+    )
+    moved = Rule(lambda x: torch.tanh(x[0, 1:]), lambda x: torch.tanh(x)[0, 1:], name="moved")
+    report = rewrite(gm, [halves, moved])
+    assert report.count == 2
+    for found, wanted in zip(gm(x, 2), program(x, 2), strict=True):
+        torch.testing.assert_close(found, wanted)
+    with pytest.raises(ValueError, match="a list of indices"):
+        Rule(lambda x: torch.tanh(x[[0, 1]]), lambda x: x)
+
+
+def test_slices_are_exchanged_by_saturation():
+    def program(x):
+        return torch.exp(torch.exp(x)[:, 0:1])
+
+    x = torch.randn(256, 256)
+    gm = traced(program, x)
+    expected = gm(x)
+    report = corsac.passes.saturate(gm, "late: exp(?x)[?i] <=> torch.exp(?x[?i])")
+    assert report.cost_after < report.cost_before
+    calls = [n.target for n in gm.graph.nodes if n.op == "call_function"]
+    assert calls == [operator.getitem, torch.exp, torch.exp]
+    assert torch.equal(gm(x), expected)

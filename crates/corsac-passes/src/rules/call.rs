@@ -42,6 +42,7 @@ impl<'g> Given<'g> {
     pub(crate) fn literal(self, graph: &Graph) -> Option<Literal> {
         Some(match self {
             Self::One(Arg::None) => Literal::None,
+            Self::One(Arg::Ellipsis) => Literal::Ellipsis,
             Self::One(Arg::Bool(value)) => Literal::Bool(*value),
             Self::One(Arg::Int(value)) => Literal::Int(*value),
             Self::One(Arg::Float(value)) => Literal::Float(*value),

@@ -22,6 +22,8 @@ pub(crate) enum Matcher {
     },
     Named(Var, Box<Matcher>),
     Sequence(Vec<MatcherItem>),
+    Tuple(Vec<MatcherItem>),
+    Slice(Vec<MatcherItem>),
 }
 
 #[derive(Clone, Debug)]
@@ -110,12 +112,12 @@ fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> 
         Pattern::Variable(var) => Matcher::Variable(*var),
         Pattern::Literal(literal) => Matcher::Literal(literal.clone()),
         Pattern::Named(var, inner) => Matcher::Named(*var, Box::new(compile(inner, operators))),
-        Pattern::Sequence(items) => {
-            let items = items.iter().map(|item| match item {
-                Item::One(pattern) => MatcherItem::One(compile(pattern, operators)),
-                Item::Many(var) => MatcherItem::Many(*var),
-            });
-            Matcher::Sequence(items.collect())
+        Pattern::Sequence(own) => Matcher::Sequence(items(own, operators)),
+        Pattern::Tuple(own) => Matcher::Tuple(items(own, operators)),
+        Pattern::Slice(parts) => {
+            let parts = parts.iter();
+            let parts = parts.map(|part| MatcherItem::One(compile(part, operators)));
+            Matcher::Slice(parts.collect())
         }
         Pattern::Call {
             operators: names,
@@ -138,6 +140,14 @@ fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> 
             }
         }
     }
+}
+
+fn items(items: &[Item], operators: &mut FxHashMap<String, OperatorId>) -> Vec<MatcherItem> {
+    let compile = |item: &Item| match item {
+        Item::One(pattern) => MatcherItem::One(compile(pattern, operators)),
+        Item::Many(var) => MatcherItem::Many(*var),
+    };
+    items.iter().map(compile).collect()
 }
 
 /// What is known of the target of a call, for a search.

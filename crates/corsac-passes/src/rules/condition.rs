@@ -294,6 +294,17 @@ impl Context<'_, '_> {
                 }
                 Arg::list(list).map_err(|error| error.to_string())
             }
+            Value::Tuple(items) => {
+                let items = items.iter().map(|item| self.value_with(item, new));
+                let items = items.collect::<Result<ThinVec<Arg>, Why>>()?;
+                Arg::tuple(items).map_err(|error| error.to_string())
+            }
+            Value::Slice(parts) => {
+                let [start, stop, step] = &**parts;
+                let part = |part: &Value| self.value_with(part, new);
+                Arg::slice(part(start)?, part(stop)?, part(step)?)
+                    .map_err(|error| error.to_string())
+            }
             Value::Computed(function, operands) => self.compute(*function, operands),
         }
     }
@@ -352,6 +363,7 @@ fn value_var(operand: &Operand) -> Option<usize> {
 fn literal(arg: &Arg) -> Option<Literal> {
     Some(match arg {
         Arg::None => Literal::None,
+        Arg::Ellipsis => Literal::Ellipsis,
         Arg::Bool(value) => Literal::Bool(*value),
         Arg::Int(value) => Literal::Int(*value),
         Arg::Float(value) => Literal::Float(*value),
@@ -393,6 +405,7 @@ fn given(graph: &Graph, given: Given<'_>) -> Result<Arg, Why> {
 fn of_literal(graph: &Graph, literal: &Literal) -> Result<Arg, Why> {
     Ok(match literal {
         Literal::None => Arg::None,
+        Literal::Ellipsis => Arg::Ellipsis,
         Literal::Bool(value) => Arg::Bool(*value),
         Literal::Int(value) => Arg::Int(*value),
         Literal::Float(value) => Arg::Float(*value),

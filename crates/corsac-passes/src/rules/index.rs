@@ -173,7 +173,9 @@ impl Wanted {
     fn of(operand: &Matcher) -> Self {
         match operand {
             Matcher::Variable(_) => Self::Any,
-            Matcher::Literal(_) | Matcher::Sequence(_) => Self::Literal,
+            Matcher::Literal(_) | Matcher::Sequence(_) | Matcher::Tuple(_) | Matcher::Slice(_) => {
+                Self::Literal
+            }
             Matcher::Call { operators, .. } => Self::Operators(operators.clone()),
             Matcher::Named(_, inner) => Self::of(inner),
         }

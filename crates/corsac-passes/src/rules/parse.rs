@@ -6,9 +6,11 @@
 //!              [ "if" condition { "and" condition } ] ;  both sides of "<=>" are patterns and values
 //! pattern    = "?" name [ ":" pattern ] | "_" | literal | call | "[" items "]" ;
 //! call       = operator { "|" operator } "(" [ argument { "," argument } ] ")" ;
+//!            | pattern "[" index { "," index } "]" ;   no blank before it
+//! index      = pattern | "..." | [ pattern ] ":" [ pattern ] [ ":" [ pattern ] ] ;
 //! argument   = [ keyword "=" ] pattern ;
 //! value      = "?" name | literal | "$" function "(" values ")" | "[" values "]"
-//!            | function "(" values ")" | "." method "(" values ")" ;
+//!            | function "(" values ")" | "." method "(" values ")" | value "[" indices "]" ;
 //! condition  = [ "not" ] predicate "(" operands ")" | value comparison value ;
 //! ```
 
@@ -58,6 +60,14 @@ struct Parser<'t> {
     variables: Vec<String>,
     calls: Vec<Call>,
     depth: usize,
+    /// Whether the next pattern is part of an index.
+    in_index: bool,
+}
+
+/// What stands between brackets behind a value: `x[0]` or `x[0,]`.
+enum Indices<T> {
+    One(T),
+    Many(Vec<T>),
 }
 
 type Parsed<T> = Result<T, RuleError>;
@@ -70,6 +80,7 @@ impl<'t> Parser<'t> {
             variables: Vec::new(),
             calls: Vec::new(),
             depth: 0,
+            in_index: false,
         }
     }
 
@@ -353,13 +364,98 @@ impl<'t> Parser<'t> {
     }
 
     fn pattern(&mut self) -> Parsed<Pattern> {
-        self.nested(Self::pattern_here)
+        let is_index = std::mem::replace(&mut self.in_index, false);
+        let parsed = self.nested(|parser| parser.pattern_with_indices(is_index));
+        self.in_index = is_index;
+        parsed
     }
 
-    fn pattern_here(&mut self) -> Parsed<Pattern> {
+    /// A pattern and the indices behind it. In an index a colon does not name a value.
+    fn pattern_with_indices(&mut self, in_index: bool) -> Parsed<Pattern> {
+        let mut pattern = self.pattern_here(in_index)?;
+        while self.peek() == Some('[') {
+            self.at += 1;
+            let indices = self.indices(
+                &mut |parser| {
+                    parser.in_index = true;
+                    let parsed = parser.pattern();
+                    parser.in_index = false;
+                    parsed
+                },
+                Pattern::Literal,
+                |parts| Pattern::Slice(Box::new(parts)),
+            )?;
+            let index = match indices {
+                Indices::One(index) => index,
+                Indices::Many(items) => Pattern::Tuple(items.into_iter().map(Item::One).collect()),
+            };
+            pattern = Pattern::Call {
+                operators: vec!["getitem".to_owned()],
+                arguments: vec![(Key::Position(0), pattern), (Key::Position(1), index)],
+            };
+        }
+        Ok(pattern)
+    }
+
+    /// What stands between brackets behind a value, whose end is read too.
+    fn indices<T>(
+        &mut self,
+        item: &mut dyn FnMut(&mut Self) -> Parsed<T>,
+        literal: fn(Literal) -> T,
+        slice: fn([T; 3]) -> T,
+    ) -> Parsed<Indices<T>> {
+        let mut items = Vec::new();
+        let mut trailing = false;
+        while !self.eat("]") {
+            if !items.is_empty() && !trailing {
+                self.expect(",")?;
+                trailing = true;
+                continue;
+            }
+            trailing = false;
+            if self.eat("...") {
+                items.push(literal(Literal::Ellipsis));
+                continue;
+            }
+            let none = || literal(Literal::None);
+            let part = |parser: &mut Self, item: &mut dyn FnMut(&mut Self) -> Parsed<T>| {
+                parser.skip();
+                match parser.peek() {
+                    Some(':' | ',' | ']') => Ok(None),
+                    _ => item(parser).map(Some),
+                }
+            };
+            let start = part(self, item)?;
+            if self.eat(":") {
+                let stop = part(self, item)?;
+                let step = if self.eat(":") {
+                    part(self, item)?
+                } else {
+                    None
+                };
+                items.push(slice([start, stop, step].map(|p| p.unwrap_or_else(none))));
+            } else if let Some(start) = start {
+                items.push(start);
+            } else {
+                return self.error(format!("expected an index, got {}", self.found()));
+            }
+        }
+        if trailing || items.len() != 1 {
+            return match items.len() {
+                0 => self.error("an index is missing"),
+                _ => Ok(Indices::Many(items)),
+            };
+        }
+        match items.pop() {
+            Some(only) => Ok(Indices::One(only)),
+            None => self.error("an index is missing"),
+        }
+    }
+
+    fn pattern_here(&mut self, in_index: bool) -> Parsed<Pattern> {
         if self.eat("?") {
             let var = self.variable()?;
-            return Ok(if self.eat(":") {
+            return Ok(if !in_index && self.eat(":") {
                 Pattern::Named(var, Box::new(self.pattern()?))
             } else {
                 Pattern::Variable(var)
@@ -519,7 +615,37 @@ impl<'t> Parser<'t> {
     // ---- results ----
 
     fn value(&mut self, known: usize) -> Parsed<Value> {
-        self.nested(|parser| parser.value_here(known))
+        self.nested(|parser| parser.value_with_indices(known))
+    }
+
+    fn value_with_indices(&mut self, known: usize) -> Parsed<Value> {
+        let mut value = self.value_here(known)?;
+        while self.peek() == Some('[') {
+            self.at += 1;
+            let indices =
+                self.indices(&mut |parser| parser.value(known), Value::Literal, |parts| {
+                    Value::Slice(Box::new(parts))
+                })?;
+            let index = match indices {
+                Indices::One(index) => index,
+                Indices::Many(items) => Value::Tuple(items),
+            };
+            value = self.call(Call {
+                callee: Callee::Function("operator.getitem".to_owned()),
+                args: vec![value, index],
+                kwargs: Vec::new(),
+            });
+        }
+        Ok(value)
+    }
+
+    /// A new node; what is written twice is computed once.
+    fn call(&mut self, call: Call) -> Value {
+        let known = self.calls.iter().position(|other| *other == call);
+        Value::New(known.unwrap_or_else(|| {
+            self.calls.push(call);
+            self.calls.len() - 1
+        }))
     }
 
     fn known_variable(&mut self, known: usize) -> Parsed<Var> {
@@ -569,18 +695,11 @@ impl<'t> Parser<'t> {
         };
         self.expect("(")?;
         let (args, kwargs) = self.values(known, ")")?;
-        let call = Call {
+        Ok(self.call(Call {
             callee,
             args,
             kwargs,
-        };
-        // What is written twice is computed once.
-        let known = self.calls.iter().position(|other| *other == call);
-        let index = known.unwrap_or_else(|| {
-            self.calls.push(call);
-            self.calls.len() - 1
-        });
-        Ok(Value::New(index))
+        }))
     }
 
     #[expect(clippy::type_complexity, reason = "positional and keyword arguments")]
@@ -690,7 +809,11 @@ fn is_call(pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Call { .. } => true,
         Pattern::Named(_, inner) => is_call(inner),
-        Pattern::Variable(_) | Pattern::Literal(_) | Pattern::Sequence(_) => false,
+        Pattern::Variable(_)
+        | Pattern::Literal(_)
+        | Pattern::Sequence(_)
+        | Pattern::Tuple(_)
+        | Pattern::Slice(_) => false,
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Literal {
     Str(String),
     /// An element type.
     DType(DType),
+    /// `...`
+    Ellipsis,
 }
 
 impl Literal {
@@ -41,7 +43,7 @@ impl Literal {
         match self {
             Self::Int(value) => Some(*value as f64),
             Self::Float(value) => Some(*value),
-            Self::None | Self::Bool(_) | Self::Str(_) | Self::DType(_) => None,
+            Self::None | Self::Bool(_) | Self::Str(_) | Self::DType(_) | Self::Ellipsis => None,
         }
     }
 
@@ -69,6 +71,7 @@ impl fmt::Display for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
+            Self::Ellipsis => f.write_str("..."),
             Self::Bool(true) => f.write_str("True"),
             Self::Bool(false) => f.write_str("False"),
             Self::Int(value) => write!(f, "{value}"),
@@ -109,6 +112,10 @@ pub enum Pattern {
     Named(Var, Box<Pattern>),
     /// `[?x, 1, *?rest]`: a list or tuple, item by item.
     Sequence(Vec<Item>),
+    /// The indices in `x[?i, 1:]`: a tuple, item by item; a list means something else there.
+    Tuple(Vec<Item>),
+    /// `?a:?b:?c` in an index: a slice by its start, end and step.
+    Slice(Box<[Pattern; 3]>),
 }
 
 /// An item of a [`Pattern::Sequence`].
@@ -142,6 +149,10 @@ pub enum Value {
     Computed(Function, Vec<Value>),
     /// A list; with `*?rest`, the items that the variable stands for.
     List(Vec<Value>),
+    /// A tuple: the indices in `x[?i, 1:]`.
+    Tuple(Vec<Value>),
+    /// A slice by its start, end and step.
+    Slice(Box<[Value; 3]>),
     /// `*?rest` in a list.
     Splice(Var),
 }
@@ -347,7 +358,8 @@ fn depth(pattern: &Pattern) -> usize {
             1 + arguments.iter().map(|(_, p)| depth(p)).max().unwrap_or(0)
         }
         Pattern::Named(_, pattern) => depth(pattern),
-        Pattern::Sequence(items) => {
+        Pattern::Slice(parts) => parts.iter().map(depth).max().unwrap_or(0),
+        Pattern::Sequence(items) | Pattern::Tuple(items) => {
             let depths = items.iter().map(|item| match item {
                 Item::One(pattern) => depth(pattern),
                 Item::Many(_) => 0,

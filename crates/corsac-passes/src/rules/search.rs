@@ -257,6 +257,14 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
                 Some(args) => self.items(items, args, next),
                 None => false,
             },
+            Matcher::Tuple(items) => match given {
+                Given::One(Arg::Tuple(args)) => self.items(items, args, next),
+                _ => false,
+            },
+            Matcher::Slice(items) => match given {
+                Given::One(Arg::Slice(args)) => self.items(items, args, next),
+                _ => false,
+            },
             Matcher::Call {
                 operators,
                 arguments,
@@ -425,7 +433,9 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
                 let bound = self.found.bindings[var.index()].and_then(Given::node);
                 bound.map(|node| (node, 0)).or_else(|| self.anchor(inner))
             }
-            Matcher::Literal(_) | Matcher::Sequence(_) => None,
+            Matcher::Literal(_) | Matcher::Sequence(_) | Matcher::Tuple(_) | Matcher::Slice(_) => {
+                None
+            }
             Matcher::Call { arguments, .. } => {
                 let below = arguments.iter().filter_map(|(_, m)| self.anchor(m));
                 below

@@ -146,3 +146,32 @@ fn a_rule_that_goes_both_ways_is_read_once_and_has_a_reverse() {
     let error = parse("bad: add(?x, ?y) <=> neg(?x)").unwrap_err();
     assert_eq!(error.message, "?y does not occur in the pattern");
 }
+
+#[test]
+fn indices_and_slices_are_read() {
+    let ok = [
+        "relu(?x[1:?n]) => torch.relu(?x)[1:?n]",
+        "relu(?x[..., ?a:?b:2, None, 0]) => torch.relu(?x)[..., ?a:?b:2, None, 0]",
+        "?x[:, 0][1:] => ?x[1:, 0]",
+        "neg(?y:relu(?x)[0,]) => torch.neg(?y)",
+        "relu(?x[?i:neg(?j)]) => torch.relu(?x[?i:torch.neg(?j)])",
+        "cat([?x[:?n], ?x[?n:]], 0) => ?x",
+    ];
+    for text in ok {
+        let rules = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(rules.len(), 1);
+    }
+    for (text, column, message) in [
+        ("relu(?x[]) => ?x", 10, "an index is missing"),
+        ("relu(?x[1 2]) => ?x", 11, "expected `,`, got `2`"),
+        ("relu(?x[1:) => ?x", 11, "expected a pattern, got `)`"),
+        ("relu(?x[,]) => ?x", 9, "expected an index, got `,`"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert_eq!(
+            (error.column, error.message.as_str()),
+            (column, message),
+            "{text}"
+        );
+    }
+}

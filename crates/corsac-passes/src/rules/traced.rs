@@ -198,6 +198,16 @@ impl PatternReader<'_> {
         for (place, value) in given.by_position.iter().enumerate() {
             match value {
                 None | Some(Given::Default(_)) => {}
+                // A list as an index means something else than a tuple.
+                Some(Given::One(Arg::Tuple(items))) if operator == "getitem" => {
+                    let items = items.iter().map(|item| self.given(id, Given::One(item)));
+                    let items = items.map(|item| Ok(Item::One(item?)));
+                    let items = Pattern::Tuple(items.collect::<Result<_, _>>()?);
+                    arguments.push((Key::Position(place), items));
+                }
+                Some(Given::One(Arg::List(_))) if operator == "getitem" => {
+                    return Err(self.argument(id, "a list of indices"));
+                }
                 Some(value) => arguments.push((Key::Position(place), self.given(id, *value)?)),
             }
         }
@@ -226,11 +236,18 @@ impl PatternReader<'_> {
             let items = items.map(|item| Ok(Item::One(self.given(node, Given::One(item))?)));
             return Ok(Pattern::Sequence(items.collect::<Result<_, _>>()?));
         }
+        if let Given::One(Arg::Slice(parts)) = given
+            && let [start, stop, step] = &parts[..]
+        {
+            let mut part = |part| self.given(node, Given::One(part));
+            let parts = [part(start)?, part(stop)?, part(step)?];
+            return Ok(Pattern::Slice(Box::new(parts)));
+        }
         match given.literal(self.graph) {
             Some(literal) => Ok(Pattern::Literal(literal)),
             None => Err(self.argument(
                 node,
-                "anything but nodes, numbers, strings, lists and types",
+                "anything but nodes, numbers, strings, lists, slices and types",
             )),
         }
     }
@@ -330,13 +347,29 @@ fn value(
     }
     if let Some(items) = arg.as_items() {
         let items = items.iter().map(|item| value(graph, node, item, values));
-        return Ok(Value::List(items.collect::<Result<_, _>>()?));
+        let items = items.collect::<Result<_, _>>()?;
+        let is_tuple = matches!(arg, Arg::Tuple(_));
+        return Ok(if is_tuple {
+            Value::Tuple(items)
+        } else {
+            Value::List(items)
+        });
+    }
+    if let Arg::Slice(parts) = arg
+        && let [start, stop, step] = &parts[..]
+    {
+        let part = |part| value(graph, node, part, values);
+        return Ok(Value::Slice(Box::new([
+            part(start)?,
+            part(stop)?,
+            part(step)?,
+        ])));
     }
     let literal: Option<Literal> = Given::One(arg).literal(graph);
     literal
         .map(Value::Literal)
         .ok_or_else(|| TracedRuleError::Argument {
             node: graph.node(node).name().to_owned(),
-            what: "anything but nodes, numbers, strings, lists and types",
+            what: "anything but nodes, numbers, strings, lists, slices and types",
         })
 }

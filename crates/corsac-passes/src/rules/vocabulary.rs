@@ -88,9 +88,10 @@ fn intern(graph: &mut Graph, value: &Value) {
         Value::Literal(Literal::Str(text)) => {
             graph.intern(text);
         }
-        Value::Computed(_, items) | Value::List(items) => {
+        Value::Computed(_, items) | Value::List(items) | Value::Tuple(items) => {
             items.iter().for_each(|item| intern(graph, item));
         }
+        Value::Slice(parts) => parts.iter().for_each(|part| intern(graph, part)),
         Value::Literal(_) | Value::Variable(_) | Value::New(_) | Value::Splice(_) => {}
     }
 }
