@@ -272,11 +272,24 @@ def _attention() -> Iterator[Case]:
         module = nn.MultiheadAttention(16, 4, **given)
         yield Case(f"MultiheadAttention {given}", _Attention(module, need_weights=False), (x,))
         yield Case(f"MultiheadAttention {given} weights", _Attention(module), (x,))
+    for need in (True, False):
+        attending = _Attending(nn.MultiheadAttention(16, 4, batch_first=True), need)
+        yield Case(f"items of MultiheadAttention {need}", attending, (x,))
     module = nn.MultiheadAttention(16, 4, batch_first=True)
     masked = _Attention(module, attn_mask=torch.ones(5, 5, dtype=torch.bool).triu(1))
     yield Case("MultiheadAttention masked", masked, (x,))
     padded = _Attention(module, key_padding_mask=torch.tensor([[False] * 4 + [True]] * 2))
     yield Case("MultiheadAttention padded", padded, (x,))
+
+
+class _Attending(nn.Module):
+    def __init__(self, module: nn.Module, need_weights: bool) -> None:
+        super().__init__()
+        self.module, self.need_weights = module, need_weights
+
+    def forward(self, x: torch.Tensor) -> Any:
+        seen, weights = self.module(x, x, x, need_weights=self.need_weights)
+        return seen + x, weights
 
 
 class _Attention(nn.Module):

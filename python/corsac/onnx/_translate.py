@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,12 +37,18 @@ def types_of(graph: Graph, inputs: tuple[Any, ...]) -> dict[Node, Any]:
     run = MetaRun(graph.owning_module)
     found = _core.propagate_types(graph, inputs, run, fill=False)
     unknown = {name for name, _, _ in found.unknown()}
-    types = {}
+    types: dict[Node, Any] = {}
     for node, value in zip(graph.nodes, found.values(), strict=True):
         # Numbers that depend on elements, such as those of item(), come as None.
-        hidden = value is None and node.op.startswith("call_")
+        hidden = value is None and node.op.startswith("call_") and not _is_item(node, types)
         types[node] = UNKNOWN if hidden or node.name in unknown else _without_layout(value)
     return types
+
+
+def _is_item(node: Node, types: Types) -> bool:
+    """Whether ``node`` takes an item out of a container that is known."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, Node) and isinstance(types[source], (tuple, list, dict))
 
 
 def _without_layout(value: Any) -> Any:
