@@ -150,6 +150,15 @@ pub fn in_place(name: &str) -> Option<InPlace> {
 }
 
 impl InPlace {
+    /// Whether the first two arguments may change places, where nothing else is given.
+    #[must_use]
+    pub fn commutes(&self) -> bool {
+        matches!(
+            self.method,
+            "add_" | "mul_" | "multiply_" | "bitwise_and_" | "bitwise_or_" | "bitwise_xor_"
+        )
+    }
+
     /// Whether the form takes this many arguments by position, the tensor among them, and these
     /// keywords.
     #[must_use]

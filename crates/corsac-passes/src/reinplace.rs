@@ -8,14 +8,14 @@
 //! |---|---|
 //! | `torch.nn.functional.relu(x)` | the same with `inplace=True` |
 //! | `torch.add(x, y)`, `x.add(y)`, `torch.sigmoid(x)` | `x.add_(y)`, `x.sigmoid_()` |
-//! | `operator.add(x, y)` | `operator.iadd(x, y)` |
+//! | `operator.add(x, y)` | `operator.iadd(x, y)`, or `operator.iadd(y, x)` |
 //! | `torch.ops.aten.add.Tensor(x, y)` | `torch.ops.aten.add_.Tensor(x, y)` |
 //! | `torch.ops.aten.select_scatter(x, y, 0, 1)` | `copy_` of `y` into `torch.ops.aten.select.int(x, 0, 1)` |
 //! | `nn.ReLU()(x)` and others without settings | `torch.nn.functional.relu(x, inplace=True)` |
 //!
 //! Stays: what would write to an input, a parameter, or anything that something outside may have
 //! seen; to a value that is used or returned later, itself or through what may share storage with
-//! it; to a view whose strides are not those of the result (an expanded tensor has several elements
+//! it; to a value whose strides are not those of the result (an expanded tensor has several elements
 //! in one place); where another argument may overlap with it; where the result is of another element
 //! type or shape, or may be. With [`Options::gradients`] also what overwrites a value that a gradient
 //! is computed from.
@@ -103,7 +103,7 @@ pub enum Refusal {
         result: Vec<i64>,
     },
     /// The result lies in memory in another way.
-    #[error("its input is a view, and not known to have the strides of the result")]
+    #[error("its input is not known to have the strides of the result")]
     Strides,
     /// The input is one number, which may be on another device.
     #[error("its input has no dimensions, and may be on another device than the result")]
@@ -127,18 +127,22 @@ pub enum Refusal {
 pub struct Site {
     /// The node.
     pub node: NodeId,
-    /// What it would overwrite; `None` where the arguments do not say.
-    pub input: Option<NodeId>,
     /// Why it stays, if it does.
     pub refusal: Option<Refusal>,
     change: Option<Change>,
 }
 
 impl Site {
+    /// What it overwrites, if it does.
+    #[must_use]
+    pub fn input(&self) -> Option<NodeId> {
+        self.change.as_ref().map(|change| change.input)
+    }
+
     /// What is called instead, where something is.
     #[must_use]
     pub fn becomes(&self) -> Option<&str> {
-        let change = self.change.as_ref().filter(|_| self.refusal.is_none())?;
+        let change = self.change.as_ref()?;
         Some(match &change.form {
             Form::Method(name) => name,
             Form::Function(name) => name,
@@ -162,8 +166,8 @@ impl Report {
     }
 
     fn changes(&self) -> impl Iterator<Item = (NodeId, &Change)> {
-        let applied = self.sites.iter().filter(|site| site.refusal.is_none());
-        applied.filter_map(|site| Some((site.node, site.change.as_ref()?)))
+        let sites = self.sites.iter();
+        sites.filter_map(|site| Some((site.node, site.change.as_ref()?)))
     }
 
     /// The names of functions that are called from now on.
@@ -326,18 +330,12 @@ pub fn find(
         let Some(form) = form_of(graph, host, node) else {
             continue;
         };
-        let (input, found) = match form {
-            Err(refusal) => (None, Err(refusal)),
-            Ok(change) => {
-                let input = change.input;
-                let checked = search.check(node, place, &change);
-                (Some(input), checked.map(|()| change))
-            }
-        };
-        let found = found.and_then(|change| match budget.take() {
-            true => Ok(change),
-            false => Err(Refusal::Budget),
-        });
+        let found = form
+            .and_then(|change| search.choose(node, place, change))
+            .and_then(|change| match budget.take() {
+                true => Ok(change),
+                false => Err(Refusal::Budget),
+            });
         let (change, refusal) = match found {
             Ok(change) => {
                 search.lifetimes.join(node, change.input);
@@ -348,7 +346,6 @@ pub fn find(
         };
         report.sites.push(Site {
             node,
-            input,
             refusal,
             change,
         });
@@ -380,6 +377,18 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// What is overwritten: the first argument, or else the second, if the two may change places.
+    fn choose(&mut self, node: NodeId, place: u32, change: Change) -> Result<Change, Refusal> {
+        let Err(refusal) = self.check(node, place, &change) else {
+            return Ok(change);
+        };
+        let second = change.of_second(self.graph.node(node));
+        match second.filter(|second| self.check(node, place, second).is_ok()) {
+            Some(second) => Ok(second),
+            None => Err(refusal),
+        }
+    }
+
     fn check(&mut self, node: NodeId, place: u32, change: &Change) -> Result<(), Refusal> {
         let input = change.input;
         if self.lifetimes.is_outside(input) {
@@ -397,7 +406,7 @@ impl Search<'_> {
         }
         self.check_overlap(node, change)?;
         self.check_type(node, change)?;
-        self.check_layout(node, input)?;
+        self.check_layout(node, change)?;
         if self.options.gradients && !self.may_lose(input) {
             return Err(Refusal::Gradients);
         }
@@ -459,20 +468,14 @@ impl Search<'_> {
     }
 
     /// That the result lies in memory as it would if it were computed anew.
-    fn check_layout(&self, node: NodeId, input: NodeId) -> Result<(), Refusal> {
-        let known = self
-            .tensors
-            .shape(input)
-            .zip(self.tensors.strides(input).zip(self.tensors.strides(node)));
-        let same = known.map(|(shape, (of_input, of_result))| {
-            let strides = of_input.iter().zip(of_result);
-            // Where there is one element, there is no step to the next.
-            let mut strides = shape.iter().zip(strides).filter(|(size, _)| **size != 1);
-            strides.all(|(_, (a, b))| a == b)
-        });
+    fn check_layout(&self, node: NodeId, change: &Change) -> Result<(), Refusal> {
+        let input = change.input;
+        let (of_input, of_result) = (self.tensors.strides(input), self.tensors.strides(node));
+        let same = of_input.zip(of_result).map(|(a, b)| a == b);
         match same {
             Some(true) => Ok(()),
-            None if self.fresh[input.index()] => Ok(()),
+            // Of several layouts, the result has that of the first argument.
+            None if self.fresh[input.index()] && !change.swapped => Ok(()),
             Some(false) | None => Err(Refusal::Strides),
         }
     }

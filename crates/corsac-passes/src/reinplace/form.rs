@@ -59,6 +59,31 @@ pub(super) struct Change {
     pub(super) keeps_type: bool,
     /// See [`InPlace::elementwise`].
     pub(super) elementwise: bool,
+    /// See [`InPlace::commutes`].
+    commutes: bool,
+    /// Whether the second argument is overwritten, and takes the place of the first.
+    pub(super) swapped: bool,
+}
+
+impl Change {
+    /// The same with the second of two arguments overwritten, if that gives the same elements.
+    pub(super) fn of_second(&self, node: Node<'_>) -> Option<Self> {
+        let ([first @ Arg::Node(a), second @ Arg::Node(b)], []) = (node.args(), node.kwargs())
+        else {
+            return None;
+        };
+        (self.commutes && a != b).then(|| Self {
+            input: *b,
+            arguments: Some(Rewritten {
+                args: [second.clone(), first.clone()].into_iter().collect(),
+                kwargs: Vec::new(),
+            }),
+            swapped: true,
+            // Which of the two is a number, or the smaller one, is for the types to say.
+            keeps_type: false,
+            ..self.clone()
+        })
+    }
 }
 
 /// The in-place form of `node`; `None` if what it calls has none.
@@ -116,6 +141,8 @@ fn into_view(graph: &Graph, node: Node<'_>, view: &str) -> Result<Change, Refusa
         }),
         keeps_type: true,
         elementwise: false,
+        commutes: false,
+        swapped: false,
     })
 }
 
@@ -144,6 +171,8 @@ fn of_operator(node: Node<'_>, form: InPlace, augmented: &str) -> Result<Change,
         arguments: None,
         keeps_type: false,
         elementwise: form.elementwise,
+        commutes: form.commutes(),
+        swapped: false,
     })
 }
 
@@ -166,6 +195,8 @@ fn of_module(node: Node<'_>, host: &dyn Host) -> Option<Result<Change, Refusal>>
         }),
         keeps_type: true,
         elementwise: true,
+        commutes: false,
+        swapped: false,
     }))
 }
 
@@ -190,6 +221,8 @@ fn of_activation(
         arguments: Some(Rewritten { args, kwargs }),
         keeps_type: true,
         elementwise: true,
+        commutes: false,
+        swapped: false,
     })
 }
 
@@ -203,6 +236,8 @@ fn of_call(graph: &Graph, node: Node<'_>, form: InPlace) -> Result<Change, Refus
         arguments,
         keeps_type: form.keeps_type,
         elementwise: form.elementwise,
+        commutes: form.commutes(),
+        swapped: false,
     };
     if let Some(operator) = node.target_name().strip_prefix("torch.ops.aten.")
         && node.op() == Op::CallFunction

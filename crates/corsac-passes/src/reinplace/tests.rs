@@ -183,6 +183,29 @@ fn other_arguments_must_not_overlap() {
 }
 
 #[test]
+fn the_second_operand_is_overwritten_where_the_first_cannot_be() {
+    let mut p = Program::new();
+    let a = p.method("cos", &[p.x.into()]);
+    let sum = p.function("operator.add", &[p.x.into(), a.into()]);
+    let difference = p.function("operator.sub", &[p.x.into(), sum.into()]);
+    p.graph.output(difference).unwrap();
+    assert_eq!(p.refusal(sum), None);
+    assert_eq!(p.refusal(difference), Some(Refusal::Outside));
+    let mut unknown = fact(&[2, 3], DType::Float32);
+    unknown.strides = None;
+    p.tensors.set(sum, unknown);
+    assert_eq!(
+        p.refusal(sum),
+        Some(Refusal::Outside),
+        "which layout it has is not known"
+    );
+    p.tensors.set(sum, fact(&[2, 3], DType::Float32));
+    let text = p.applied();
+    let line = "call_function[target=operator.iadd](args = (%cos, %x)";
+    assert!(text.contains(line), "{text}");
+}
+
+#[test]
 fn a_list_keeps_what_is_put_into_it() {
     let mut p = Program::new();
     let a = p.method("cos", &[p.x.into()]);
@@ -266,6 +289,12 @@ fn the_budget_limits_changes() {
     p.graph.output(c).unwrap();
     let budget = &mut Budget::of(1);
     let report = find(&p.graph, &Unhosted, &p.tensors, INFERENCE, budget).unwrap();
+    assert!(
+        report
+            .sites
+            .iter()
+            .all(|s| s.input().is_some() == s.refusal.is_none())
+    );
     let refusals: Vec<_> = report.sites.iter().map(|s| s.refusal.clone()).collect();
     assert_eq!(refusals[1..], [None, Some(Refusal::Budget)]);
 }
