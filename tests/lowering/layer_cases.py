@@ -179,6 +179,10 @@ def _indexing() -> Iterator[Case]:
     yield Case("nn.Embedding", nn.Sequential(nn.Embedding(4, 3, padding_idx=0)), (i,))
     yield Case("F.embedding", F.embedding, (i, floats(4, 3)))
     yield Case("one_hot", lambda i: F.one_hot(i, 5), (i,))
+    places = lambda x: torch.slice_scatter(x, x[:, 1:3] * 2, 1, 2, 4)  # noqa: E731
+    yield Case("slice_scatter", places, (a,))
+    yield Case("slice_scatter of all", lambda x: torch.slice_scatter(x, x * 2, 1), (a,))
+    yield Case("select_scatter", lambda x: x.select_scatter(x[:, 0] * 2, 1, -2), (a,))
     yield Case("cat", lambda x, y: (torch.cat([x, y]), torch.cat((x, y), -2)[:1]), (a, a * 2))
     yield Case("cat of dtypes", lambda x, i: torch.cat([x[0, 0, :3], i]), (a, i))
     yield Case("cat with nothing", lambda x: torch.cat([x, x[:0]], 0), (a,))

@@ -163,7 +163,7 @@ def test_what_is_not_exact_is_refused(program, message):
 
 
 def test_large_models_keep_their_weights_in_a_file_beside(tmp_path, monkeypatch):
-    monkeypatch.setattr(_export, "_LARGE", 1000)
+    monkeypatch.setattr(_export, "LARGE", 1000)
     model, x = nn.Linear(40, 30).eval(), torch.randn(2, 40)
     save(to_onnx(model, x), tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx.data").stat().st_size >= 40 * 30 * 4

@@ -14,7 +14,7 @@ from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.onnx._builder import Builder, Tensor
-from corsac.onnx._export import DEFAULT_OPSET, Written
+from corsac.onnx._export import DEFAULT_OPSET, LARGE, Written, weights_bytes
 from corsac.onnx._translate import explain, spec_of
 
 
@@ -56,8 +56,8 @@ class OnnxBackend(Backend):
         # Writes were looked at in the whole program.
         written = Written.of_module(part, inputs, self.opset, own_inputs=True)
         model = written.proto()
-        size = sum(len(weight.raw_data) for weight in model.graph.initializer)
-        if size >= 2**31 - 2**24:
+        size = weights_bytes(model)
+        if size >= LARGE:
             raise ValueError(f"its weights take {size} bytes, more than an ONNX message can hold")
         names = [x.name if x is not None else None for x in written.inputs]
         if not model.graph.output:

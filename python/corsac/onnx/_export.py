@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from corsac.fx import Node, symbolic_trace
 from corsac.fx.graph_module import GraphModule
 from corsac.onnx._builder import Builder, Missing, Operation, Tensor
 from corsac.onnx._translate import Translator, Types, is_settled, types_of
-from corsac.onnx._types import Unsupported, element_type
+from corsac.onnx._types import ELEMENT_TYPES, Unsupported, element_type
 from corsac.passes._writes import Writes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ DEFAULT_OPSET = 20
 # The version of the file format that came with the oldest of them; runtimes read older ones.
 _IR_VERSION = 9
 # Above this, weights lie in a file of their own: a protobuf message has at most 2 GiB.
-_LARGE = 2**31 - 2**24
+LARGE = 2**31 - 2**24
 
 
 class ExportError(ValueError):
@@ -193,13 +194,16 @@ class Written:
         ]
         used = {name for node in nodes for name in node.input}
         stored = {**g.constants, **g.weights}
-        weights = [_stored(onnx, name, stored[name]) for name in stored if name in used]
         inputs = [_value_info(helper, x.name, x) for x in self.inputs if x is not None]
-        graph = helper.make_graph(nodes, "corsac", inputs, results, weights)
-        return helper.make_model(
+        graph = helper.make_graph(nodes, "corsac", inputs, results)
+        model = helper.make_model(
             graph, ir_version=_IR_VERSION, producer_name="corsac", producer_version=__version__,
             opset_imports=[helper.make_opsetid("", g.opset)],
         )  # fmt: skip
+        # Filled in where they stay: copies of weights are dear.
+        for name in (name for name in stored if name in used):
+            _store(model.graph.initializer.add(), name, stored[name])
+        return model
 
 
 def _needed(g: Builder, outputs: list[str]) -> list[Any]:
@@ -237,21 +241,25 @@ def _value_info(helper: Any, name: str, tensor: Tensor) -> Any:
     return helper.make_tensor_value_info(name, element_type(tensor.dtype), shape)
 
 
-def _stored(onnx: Any, name: str, tensor: torch.Tensor) -> Any:
-    """A tensor with its elements."""
-    proto = onnx.TensorProto(name=name, data_type=element_type(tensor.dtype))
+def _store(proto: Any, name: str, tensor: torch.Tensor) -> None:
+    """Fill in a tensor with its elements."""
+    proto.name, proto.data_type = name, element_type(tensor.dtype)
     proto.dims.extend(tensor.shape)
     tensor = tensor.detach().cpu().contiguous()
     proto.raw_data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-    return proto
+
+
+def weights_bytes(proto: onnx.ModelProto) -> int:
+    """What the tensors in a model take."""
+    sizes = {number: dtype.itemsize for dtype, number in ELEMENT_TYPES.items()}
+    return sum(math.prod(x.dims) * sizes[x.data_type] for x in proto.graph.initializer)
 
 
 def save(proto: onnx.ModelProto, path: str | Path) -> None:
     """Write a model to a file; weights of 2 GiB and more go to ``<name>.data`` beside it."""
     onnx = require_onnx()
     path = Path(path)
-    size = sum(len(tensor.raw_data) for tensor in proto.graph.initializer)
-    if size < _LARGE:
+    if weights_bytes(proto) < LARGE:
         onnx.save_model(proto, str(path))
         return
     onnx.save_model(

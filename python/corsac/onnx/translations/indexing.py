@@ -216,3 +216,48 @@ def one_hot(g: Builder, input: Tensor, num_classes: int = -1) -> Tensor:
     classes = g.known(torch.arange(num_classes))
     apart = g.reshape(input, (*input.shape, 1))
     return g.cast(g.op("Equal", apart, classes, dtype=torch.bool), torch.int64)
+
+
+# -- with some elements replaced ---------------------------------------------------------------
+
+
+@translates("slice_scatter")
+def slice_scatter(
+    g: Builder,
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: int = 1,
+) -> Tensor:
+    """The tensor with others in the place of some of a dimension."""
+    axis = positive_dim(dim, input.rank)
+    size = input.shape[axis]
+    if step != 1 or not all(isinstance(x, (int, type(None))) for x in (size, start, end)):
+        raise Unsupported("places in steps, or a size that is not known")
+    first, last, _ = slice(start, end).indices(size)
+    parts = [g.cast(src, input.dtype)]
+    if first > 0:
+        parts.insert(0, g.slice(input, axis, 0, first))
+    if last < size:
+        parts.append(g.slice(input, axis, max(first, last), size))
+    if len(parts) == 1:
+        return parts[0]
+    return g.op("Concat", *parts, axis=axis, shape=input.shape)
+
+
+@translates("select_scatter")
+def select_scatter(g: Builder, input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """The tensor with another in the place of one of a dimension."""
+    axis = positive_dim(dim, input.rank)
+    if index < 0:
+        index = index + input.shape[axis]
+    apart = g.reshape(src, (*input.shape[:axis], 1, *input.shape[axis + 1 :]))
+    return slice_scatter(g, input, apart, axis, index, index + 1)
+
+
+@translates("copy")
+def copy(g: Builder, input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Another's elements."""
+    return g.expand(g.cast(src, input.dtype), input.shape)
