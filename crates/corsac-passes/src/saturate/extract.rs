@@ -138,6 +138,8 @@ struct Descent<'p> {
     refs: Vec<u32>,
     cost: f64,
     switches: u64,
+    /// By class: its place in an order in which classes come after those that they use.
+    rank: Vec<u32>,
     /// Marks of the search for cycles.
     seen: Vec<u32>,
     mark: u32,
@@ -153,6 +155,7 @@ impl<'p> Descent<'p> {
             refs: vec![0; classes],
             cost: 0.0,
             switches: 0,
+            rank: Vec::new(),
             seen: vec![0; classes],
             mark: 0,
             stack: Vec::new(),
@@ -160,7 +163,17 @@ impl<'p> Descent<'p> {
         for &root in &problem.roots {
             descent.cost += descent.take(root);
         }
+        descent.set_ranks();
         descent
+    }
+
+    /// Puts all classes in order.
+    fn set_ranks(&mut self) {
+        let all: Vec<u32> = (0..self.choice.len() as u32).collect();
+        self.rank = vec![0; all.len()];
+        for (rank, class) in (1..).zip(self.order_from(&all)) {
+            self.rank[class as usize] = rank;
+        }
     }
 
     fn solution(self) -> Solution {
@@ -215,14 +228,19 @@ impl<'p> Descent<'p> {
         saved
     }
 
-    /// Whether computing `way` needs the value of `class`.
+    /// Whether computing `way` needs the value of `class`. Only classes that come after it in the
+    /// order can need it, which leaves little to be searched.
     fn leads_to(&mut self, way: &Way, class: u32) -> bool {
         self.mark += 1;
+        let own = self.rank[class as usize];
         self.stack.extend_from_slice(&way.uses);
         while let Some(used) = self.stack.pop() {
             if used == class {
                 self.stack.clear();
                 return true;
+            }
+            if self.rank[used as usize] < own && self.choice[used as usize].is_some() {
+                continue;
             }
             if std::mem::replace(&mut self.seen[used as usize], self.mark) == self.mark {
                 continue;
@@ -238,10 +256,16 @@ impl<'p> Descent<'p> {
 
     /// Classes in use, each after those that it uses.
     fn in_use(&mut self) -> Vec<u32> {
+        let problem = self.problem;
+        self.order_from(&problem.roots)
+    }
+
+    /// What is needed to compute `roots`, each after what it uses.
+    fn order_from(&mut self, roots: &[u32]) -> Vec<u32> {
         self.mark += 1;
         let mut order = Vec::new();
         let mut stack: Vec<(u32, usize)> = Vec::new();
-        for &root in &self.problem.roots {
+        for &root in roots {
             stack.push((root, 0));
             while let Some((class, next)) = stack.pop() {
                 if next == 0
@@ -302,6 +326,13 @@ impl<'p> Descent<'p> {
             self.choice[at] = Some(best.1);
             self.cost += best.0;
             self.switches += 1;
+            let uses = &ways[best.1 as usize].uses;
+            if uses
+                .iter()
+                .any(|&used| self.rank[used as usize] > self.rank[at])
+            {
+                self.set_ranks();
+            }
         }
     }
 

@@ -266,6 +266,7 @@ impl Saturation {
         for plan in self.plans {
             plan.apply(graph, &mut now, &mut applied)?;
         }
+        applied.replaced.sort_unstable();
         Ok((self.report, applied))
     }
 }

@@ -51,7 +51,7 @@ pub struct Applied {
     pub added: Vec<Added>,
     /// Nodes that are gone.
     pub erased: Vec<NodeId>,
-    /// Nodes that are gone with what took their places, where somebody looked.
+    /// Nodes that are gone with what took their places, where somebody looked; by node.
     pub replaced: Vec<(NodeId, NodeId)>,
 }
 
@@ -59,7 +59,8 @@ impl Applied {
     /// What took the place of a node that is gone, as a reader of the graph knows it.
     #[must_use]
     pub fn in_place_of(&self, graph: &Graph, node: NodeId) -> Option<String> {
-        let (_, new) = self.replaced.iter().find(|(old, _)| *old == node)?;
+        let at = self.replaced.binary_search_by_key(&node, |(old, _)| *old);
+        let (_, new) = self.replaced.get(at.ok()?)?;
         let (old, new) = (graph.node(node), graph.node(*new));
         // One that has inherited the name is known by what it calls.
         let shown = if old.name() == new.name() {

@@ -403,3 +403,34 @@ fn extraction_is_within_a_few_percent_of_the_best() {
     println!("cost {sum} against {best}; the best in {exact} of 300");
     assert!(exact >= 285 && sum <= best * 1.02, "{sum} {best} {exact}");
 }
+
+/// Time grows with the program: with a search of all that a class needs for each way to compute it,
+/// this takes minutes.
+#[test]
+fn long_programs_take_no_time() {
+    let mut typed = Typed::default();
+    let mut values = vec![typed.input("x", &[4]), typed.input("y", &[4])];
+    for at in 0..6_000_usize {
+        let (last, other) = (values[values.len() - 1], values[values.len() - 1 - at % 2]);
+        let next = match at % 5 {
+            0 | 3 => typed.call("torch.neg", &[last], &[4]),
+            1 => typed.call("torch.mul", &[other, last], &[4]),
+            _ => typed.call("torch.add", &[last, other], &[4]),
+        };
+        values.push(next);
+    }
+    typed.graph.output(values[values.len() - 1]).unwrap();
+    let rules = "
+neg_of_mul: neg(mul(?x, ?y)) <=> mul(neg(?x), ?y)
+neg_of_sum: neg(add(?x, ?y)) <=> add(neg(?x), neg(?y))
+double_negation: neg(neg(?x)) => ?x
+";
+    let options = Options {
+        max_time: None,
+        ..Options::default()
+    };
+    let start = std::time::Instant::now();
+    let report = typed.saturate(rules, options);
+    assert!(report.cost_after < report.cost_before);
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
