@@ -5,6 +5,7 @@ import torch
 import torchvision
 from torch import nn
 
+import corsac.analysis
 import corsac.fx
 from corsac.passes import (
     PassManager,
@@ -13,6 +14,7 @@ from corsac.passes import (
     eliminate_dead_code,
     fold_constants,
     fuse_conv_bn,
+    reinplace,
     remove_dropout,
     remove_no_ops,
 )
@@ -48,6 +50,8 @@ def check(name):
         gm = corsac.fx.symbolic_trace(model)
         for transform in PASSES:
             transform(gm)
+        corsac.analysis.propagate(gm, x)
+        in_place = reinplace(gm).count
         gm.graph.lint()
         found = gm(x)
     if not isinstance(expected, torch.Tensor):
@@ -55,7 +59,10 @@ def check(name):
     scale = max(expected.abs().max().item(), 1e-6)
     error = (found - expected).abs().max().item()
     norms = sum(isinstance(m, nn.BatchNorm2d) for m in gm.modules())
-    print(f"{name}: {len(gm.graph.nodes)} nodes, {norms} batch norms left, max error {error:.2e}")
+    print(
+        f"{name}: {len(gm.graph.nodes)} nodes, {norms} batch norms left, {in_place} in place, "
+        f"max error {error:.2e}"
+    )
     assert error <= 1e-4 * max(scale, 1.0), name
 
 
