@@ -450,6 +450,20 @@ def test_what_is_missing_is_said():
             corsac.lower(nn.Linear(2, 2).eval(), "tensorrt", torch.randn(2, 2))
 
 
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_missing_packages_are_named(package, monkeypatch):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == package else real(name)
+    )
+    message = rf"onnxruntime cannot be used here: {package} is missing: pip install {package}"
+    with pytest.raises(LoweringError, match=message):
+        corsac.lower(nn.Linear(2, 2).eval(), "onnxruntime", torch.randn(2, 2))
+    assert lowering.backends()["onnxruntime"] == f"{package} is missing: pip install {package}"
+
+
 def test_entry_points_are_found(monkeypatch):
     import importlib.metadata
 

@@ -13,6 +13,7 @@ from corsac.lowering._backend import Backend, LoweringError, backends, register_
 from corsac.lowering._lower import lower, preview
 from corsac.lowering._part import LoweredPart
 from corsac.lowering._preview import Part, Placement, Preview
+from corsac.onnx._types import TensorType
 
 __all__ = [
     "Backend",
@@ -21,6 +22,7 @@ __all__ = [
     "Part",
     "Placement",
     "Preview",
+    "TensorType",
     "backends",
     "lower",
     "preview",

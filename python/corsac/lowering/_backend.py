@@ -23,7 +23,7 @@ class Backend(ABC):
     """A device or runtime that parts of programs can be given to.
 
     ``supports`` and ``compile`` get types: a tensor's is a
-    :class:`corsac.onnx._types.TensorType` with ``dtype`` and ``shape`` (numbers, and
+    :class:`corsac.lowering.TensorType` with ``dtype`` and ``shape`` (numbers, and
     :class:`corsac.analysis.Dim` where sizes are symbols); a value that is no tensor is its own.
 
     Attributes:

@@ -170,8 +170,9 @@ class Translator:
         except NoTranslation as error:
             del g.operations[mark:]
             result = decompose(self, node, args, kwargs, str(error))
-        except (TypeError, ValueError, IndexError, AttributeError) as error:
-            # Arguments that torch takes and the translation does not.
+        except Unsupported:
+            raise
+        except Exception as error:  # arguments that torch takes and the translation does not
             raise Unsupported(f"no translation of these arguments ({error})") from error
         return self._checked(node, result, type_)
 
