@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from corsac._core import __version__
 
 if TYPE_CHECKING:
+    from corsac._compile import compile
     from corsac._drawing import draw, draw_diff
     from corsac.analysis import summary
     from corsac.config import build, describe
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # The functions of this package, and the module that each comes from.
 _HOMES = {
     "build": "corsac.config",
+    "compile": "corsac._compile",
     "describe": "corsac.config",
     "draw": "corsac._drawing",
     "draw_diff": "corsac._drawing",
@@ -27,7 +29,7 @@ _HOMES = {
     "summary": "corsac.analysis",
 }
 
-__all__ = ["__version__", "build", "describe", "draw", "draw_diff", "lower", "summary"]
+__all__ = ["__version__", "build", "compile", "describe", "draw", "draw_diff", "lower", "summary"]
 
 
 def __getattr__(name: str) -> Any:

@@ -118,6 +118,9 @@ class CodeDraft:
     @wraps.setter
     def wraps(self, value: Any) -> None: ...
 
+class CompileError(RuntimeError):
+    """A graph cannot be compiled: the node, and why."""
+
 class ConfigError(ValueError):
     """A configuration is none, or a model cannot be described by one.
 
@@ -393,6 +396,37 @@ class Namespace:
     def used(self) -> Any:
         """All names taken."""
         ...
+
+@final
+class NativeProgram:
+    """A graph as a native program, for inputs of fixed shapes."""
+    def __str__(self, /) -> str: ...
+    @property
+    def arena_bytes(self) -> Any:
+        """How many bytes the values of a run take, weights and inputs aside."""
+        ...
+    @arena_bytes.setter
+    def arena_bytes(self, value: Any) -> None: ...
+    def output(self) -> Any:
+        """What the graph returns, with the numbers of results in the places of tensors."""
+        ...
+    @property
+    def output_shapes(self) -> Any:
+        """The shapes of the results, in order."""
+        ...
+    @output_shapes.setter
+    def output_shapes(self, value: Any) -> None: ...
+    def run(self, inputs: Any, outputs: Any) -> Any:
+        """Runs the program on arrays of float32 in row-major order, and writes the results to others.
+        The interpreter is free meanwhile.
+        """
+        ...
+    @property
+    def step_count(self) -> Any:
+        """How many steps a run takes."""
+        ...
+    @step_count.setter
+    def step_count(self, value: Any) -> None: ...
 
 @final
 class Node:
@@ -924,6 +958,14 @@ def canonicalize(graph: Graph, *, budget: Any = None) -> Any:
 def common_subexpressions(graph: Graph, *, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Computes once what `graph` computes twice. Answers the nodes that were removed, each with the
     one that took its place, and those that stay, with the reason.
+    """
+    ...
+
+def compile_graph(graph: Graph, inputs: Any) -> Any:
+    """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
+
+    Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
+    that fails when it runs.
     """
     ...
 

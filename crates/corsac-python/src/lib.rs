@@ -27,6 +27,7 @@ mod collector;
 mod config;
 mod drawing;
 mod effects;
+mod engine;
 mod error;
 mod graph;
 mod handles;
@@ -115,6 +116,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(config::write_config, m)?)?;
     m.add("ConfigError", m.py().get_type::<config::ConfigError>())?;
     analysis::register(m)?;
+    engine::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())

@@ -33,6 +33,8 @@ pub(crate) struct TypeFacts {
     constants: FxHashMap<ExternalId, Value>,
     /// Parameters and buffers, by storage.
     pub(crate) weights: Vec<Weight>,
+    /// The tensors themselves, by storage.
+    pub(crate) tensors: Vec<Py<PyAny>>,
     by_identity: FxHashMap<usize, Storage>,
 }
 
@@ -113,9 +115,10 @@ impl TypeFacts {
         let Value::Tensor(tensor) = &value else {
             return Ok(value);
         };
-        let weights = &mut self.weights;
+        let (weights, tensors) = (&mut self.weights, &mut self.tensors);
         let entry = self.by_identity.entry(object.as_ptr() as usize);
         let storage = *entry.or_insert_with(|| {
+            tensors.push(object.clone().unbind());
             weights.push(Weight {
                 name: name.to_owned(),
                 numel: tensor.numel().known().unwrap_or(0),
@@ -163,6 +166,9 @@ impl TypeFacts {
                         facts.attributes.push((name.into(), value));
                     }
                 }
+                "_modules" if facts.class.ends_with(".MultiheadAttention") => {
+                    self.describe_projection(reader, &value, path, &mut facts)?;
+                }
                 _ if name.starts_with('_') => {}
                 _ => match reader.value(&value)? {
                     Value::Object => {}
@@ -171,6 +177,27 @@ impl TypeFacts {
             }
         }
         Ok(facts)
+    }
+
+    /// The weights of the linear layer in a `MultiheadAttention`, which it uses without calling it.
+    fn describe_projection<'py>(
+        &mut self,
+        reader: &TypeReader<'py>,
+        children: &Bound<'py, PyAny>,
+        path: &str,
+        facts: &mut ModuleFacts,
+    ) -> PyResult<()> {
+        let Ok(layer) = children.get_item(intern!(children.py(), "out_proj")) else {
+            return Ok(());
+        };
+        let parameters = layer.getattr(intern!(children.py(), "_parameters"))?;
+        for entry in parameters.cast::<PyDict>()?.items() {
+            let (name, tensor): (String, Bound<'py, PyAny>) = entry.extract()?;
+            let own = format!("out_proj.{name}");
+            let value = self.weight(reader, &tensor, &format!("{path}.{own}"), false)?;
+            facts.attributes.push((own.into(), value));
+        }
+        Ok(())
     }
 }
 

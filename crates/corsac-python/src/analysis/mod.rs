@@ -1,8 +1,8 @@
 //! Types, costs and memory of the values of a graph, found without running it.
 
 mod dim;
-mod facts;
-mod value;
+pub(crate) mod facts;
+pub(crate) mod value;
 
 use corsac_ir::{Graph, NodeId, Op, SecondaryMap};
 use corsac_ops::shape::{
@@ -73,7 +73,7 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Settings> {
 }
 
 /// The exception for a call that fails, with the user's source line.
-fn shape_error(graph: &Bound<'_, PyGraph>, error: &ShapeError) -> PyErr {
+pub(crate) fn shape_error(graph: &Bound<'_, PyGraph>, error: &ShapeError) -> PyErr {
     let place = || -> PyResult<Option<String>> {
         let handle = PyNode::handle(graph, graph.try_borrow()?.host(), error.node)?;
         let source = handle

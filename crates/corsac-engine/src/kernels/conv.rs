@@ -1,0 +1,294 @@
+//! Convolutions in two dimensions: products with a matrix of patches that is never written down
+//! whole, or a sum of shifted rows where each channel is on its own.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+use rten_gemm::{
+    BiasVector, ColOffsets, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, Im2Col,
+    PackedAMatrix, RowOffsets,
+};
+use rten_tensor::{Matrix, NdTensorView};
+
+use crate::program::Conv;
+
+/// Shapes of a convolution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConvShape {
+    /// Images.
+    pub batch: usize,
+    /// Channels, rows and columns of an image.
+    pub input: [usize; 3],
+    /// Channels, rows and columns of a result.
+    pub output: [usize; 3],
+    /// Rows and columns of the kernel.
+    pub kernel: [usize; 2],
+    /// How it moves.
+    pub conv: Conv,
+}
+
+/// A convolution with its weights packed.
+pub struct ConvKernel {
+    shape: ConvShape,
+    bias: Option<Vec<f32>>,
+    form: Form,
+}
+
+enum Form {
+    /// One product for each group.
+    Product {
+        weights: Vec<PackedAMatrix<f32>>,
+        /// Where patches lie; `None` where the image is the matrix of patches.
+        patches: Option<Patches>,
+    },
+    /// One channel in and one out for each group.
+    Depthwise { weights: Vec<f32> },
+}
+
+/// Offsets of patches in an image.
+struct Patches {
+    rows: [Vec<i32>; 3],
+    columns: [Vec<i32>; 2],
+    sizes: [usize; 2],
+}
+
+impl std::fmt::Debug for ConvKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConvKernel")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ConvKernel {
+    /// Packs `weight`, of shape `[out, in / groups, rows, columns]`.
+    #[must_use]
+    pub fn new(shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
+        let groups = shape.conv.groups;
+        let (inputs, outputs) = (shape.input[0] / groups, shape.output[0] / groups);
+        let form = if inputs == 1 && outputs == 1 {
+            Form::Depthwise {
+                weights: weight.to_vec(),
+            }
+        } else {
+            let gemm = GemmExecutor::new();
+            let depth = inputs * shape.kernel[0] * shape.kernel[1];
+            let matrices = weight.chunks(outputs * depth);
+            let weights = matrices
+                .map(|data| gemm.prepack_a(Matrix::from_data([outputs, depth], data)))
+                .collect();
+            let patches = (!shape.is_pointwise()).then(|| Patches::of(&shape, &gemm));
+            Form::Product { weights, patches }
+        };
+        Self {
+            shape,
+            bias: bias.map(<[f32]>::to_vec),
+            form,
+        }
+    }
+
+    /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
+    /// the result that begins at element `at`.
+    pub fn run(&self, input: &[f32], out: &mut [f32], finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        let shape = &self.shape;
+        let (image, result) = (
+            shape.input.iter().product::<usize>(),
+            shape.output.iter().product::<usize>(),
+        );
+        if image == 0 || result == 0 {
+            return;
+        }
+        match &self.form {
+            Form::Depthwise { weights } => self.depthwise(weights, input, out, finish),
+            Form::Product { weights, patches } => {
+                for (index, (input, out)) in
+                    input.chunks(image).zip(out.chunks_mut(result)).enumerate()
+                {
+                    self.products(weights, patches.as_ref(), input, out);
+                    let plane = shape.output[1] * shape.output[2];
+                    let rows = (super::GRAIN / 2).div_ceil(plane);
+                    out.par_chunks_mut(rows * plane)
+                        .enumerate()
+                        .for_each(|(at, chunk)| {
+                            finish(index * result + at * rows * plane, chunk);
+                        });
+                }
+            }
+        }
+    }
+
+    fn products(
+        &self,
+        weights: &[PackedAMatrix<f32>],
+        patches: Option<&Patches>,
+        input: &[f32],
+        out: &mut [f32],
+    ) {
+        let [_, rows, columns] = self.shape.input;
+        // Made anew: it only knows which instructions there are, and cannot be shared by threads.
+        let gemm = GemmExecutor::<f32>::new();
+        let groups = weights.len();
+        let inputs = self.shape.input[0] / groups;
+        let outputs = self.shape.output[0] / groups;
+        let plane = self.shape.output[1] * self.shape.output[2];
+        for (group, weight) in weights.iter().enumerate() {
+            let image = &input[group * inputs * rows * columns..][..inputs * rows * columns];
+            let out = &mut out[group * outputs * plane..][..outputs * plane];
+            let bias = self
+                .bias
+                .as_ref()
+                .map(|bias| &bias[group * outputs..][..outputs]);
+            let options = GemmOptions {
+                bias: bias.map(BiasVector::Column),
+                ..GemmOptions::default()
+            };
+            let weight = GemmInputA::Packed(weight);
+            let done = match patches {
+                None => {
+                    let image = Matrix::from_data([inputs, rows * columns], image);
+                    gemm.gemm(out, weight, GemmInputB::Unpacked(image), options)
+                }
+                Some(patches) => {
+                    let matrix = patches.matrix(image, [inputs, rows, columns]);
+                    gemm.gemm(out, weight, GemmInputB::Im2Col(&matrix), options)
+                }
+            };
+            debug_assert!(done.is_ok(), "shapes were checked: {done:?}");
+        }
+    }
+
+    fn depthwise(
+        &self,
+        weights: &[f32],
+        input: &[f32],
+        out: &mut [f32],
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let shape = &self.shape;
+        let channels = shape.input[0];
+        let plane = shape.output[1] * shape.output[2];
+        let taps = shape.kernel[0] * shape.kernel[1];
+        out.par_chunks_mut(plane)
+            .zip(input.par_chunks(shape.input[1] * shape.input[2]))
+            .enumerate()
+            .for_each(|(at, (out, image))| {
+                let channel = at % channels;
+                out.fill(self.bias.as_ref().map_or(0.0, |bias| bias[channel]));
+                depthwise_plane(shape, &weights[channel * taps..][..taps], image, out);
+                finish(at * plane, out);
+            });
+    }
+}
+
+impl ConvShape {
+    /// Whether a patch is one element, so that the image is the matrix of patches.
+    fn is_pointwise(&self) -> bool {
+        self.kernel == [1, 1] && self.conv.stride == [1, 1] && self.conv.padding == [[0; 2]; 2]
+    }
+}
+
+impl Patches {
+    fn of(shape: &ConvShape, gemm: &GemmExecutor) -> Self {
+        let groups = shape.conv.groups;
+        let inputs = shape.input[0] / groups;
+        let [_, image_rows, image_columns] = shape.input;
+        let [kernel_rows, kernel_columns] = shape.kernel;
+        let conv = &shape.conv;
+        // Images larger than 31 bits of elements are refused when a program is made.
+        let offset = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+        let taps = (0..inputs).flat_map(|c| {
+            (0..kernel_rows).flat_map(move |y| (0..kernel_columns).map(move |x| (c, y, x)))
+        });
+        let mut rows = [Vec::new(), Vec::new(), Vec::new()];
+        for (c, y, x) in taps {
+            rows[0].push(offset(c * image_rows * image_columns));
+            rows[1].push(offset(y * conv.dilation[0] * image_columns));
+            rows[2].push(offset(x * conv.dilation[1]));
+        }
+        let [_, out_rows, out_columns] = shape.output;
+        let mut columns = [Vec::new(), Vec::new()];
+        for y in 0..out_rows {
+            for x in 0..out_columns {
+                let top = offset(y * conv.stride[0]) - offset(conv.padding[0][0]);
+                let left = offset(x * conv.stride[1]) - offset(conv.padding[0][1]);
+                columns[0].push(top * offset(image_columns));
+                columns[1].push(left);
+            }
+        }
+        let sizes = [rows[0].len(), columns[0].len()];
+        let padded = |len: usize, step: usize| len.next_multiple_of(step);
+        for list in &mut rows {
+            list.resize(padded(sizes[0], gemm.im2col_row_count_step()), i32::MAX);
+        }
+        for list in &mut columns {
+            list.resize(padded(sizes[1], gemm.im2col_col_count_step()), i32::MAX);
+        }
+        Self {
+            rows,
+            columns,
+            sizes,
+        }
+    }
+
+    fn matrix<'a>(&self, image: &'a [f32], shape: [usize; 3]) -> Im2Col<'a, f32> {
+        let offset = |value: usize| i32::try_from(value).unwrap_or(i32::MAX);
+        let [chan, y, x] = self.rows.clone();
+        let [column_y, column_x] = self.columns.clone();
+        Im2Col {
+            image: NdTensorView::from_data(shape, image),
+            row_offsets: RowOffsets { chan, y, x },
+            col_offsets: ColOffsets {
+                y: column_y,
+                x: column_x,
+            },
+            n_cols: self.sizes[1],
+            n_rows: self.sizes[0],
+            max_y_offset: offset((shape[1] - 1) * shape[2]),
+            max_x_offset: offset(shape[2] - 1),
+        }
+    }
+}
+
+/// Adds the convolution of one plane to `out`.
+fn depthwise_plane(shape: &ConvShape, weights: &[f32], image: &[f32], out: &mut [f32]) {
+    let [_, rows, columns] = shape.input;
+    let [_, _, out_columns] = shape.output;
+    let conv = &shape.conv;
+    for (y, out) in out.chunks_mut(out_columns).enumerate() {
+        for ky in 0..shape.kernel[0] {
+            let row = (y * conv.stride[0] + ky * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
+            if row >= rows {
+                continue;
+            }
+            let row = &image[row * columns..(row + 1) * columns];
+            for kx in 0..shape.kernel[1] {
+                let weight = weights[ky * shape.kernel[1] + kx];
+                let shift = kx * conv.dilation[1];
+                add_row(weight, row, shift, conv.padding[0][1], conv.stride[1], out);
+            }
+        }
+    }
+}
+
+/// `out[x] += weight * row[x * stride + shift - padding]`, where that is in the row.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn add_row(weight: f32, row: &[f32], shift: usize, padding: usize, stride: usize, out: &mut [f32]) {
+    let first = padding.saturating_sub(shift).div_ceil(stride);
+    let end = (row.len() + padding).saturating_sub(shift).div_ceil(stride);
+    let end = end.min(out.len());
+    if first >= end {
+        return;
+    }
+    let from = first * stride + shift - padding;
+    let out = &mut out[first..end];
+    if stride == 1 {
+        let row = &row[from..from + out.len()];
+        out.iter_mut()
+            .zip(row)
+            .for_each(|(to, x)| *to += weight * x);
+    } else {
+        let row = row[from..].iter().step_by(stride);
+        out.iter_mut()
+            .zip(row)
+            .for_each(|(to, x)| *to += weight * x);
+    }
+}

@@ -1,0 +1,203 @@
+//! Functions of single elements and of pairs.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+use rten_simd::SimdUnaryOp;
+use rten_vecmath::{ApproxGelu, Erf, Exp, Gelu, LeakyRelu, Sigmoid, Silu, Tanh};
+use smallvec::SmallVec;
+
+use super::GRAIN;
+use crate::program::{Binary, Unary};
+
+/// Applies `function` to each element.
+pub fn unary(function: Unary, data: &mut [f32]) {
+    if data.len() <= GRAIN {
+        return unary_chunk(function, data);
+    }
+    data.par_chunks_mut(GRAIN)
+        .for_each(|chunk| unary_chunk(function, chunk));
+}
+
+/// Applies `function` to each element of a piece that fits a cache.
+pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
+    match function {
+        Unary::LeakyRelu(slope) => LeakyRelu { alpha: slope }.map_mut(data),
+        Unary::Sigmoid => Sigmoid {}.map_mut(data),
+        Unary::Silu => Silu {}.map_mut(data),
+        Unary::Tanh => Tanh {}.map_mut(data),
+        Unary::Gelu => Gelu {}.map_mut(data),
+        Unary::GeluTanh => ApproxGelu {}.map_mut(data),
+        Unary::Erf => Erf {}.map_mut(data),
+        Unary::Exp => Exp {}.map_mut(data),
+        simple => simple_unary(simple, data),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn simple_unary(function: Unary, data: &mut [f32]) {
+    macro_rules! map {
+        ($f:expr) => {
+            data.iter_mut().for_each(|x| *x = $f(*x))
+        };
+    }
+    // Comparisons that are false for NaN keep it.
+    match function {
+        Unary::Relu => map!(|x: f32| if x < 0.0 { 0.0 } else { x }),
+        Unary::Clamp(low, high) => map!(|x: f32| {
+            let x = if x < low { low } else { x };
+            if x > high { high } else { x }
+        }),
+        Unary::Hardswish => map!(|x: f32| x * gate(x)),
+        Unary::Hardsigmoid => map!(gate),
+        Unary::Sqrt => map!(f32::sqrt),
+        Unary::Rsqrt => map!(|x: f32| 1.0 / x.sqrt()),
+        Unary::Abs => map!(f32::abs),
+        Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
+        Unary::Power(2.0) => map!(|x: f32| x * x),
+        Unary::Power(exponent) => map!(|x: f32| x.powf(exponent)),
+        Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
+        Unary::Log => map!(f32::ln),
+        Unary::LeakyRelu(_)
+        | Unary::Sigmoid
+        | Unary::Silu
+        | Unary::Tanh
+        | Unary::Gelu
+        | Unary::GeluTanh
+        | Unary::Erf
+        | Unary::Exp => unreachable!("these have kernels of their own"),
+    }
+}
+
+/// `min(max(x + 3, 0), 6) / 6`
+#[inline(always)]
+fn gate(x: f32) -> f32 {
+    let x = x + 3.0;
+    let x = if x < 0.0 { 0.0 } else { x };
+    (if x > 6.0 { 6.0 } else { x }) / 6.0
+}
+
+/// `data[i] = function(data[i], other[i])`
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
+    macro_rules! zip {
+        ($f:expr) => {
+            data.iter_mut()
+                .zip(other)
+                .for_each(|(x, &y)| *x = $f(*x, y))
+        };
+    }
+    match function {
+        Binary::Add => zip!(|x: f32, y: f32| x + y),
+        Binary::Sub => zip!(|x: f32, y: f32| x - y),
+        Binary::Mul => zip!(|x: f32, y: f32| x * y),
+        Binary::Div => zip!(|x: f32, y: f32| x / y),
+        Binary::Maximum => zip!(maximum),
+        Binary::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
+    }
+}
+
+/// The larger one; NaN if one is.
+#[inline(always)]
+fn maximum(x: f32, y: f32) -> f32 {
+    if x > y || x.is_nan() { x } else { y }
+}
+
+fn with_number(function: Binary, number: f32, reversed: bool, data: &mut [f32]) {
+    let other = [number; 64];
+    for chunk in data.chunks_mut(64) {
+        let other = &other[..chunk.len()];
+        if reversed {
+            let mut swapped = other.to_vec();
+            binary_in_place(function, &mut swapped, chunk);
+            chunk.copy_from_slice(&swapped);
+        } else {
+            binary_in_place(function, chunk, other);
+        }
+    }
+}
+
+/// An operand of [`binary`]: elements, and their steps along the dimensions of the result.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a> {
+    /// Its elements.
+    pub data: &'a [f32],
+    /// Its sizes.
+    pub shape: &'a [usize],
+}
+
+impl Operand<'_> {
+    /// Steps along the dimensions of a result of rank `rank`: none where it is repeated.
+    fn strides(&self, rank: usize) -> SmallVec<[usize; 6]> {
+        let mut strides = SmallVec::from_elem(0, rank);
+        let mut step = 1;
+        for (at, &size) in self.shape.iter().enumerate().rev() {
+            if size != 1 {
+                strides[at + rank - self.shape.len()] = step;
+            }
+            step *= size;
+        }
+        strides
+    }
+}
+
+/// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`.
+pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize], out: &mut [f32]) {
+    if a.data.len() == out.len() && b.data.len() == out.len() {
+        let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
+        chunks
+            .zip(b.data.par_chunks(GRAIN))
+            .for_each(|((out, a), b)| {
+                out.copy_from_slice(a);
+                binary_in_place(function, out, b);
+            });
+        return;
+    }
+    let Some((&row, outer)) = shape.split_last() else {
+        return;
+    };
+    let (a_strides, b_strides) = (a.strides(shape.len()), b.strides(shape.len()));
+    let start = |strides: &[usize], mut index: usize| {
+        let mut offset = 0;
+        for (at, &size) in outer.iter().enumerate().rev() {
+            offset += index % size * strides[at];
+            index /= size;
+        }
+        offset
+    };
+    let inner = shape.len() - 1;
+    out.par_chunks_mut(row.max(1))
+        .enumerate()
+        .with_min_len(GRAIN.div_ceil(row.max(1)))
+        .for_each(|(index, out)| {
+            let (at_a, at_b) = (start(&a_strides, index), start(&b_strides, index));
+            match (a_strides[inner], b_strides[inner]) {
+                (0, 0) => {
+                    out.fill(a.data[at_a]);
+                    with_number(function, b.data[at_b], false, out);
+                }
+                (0, _) => {
+                    out.copy_from_slice(&b.data[at_b..at_b + row]);
+                    with_number(function, a.data[at_a], true, out);
+                }
+                (_, 0) => {
+                    out.copy_from_slice(&a.data[at_a..at_a + row]);
+                    with_number(function, b.data[at_b], false, out);
+                }
+                (_, _) => {
+                    out.copy_from_slice(&a.data[at_a..at_a + row]);
+                    binary_in_place(function, out, &b.data[at_b..at_b + row]);
+                }
+            }
+        });
+}
+
+/// `x * factor + offset` by channel: `data` has rows of `row` elements, the channels of which repeat.
+pub fn channel_affine(data: &mut [f32], factors: &[f32], offsets: &[f32], row: usize) {
+    data.par_chunks_mut(row.max(1))
+        .enumerate()
+        .with_min_len(GRAIN.div_ceil(row.max(1)))
+        .for_each(|(at, row)| {
+            let channel = at % factors.len();
+            simple_unary(Unary::Affine(factors[channel], offsets[channel]), row);
+        });
+}

@@ -1,0 +1,12 @@
+//! What steps do to elements. Shapes are checked when a program is made; slices have their lengths.
+
+pub mod conv;
+pub mod elementwise;
+pub mod layout;
+pub mod matmul;
+pub mod normalise;
+pub mod pool;
+pub mod reduce;
+
+/// How many elements a piece of work has at least, to be worth a thread of its own.
+pub(crate) const GRAIN: usize = 16 * 1024;

@@ -1,0 +1,99 @@
+//! Sums and extremes along dimensions.
+
+use rayon::prelude::*;
+use rten_simd::SimdOp;
+use rten_vecmath::Sum;
+use smallvec::SmallVec;
+
+use super::GRAIN;
+use crate::program::Reduction;
+
+/// Reduces `input`, of shape `shape`, along `dims`, which are sorted.
+pub fn reduce(
+    reduction: Reduction,
+    input: &[f32],
+    shape: &[usize],
+    dims: &[usize],
+    out: &mut [f32],
+) {
+    let count: usize = dims.iter().map(|&dim| shape[dim]).product();
+    let rank = shape.len();
+    let trailing = dims
+        .iter()
+        .enumerate()
+        .all(|(at, &dim)| dim == rank - dims.len() + at);
+    if trailing && count > 0 {
+        out.par_iter_mut()
+            .zip(input.par_chunks(count))
+            .with_min_len(GRAIN.div_ceil(count))
+            .for_each(|(out, row)| *out = of_row(reduction, row));
+        return;
+    }
+    let start = match reduction {
+        Reduction::Sum | Reduction::Mean => 0.0,
+        Reduction::Max => f32::NEG_INFINITY,
+        Reduction::Min => f32::INFINITY,
+    };
+    out.fill(start);
+    // Steps in the result along the dimensions of the input: none along those that go.
+    let mut strides: SmallVec<[usize; 6]> = SmallVec::from_elem(0, rank);
+    let mut step = 1;
+    for at in (0..rank).rev() {
+        if !dims.contains(&at) {
+            strides[at] = step;
+            step *= shape[at];
+        }
+    }
+    let Some((&row, outer)) = shape.split_last() else {
+        out[0] = input[0];
+        return;
+    };
+    if row == 0 {
+        return;
+    }
+    let inner = strides[outer.len()];
+    for (index, row) in input.chunks(row).enumerate() {
+        let (mut rest, mut at) = (index, 0);
+        for dim in (0..outer.len()).rev() {
+            at += rest % shape[dim] * strides[dim];
+            rest /= shape[dim];
+        }
+        if inner == 0 {
+            let partial = match reduction {
+                Reduction::Mean => of_row(Reduction::Sum, row),
+                other => of_row(other, row),
+            };
+            out[at] = combine(reduction, out[at], partial);
+        } else {
+            for (to, &x) in out[at..].iter_mut().zip(row) {
+                *to = combine(reduction, *to, x);
+            }
+        }
+    }
+    if reduction == Reduction::Mean {
+        let scale = 1.0 / count as f32;
+        out.iter_mut().for_each(|x| *x *= scale);
+    }
+}
+
+fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
+    match reduction {
+        Reduction::Sum => Sum::new(row).dispatch(),
+        Reduction::Mean => Sum::new(row).dispatch() / row.len() as f32,
+        Reduction::Max | Reduction::Min => row
+            .iter()
+            .copied()
+            .reduce(|a, b| combine(reduction, a, b))
+            .unwrap_or(f32::NAN),
+    }
+}
+
+#[inline(always)]
+fn combine(reduction: Reduction, a: f32, b: f32) -> f32 {
+    match reduction {
+        Reduction::Sum | Reduction::Mean => a + b,
+        Reduction::Max if b > a || b.is_nan() => b,
+        Reduction::Min if b < a || b.is_nan() => b,
+        Reduction::Max | Reduction::Min => a,
+    }
+}

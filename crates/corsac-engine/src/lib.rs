@@ -1,0 +1,28 @@
+//! Captured graphs as native programs.
+//!
+//! A graph with known types is lowered to a [`Program`]: steps of a small set of operators over
+//! numbered values ([`lower`]). The program is simplified ([`optimise`]: batch norms go into
+//! convolutions, activations and sums into what comes before them), its values are given places in
+//! few buffers ([`Plan`]), weights are packed once ([`Executable`]), and then it runs: no graph, no
+//! allocation for values, no Python.
+//!
+//! Elements are `f32`, and tensors are row-major. What cannot be lowered is an error that names the
+//! node and the reason; nothing is guessed.
+
+#![forbid(unsafe_code)]
+
+mod execute;
+pub mod kernels;
+mod lower;
+mod optimise;
+mod plan;
+mod program;
+
+pub use execute::{Context, Executable, RunError, Weights};
+pub use lower::{LowerError, lower};
+pub use optimise::optimise;
+pub use plan::Plan;
+pub use program::{
+    Binary, Conv, Op, Output, Pool, Post, Program, Recipe, Reduction, Source, Step, Unary, ValueId,
+    ValueInfo,
+};

@@ -1,0 +1,323 @@
+//! From a graph to a program.
+//!
+//! Every call becomes a few steps of the small set of operators; numbers and shapes that are known
+//! before the program runs become attributes of steps. What a call means is found by the name of its
+//! operator, whether it is spelled as a function, a method or a module of `torch.nn` ([`call`]);
+//! what becomes of it is in [`operators`] and [`views`].
+
+mod attention;
+mod call;
+mod operators;
+mod views;
+
+use corsac_ir::{Arg, DType, Graph, NodeId, Op as GraphOp, SecondaryMap};
+use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
+use smallvec::SmallVec;
+
+use crate::program::{Op, Output, Program, Source, Step, ValueId};
+use call::Call;
+
+/// A graph is no program for this engine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("node {name} ({target}) cannot be compiled: {reason}")]
+pub struct LowerError {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// What it calls.
+    pub target: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// Why a call cannot be lowered.
+type Reason = String;
+
+/// What has become of the value of a node.
+#[derive(Clone, Debug)]
+enum Lowered {
+    /// A tensor.
+    Tensor(ValueId),
+    /// A tuple or list with tensors in it.
+    Items(Vec<Lowered>),
+    /// Something that is known before the program runs.
+    Known(Value),
+}
+
+/// Makes a program of `graph`, all values of which `types` has found.
+///
+/// # Errors
+/// The first node that this engine does not know, with the reason.
+pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
+    let mut lowerer = Lowerer {
+        graph,
+        types,
+        program: Program::default(),
+        lowered: SecondaryMap::new(),
+        weights: rustc_hash::FxHashMap::default(),
+        node: NodeId::ROOT,
+    };
+    for node in graph.nodes() {
+        lowerer.node = node;
+        lowerer.step(node).map_err(|reason| LowerError {
+            node,
+            name: graph.node(node).name().to_owned(),
+            target: graph.node(node).target_name().to_owned(),
+            reason,
+        })?;
+    }
+    Ok(lowerer.program)
+}
+
+struct Lowerer<'g, 'h> {
+    graph: &'g Graph,
+    types: &'g Propagator<'h>,
+    program: Program,
+    lowered: SecondaryMap<NodeId, Option<Lowered>>,
+    /// Values of weights, by storage and type.
+    weights: rustc_hash::FxHashMap<Storage, ValueId>,
+    /// The node at hand.
+    node: NodeId,
+}
+
+impl Lowerer<'_, '_> {
+    fn step(&mut self, node: NodeId) -> Result<(), Reason> {
+        let view = self.graph.node(node);
+        let lowered = match view.op() {
+            GraphOp::Placeholder => {
+                let number = self.program.inputs;
+                self.program.inputs += 1;
+                let shape = sizes(tensor_of(self.types.value(node))?)?;
+                Lowered::Tensor(self.program.add_value(shape, Source::Input(number)))
+            }
+            // What this engine cannot hold is no obstacle until a step reads it.
+            GraphOp::GetAttr => match self.types.value(node) {
+                value @ Value::Tensor(tensor) if sizes(tensor).is_err() => {
+                    Lowered::Known(value.clone())
+                }
+                value => self.known(value)?,
+            },
+            GraphOp::Output => {
+                let result = view
+                    .args()
+                    .first()
+                    .map(|arg| self.output(arg))
+                    .transpose()?;
+                self.program.output = Some(result.unwrap_or(Output::None));
+                return Ok(());
+            }
+            GraphOp::CallFunction | GraphOp::CallMethod | GraphOp::CallModule => {
+                let value = self.types.value(node);
+                if let Some(reason) = value.unknown_reason() {
+                    return Err(format!("its type is not known: {reason}"));
+                }
+                let mut has_tensors = false;
+                value.for_each_tensor(&mut |_| has_tensors = true);
+                if has_tensors {
+                    self.call(node)?
+                } else {
+                    Lowered::Known(value.clone())
+                }
+            }
+        };
+        self.lowered.set(node, Some(lowered));
+        Ok(())
+    }
+
+    fn call(&mut self, node: NodeId) -> Result<Lowered, Reason> {
+        let call = Call::of(self, node)?;
+        if call.in_place {
+            self.check_in_place(node, &call)?;
+        }
+        let lowered = self.operator(&call)?;
+        if call.in_place
+            && let Some(written) = self.graph.node(node).args().first().and_then(Arg::as_node)
+        {
+            self.lowered.set(written, Some(lowered.clone()));
+        }
+        Ok(lowered)
+    }
+
+    /// Values are never written to, so a call that writes makes a new one. That is the same where
+    /// nobody reads the old one, or a view of it, later.
+    fn check_in_place(&self, node: NodeId, call: &Call) -> Result<(), Reason> {
+        let written = tensor_of(&call.first_type)?.storage;
+        let weights = self.types.weight_count();
+        if written.index() < weights {
+            return Err("it writes to a weight".to_owned());
+        }
+        let order = |id: NodeId| self.graph.node(id).order();
+        let now = order(node);
+        for other in self.graph.nodes().take_while(|&id| order(id) < now) {
+            let mut shares = false;
+            self.types
+                .value(other)
+                .for_each_tensor(&mut |tensor| shares |= tensor.storage == written);
+            if !shares {
+                continue;
+            }
+            let view = self.graph.node(other);
+            if view.op() == GraphOp::Placeholder {
+                return Err(format!("it writes to the input {}", view.name()));
+            }
+            let is_argument =
+                self.graph.node(node).args().first().and_then(Arg::as_node) == Some(other);
+            if !is_argument && view.users().any(|user| order(user) > now) {
+                return Err(format!(
+                    "it writes to what {} shares memory with, which is read later",
+                    view.name()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A weight, a constant tensor, or something known.
+    fn known(&mut self, value: &Value) -> Result<Lowered, Reason> {
+        match value {
+            Value::Tensor(tensor) => self.weight(tensor).map(Lowered::Tensor),
+            Value::Unknown(reason) => Err(format!("its type is not known: {reason}")),
+            other => Ok(Lowered::Known(other.clone())),
+        }
+    }
+
+    fn weight(&mut self, tensor: &Tensor) -> Result<ValueId, Reason> {
+        let number = tensor.storage.index();
+        if number >= self.types.weight_count() {
+            return Err("a tensor that is no weight and no value of the graph".to_owned());
+        }
+        if let Some(&known) = self.weights.get(&tensor.storage) {
+            return Ok(known);
+        }
+        let shape = sizes(tensor)?;
+        let value = self.program.add_value(shape, Source::Weight(number));
+        self.weights.insert(tensor.storage, value);
+        Ok(value)
+    }
+
+    fn operand(&mut self, arg: &Arg) -> Result<Lowered, Reason> {
+        let has_nodes = {
+            let mut found = false;
+            arg.for_each_node(&mut |_| found = true);
+            found
+        };
+        match arg {
+            Arg::Node(id) => match self.lowered.get(*id) {
+                Some(lowered) => Ok(lowered.clone()),
+                None => Err("it reads a value that is not there".to_owned()),
+            },
+            Arg::Tuple(items) | Arg::List(items) if has_nodes => {
+                let items: Result<Vec<_>, _> = items.iter().map(|i| self.operand(i)).collect();
+                let items = items?;
+                let known = |item: &Lowered| match item {
+                    Lowered::Known(value) => Some(value.clone()),
+                    _ => None,
+                };
+                match items.iter().map(known).collect::<Option<Vec<_>>>() {
+                    Some(known) => Ok(Lowered::Known(Value::Tuple(known.into()))),
+                    None => Ok(Lowered::Items(items)),
+                }
+            }
+            Arg::Opaque(_) => {
+                let value = self.types.argument(self.graph, arg);
+                self.known(&value)
+            }
+            other => Ok(Lowered::Known(self.types.argument(self.graph, other))),
+        }
+    }
+
+    fn output(&mut self, arg: &Arg) -> Result<Output, Reason> {
+        let all = |me: &mut Self, items: &[Arg]| -> Result<Vec<Output>, Reason> {
+            items.iter().map(|item| me.output(item)).collect()
+        };
+        match arg {
+            Arg::Tuple(items) => all(self, items).map(Output::Tuple),
+            Arg::List(items) => all(self, items).map(Output::List),
+            Arg::Dict(entries) => {
+                let entries = entries.iter().map(|(key, value)| match key {
+                    Arg::Str(key) => Ok((self.graph.text(*key).to_owned(), self.output(value)?)),
+                    _ => Err("a dictionary whose keys are no strings".to_owned()),
+                });
+                entries.collect::<Result<_, _>>().map(Output::Dict)
+            }
+            Arg::None => Ok(Output::None),
+            Arg::Node(_) => {
+                let lowered = self.operand(arg)?;
+                returned(lowered)
+            }
+            _ => Err("the result is no tensor".to_owned()),
+        }
+    }
+
+    // -- what operators are made of ------------------------------------------------------------
+
+    /// Adds a step whose result has the shape `shape`.
+    fn emit(
+        &mut self,
+        op: Op,
+        inputs: impl IntoIterator<Item = ValueId>,
+        shape: impl Into<Vec<usize>>,
+    ) -> ValueId {
+        let output = self.program.add_value(shape.into(), Source::Step);
+        self.program.steps.push(Step {
+            op,
+            inputs: inputs.into_iter().collect(),
+            post: SmallVec::new(),
+            output,
+            node: self.node,
+        });
+        output
+    }
+
+    /// `value` under another shape of as many elements.
+    fn alias(&mut self, value: ValueId, shape: Vec<usize>) -> ValueId {
+        if self.program.shape(value) == shape {
+            return value;
+        }
+        self.program.add_value(shape, Source::Alias(value))
+    }
+
+    fn shape(&self, value: ValueId) -> Vec<usize> {
+        self.program.shape(value).to_vec()
+    }
+
+    /// The shape of the value of the node at hand.
+    fn result_shape(&self) -> Result<Vec<usize>, Reason> {
+        sizes(tensor_of(self.types.value(self.node))?)
+    }
+}
+
+fn returned(lowered: Lowered) -> Result<Output, Reason> {
+    match lowered {
+        Lowered::Tensor(value) => Ok(Output::Value(value)),
+        Lowered::Items(items) => items
+            .into_iter()
+            .map(returned)
+            .collect::<Result<_, _>>()
+            .map(Output::Tuple),
+        Lowered::Known(Value::None) => Ok(Output::None),
+        Lowered::Known(_) => Err("the result is no tensor".to_owned()),
+    }
+}
+
+fn tensor_of(value: &Value) -> Result<&Tensor, Reason> {
+    match value {
+        Value::Tensor(tensor) => Ok(tensor),
+        Value::Unknown(reason) => Err(format!("its type is not known: {reason}")),
+        _ => Err("it is no tensor".to_owned()),
+    }
+}
+
+/// The sizes of a tensor that this engine can hold.
+fn sizes(ty: &TensorType) -> Result<Vec<usize>, Reason> {
+    if ty.dtype != DType::Float32 {
+        return Err(format!("a tensor of {}", ty.dtype));
+    }
+    let size = |dim: &corsac_ops::shape::Dim| {
+        dim.known()
+            .and_then(|size| usize::try_from(size).ok())
+            .ok_or_else(|| format!("the size {dim} is not known"))
+    };
+    ty.shape.iter().map(size).collect()
+}

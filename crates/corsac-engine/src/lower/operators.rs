@@ -1,0 +1,371 @@
+//! Operators that compute.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::call::{Call, as_number, wrapped};
+use super::{Lowered, Lowerer, Reason};
+use crate::program::{Binary, Conv, Op, Pool, Reduction, Unary, ValueId};
+
+impl Lowerer<'_, '_> {
+    pub(super) fn operator(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let value = match call.name {
+            "conv1d" | "conv2d" => self.convolution(call)?,
+            "linear" => self.linear(call)?,
+            "matmul" | "bmm" => {
+                let (a, b) = (call.tensor("input")?, call.tensor("other")?);
+                self.matmul(a, b)?
+            }
+            "addmm" => {
+                let (a, b) = (call.tensor("input")?, call.tensor("other")?);
+                let product = self.matmul(a, b)?;
+                let shape = self.result_shape()?;
+                self.emit(
+                    Op::Binary(Binary::Add),
+                    [product, call.tensor("bias")?],
+                    shape,
+                )
+            }
+            "scaled_dot_product_attention" => self.attention(call)?,
+            "multi_head_attention" => return self.multihead(call),
+            "batch_norm" => self.batch_norm(call)?,
+            "layer_norm" => self.layer_norm(call)?,
+            "max_pool2d" => self.max_pool(call)?,
+            "avg_pool2d" => self.avg_pool(call)?,
+            "adaptive_avg_pool2d" => {
+                let input = call.tensor("input")?;
+                let shape = self.result_shape()?;
+                self.emit(Op::AdaptiveAvgPool, [input], shape)
+            }
+            "mean" | "sum" | "amax" | "amin" => self.reduction(call)?,
+            "softmax" | "log_softmax" => self.softmax(call)?,
+            "dropout"
+            | "dropout1d"
+            | "dropout2d"
+            | "dropout3d"
+            | "alpha_dropout"
+            | "feature_alpha_dropout"
+            | "stochastic_depth" => {
+                if call.flag("training", !call.name.contains("alpha"))? {
+                    return Err("dropout in training mode".to_owned());
+                }
+                call.tensor("input")?
+            }
+            "contiguous" | "clone" | "detach" | "identity" => call.tensor("input")?,
+            "add" | "sub" | "rsub" | "mul" | "div" | "maximum" | "minimum" => self.binary(call)?,
+            name => match unary(call, name)? {
+                Some(function) => {
+                    let input = call.tensor("input")?;
+                    let shape = self.shape(input);
+                    self.emit(Op::Unary(function), [input], shape)
+                }
+                None => return self.view(call),
+            },
+        };
+        Ok(Lowered::Tensor(value))
+    }
+
+    fn convolution(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (input, weight) = (call.tensor("input")?, call.tensor("weight")?);
+        let line = call.name == "conv1d";
+        let pair = |param: &str, default: usize, beside: usize| -> Result<[usize; 2], Reason> {
+            match line {
+                true => Ok([beside, call.pair(param, default)?[0]]),
+                false => call.pair(param, default),
+            }
+        };
+        let (stride, dilation) = (pair("stride", 1, 1)?, pair("dilation", 1, 1)?);
+        let mut shape = self.result_shape()?;
+        let (mut image, mut kernel) = (self.shape(input), self.shape(weight));
+        if line {
+            for sizes in [&mut shape, &mut image, &mut kernel] {
+                let at = sizes.len() - 1;
+                sizes.insert(at, 1);
+            }
+        }
+        let unbatched = image.len() == 3;
+        if unbatched {
+            image.insert(0, 1);
+            shape.insert(0, 1);
+        }
+        let padding = match call.text("padding") {
+            Ok(Some("same")) => {
+                // The odd element goes below and right.
+                let total = |at: usize| dilation[at] * (kernel[at + 2] - 1);
+                [
+                    [total(0) / 2, total(1) / 2],
+                    [total(0).div_ceil(2), total(1).div_ceil(2)],
+                ]
+            }
+            Ok(Some("valid")) => [[0; 2]; 2],
+            _ => [pair("padding", 0, 0)?; 2],
+        };
+        let groups = call.int("groups")?.unwrap_or(1);
+        let conv = Conv {
+            stride,
+            padding,
+            dilation,
+            groups: usize::try_from(groups).map_err(|_| "groups is negative".to_owned())?,
+        };
+        let image = self.alias(input, image);
+        let kernel = self.alias(weight, kernel);
+        let inputs = [image, kernel].into_iter().chain(call.optional("bias")?);
+        let result = self.emit(Op::Conv(conv), inputs, shape);
+        let shape = self.result_shape()?;
+        Ok(self.alias(result, shape))
+    }
+
+    fn linear(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let inputs = [call.tensor("input")?, call.tensor("weight")?];
+        let inputs = inputs.into_iter().chain(call.optional("bias")?);
+        let shape = self.result_shape()?;
+        Ok(self.emit(Op::Linear, inputs, shape))
+    }
+
+    pub(super) fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Reason> {
+        let (left, right) = (self.shape(a), self.shape(b));
+        let ([.., rows, _], [.., _, columns]) = (&left[..], &right[..]) else {
+            return Err("a product with a vector".to_owned());
+        };
+        let (rows, columns) = (*rows, *columns);
+        let batch = broadcast(&left[..left.len() - 2], &right[..right.len() - 2])?;
+        let shape = [&batch[..], &[rows, columns]].concat();
+        let op = Op::MatMul {
+            transposed: false,
+            scale: 1.0,
+        };
+        Ok(self.emit(op, [a, b], shape))
+    }
+
+    fn batch_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        if call.flag("training", false)? {
+            return Err("batch norm in training mode".to_owned());
+        }
+        let input = call.tensor("input")?;
+        let statistics = (
+            call.optional("running_mean")?,
+            call.optional("running_var")?,
+        );
+        let (Some(mean), Some(variance)) = statistics else {
+            return Err("batch norm with the statistics of each batch".to_owned());
+        };
+        let inputs = [input, mean, variance].into_iter();
+        let affine = match (call.optional("weight")?, call.optional("bias")?) {
+            (Some(weight), Some(bias)) => vec![weight, bias],
+            (None, None) => vec![],
+            _ => return Err("batch norm with a weight or a bias, not both".to_owned()),
+        };
+        let eps = call.number("eps")?.unwrap_or(1e-5) as f32;
+        let shape = self.shape(input);
+        Ok(self.emit(Op::BatchNorm { eps }, inputs.chain(affine), shape))
+    }
+
+    fn layer_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let dims = call
+            .ints("normalized_shape")?
+            .map_or(1, |sizes| sizes.len());
+        let (weight, bias) = (call.optional("weight")?, call.optional("bias")?);
+        let op = Op::LayerNorm {
+            dims,
+            eps: call.number("eps")?.unwrap_or(1e-5) as f32,
+            weight: weight.is_some(),
+            bias: bias.is_some(),
+        };
+        let shape = self.shape(input);
+        Ok(self.emit(op, [input].into_iter().chain(weight).chain(bias), shape))
+    }
+
+    fn pool(&self, call: &Call) -> Result<Pool, Reason> {
+        let kernel = call.pair("kernel_size", 1)?;
+        let stride = match call.ints("stride")? {
+            None => kernel,
+            Some(sizes) if sizes.is_empty() => kernel,
+            Some(_) => call.pair("stride", 1)?,
+        };
+        Ok(Pool {
+            kernel,
+            stride,
+            padding: call.pair("padding", 0)?,
+            dilation: [1; 2],
+        })
+    }
+
+    fn max_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        if call.flag("return_indices", false)? {
+            return Err("max_pool2d with indices".to_owned());
+        }
+        let pool = Pool {
+            dilation: call.pair("dilation", 1)?,
+            ..self.pool(call)?
+        };
+        let shape = self.result_shape()?;
+        Ok(self.emit(Op::MaxPool(pool), [call.tensor("input")?], shape))
+    }
+
+    fn avg_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let divisor = call.int("divisor_override")?;
+        let divisor = divisor.map(|d| usize::try_from(d).map_err(|_| "a negative divisor"));
+        let op = Op::AvgPool {
+            pool: self.pool(call)?,
+            count_padding: call.flag("count_include_pad", true)?,
+            divisor: divisor.transpose()?,
+        };
+        let shape = self.result_shape()?;
+        Ok(self.emit(op, [call.tensor("input")?], shape))
+    }
+
+    fn reduction(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let reduction = match call.name {
+            "mean" => Reduction::Mean,
+            "sum" => Reduction::Sum,
+            "amax" => Reduction::Max,
+            _ => Reduction::Min,
+        };
+        let input = call.tensor("input")?;
+        let rank = self.shape(input).len();
+        let mut dims: SmallVec<[usize; 4]> = match call.ints("dim")? {
+            Some(dims) if !dims.is_empty() => dims
+                .into_iter()
+                .map(|dim| wrapped(dim, rank))
+                .collect::<Result<_, _>>()?,
+            _ => (0..rank).collect(),
+        };
+        dims.sort_unstable();
+        let shape = self.result_shape()?;
+        Ok(self.emit(Op::Reduce { reduction, dims }, [input], shape))
+    }
+
+    fn softmax(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let shape = self.shape(input);
+        let dim = call
+            .int("dim")?
+            .ok_or_else(|| "softmax without dim".to_owned())?;
+        let op = Op::Softmax {
+            dim: wrapped(dim, shape.len())?,
+            log: call.name == "log_softmax",
+        };
+        Ok(self.emit(op, [input], shape))
+    }
+
+    fn binary(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        if call.text("rounding_mode")?.is_some() {
+            return Err("a division that rounds".to_owned());
+        }
+        let alpha = call.number("alpha")?.unwrap_or(1.0) as f32;
+        let shape = self.result_shape()?;
+        let operand = |param: &str| -> Result<Result<ValueId, f32>, Reason> {
+            match call.get(param) {
+                Some(Lowered::Tensor(value)) => Ok(Ok(*value)),
+                Some(Lowered::Known(value)) => as_number(value)
+                    .map(|number| Err(number as f32))
+                    .ok_or_else(|| format!("{param} is no number")),
+                _ => Err(format!("{param} is neither a tensor nor a number")),
+            }
+        };
+        let (mut a, mut b) = (operand("input")?, operand("other")?);
+        if call.name == "rsub" {
+            std::mem::swap(&mut a, &mut b);
+        }
+        let is_sum = matches!(call.name, "add" | "sub" | "rsub");
+        if alpha != 1.0 && is_sum {
+            // What is multiplied is what comes second in the call.
+            let scaled = if call.name == "rsub" { &mut a } else { &mut b };
+            *scaled = match *scaled {
+                Ok(value) => {
+                    let shape = self.shape(value);
+                    Ok(self.emit(Op::Unary(Unary::Affine(alpha, 0.0)), [value], shape))
+                }
+                Err(number) => Err(number * alpha),
+            };
+        }
+        let (value, function) = match (a, b) {
+            (Ok(a), Ok(b)) => {
+                let function = match call.name {
+                    "add" => Binary::Add,
+                    "sub" | "rsub" => Binary::Sub,
+                    "mul" => Binary::Mul,
+                    "div" => Binary::Div,
+                    "maximum" => Binary::Maximum,
+                    _ => Binary::Minimum,
+                };
+                return Ok(self.emit(Op::Binary(function), [a, b], shape));
+            }
+            (Ok(value), Err(c)) => match call.name {
+                "add" => (value, Unary::Affine(1.0, c)),
+                "sub" | "rsub" => (value, Unary::Affine(1.0, -c)),
+                "mul" => (value, Unary::Affine(c, 0.0)),
+                "div" => (value, Unary::Affine(1.0 / c, 0.0)),
+                _ => return Err("a number where a tensor is expected".to_owned()),
+            },
+            (Err(c), Ok(value)) => match call.name {
+                "add" => (value, Unary::Affine(1.0, c)),
+                "sub" | "rsub" => (value, Unary::Affine(-1.0, c)),
+                "mul" => (value, Unary::Affine(c, 0.0)),
+                "div" => (value, Unary::DivideInto(c)),
+                _ => return Err("a number where a tensor is expected".to_owned()),
+            },
+            (Err(_), Err(_)) => return Err("it computes with numbers alone".to_owned()),
+        };
+        Ok(self.emit(Op::Unary(function), [value], shape))
+    }
+}
+
+fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
+    let number = |param: &str, default: f64| -> Result<f32, Reason> {
+        Ok(call.number(param)?.unwrap_or(default) as f32)
+    };
+    Ok(Some(match name {
+        "relu" => Unary::Relu,
+        "relu6" => Unary::Clamp(0.0, 6.0),
+        "hardtanh" => Unary::Clamp(number("min_val", -1.0)?, number("max_val", 1.0)?),
+        "clamp" => Unary::Clamp(
+            number("min", f64::NEG_INFINITY)?,
+            number("max", f64::INFINITY)?,
+        ),
+        "leaky_relu" => Unary::LeakyRelu(number("negative_slope", 0.01)?),
+        "hardswish" => Unary::Hardswish,
+        "hardsigmoid" => Unary::Hardsigmoid,
+        "sigmoid" => Unary::Sigmoid,
+        "silu" => Unary::Silu,
+        "tanh" => Unary::Tanh,
+        "gelu" => match call.text("approximate")? {
+            None | Some("none") => Unary::Gelu,
+            Some("tanh") => Unary::GeluTanh,
+            Some(other) => return Err(format!("gelu with approximate={other}")),
+        },
+        "erf" => Unary::Erf,
+        "exp" => Unary::Exp,
+        "log" => Unary::Log,
+        "sqrt" => Unary::Sqrt,
+        "rsqrt" => Unary::Rsqrt,
+        "abs" => Unary::Abs,
+        "neg" => Unary::Affine(-1.0, 0.0),
+        "reciprocal" => Unary::DivideInto(1.0),
+        "square" => Unary::Power(2.0),
+        "pow" => match call.number("exponent")? {
+            Some(exponent) => Unary::Power(exponent as f32),
+            None => return Err("a power of nothing".to_owned()),
+        },
+        _ => return Ok(None),
+    }))
+}
+
+/// The shape that two shapes broadcast to.
+pub(super) fn broadcast(a: &[usize], b: &[usize]) -> Result<SmallVec<[usize; 6]>, Reason> {
+    let rank = a.len().max(b.len());
+    let mut shape: SmallVec<[usize; 6]> = smallvec![1; rank];
+    for (at, size) in shape.iter_mut().enumerate() {
+        let of = |sizes: &[usize]| {
+            (at + sizes.len())
+                .checked_sub(rank)
+                .map_or(1, |own| sizes[own])
+        };
+        *size = match (of(a), of(b)) {
+            (1, other) | (other, 1) => other,
+            (x, y) if x == y => x,
+            (x, y) => return Err(format!("sizes {x} and {y} do not broadcast")),
+        };
+    }
+    Ok(shape)
+}

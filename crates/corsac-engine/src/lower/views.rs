@@ -1,0 +1,329 @@
+//! Operators that move elements, or only say where they lie.
+
+use corsac_ops::shape::Value;
+use smallvec::SmallVec;
+
+use super::call::{Call, as_int, wrapped};
+use super::{Lowered, Lowerer, Reason};
+use crate::program::{Op, ValueId};
+
+/// A view of a row-major tensor: shape, and where its elements lie.
+struct View {
+    shape: Vec<usize>,
+    strides: SmallVec<[isize; 6]>,
+    offset: usize,
+}
+
+impl View {
+    fn of(shape: &[usize]) -> Self {
+        let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, shape.len());
+        for at in (1..shape.len()).rev() {
+            strides[at - 1] = strides[at] * shape[at].max(1) as isize;
+        }
+        Self {
+            shape: shape.to_vec(),
+            strides,
+            offset: 0,
+        }
+    }
+
+    /// Keeps `len` elements from `start` on, `step` apart.
+    fn slice(&mut self, dim: usize, start: usize, len: usize, step: usize) {
+        self.offset += start * self.strides[dim].unsigned_abs();
+        self.strides[dim] *= step as isize;
+        self.shape[dim] = len;
+    }
+
+    fn remove(&mut self, dim: usize) {
+        self.shape.remove(dim);
+        self.strides.remove(dim);
+    }
+
+    fn insert(&mut self, dim: usize) {
+        self.shape.insert(dim, 1);
+        self.strides.insert(dim, 0);
+    }
+}
+
+impl Lowerer<'_, '_> {
+    pub(super) fn view(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let value = match call.name {
+            "flatten" | "unflatten" | "view" | "reshape" | "view_as" | "reshape_as" | "squeeze"
+            | "unsqueeze" => {
+                let input = call.tensor("input")?;
+                let shape = self.result_shape()?;
+                if shape.iter().product::<usize>() != self.program.value(input).len() {
+                    return Err("a view of another type".to_owned());
+                }
+                self.alias(input, shape)
+            }
+            "permute" => {
+                let input = call.tensor("input")?;
+                let rank = self.shape(input).len();
+                let dims = call
+                    .ints("dims")?
+                    .ok_or_else(|| "permute without dims".to_owned())?;
+                let dims: Result<Vec<usize>, _> =
+                    dims.into_iter().map(|dim| wrapped(dim, rank)).collect();
+                self.permuted(input, &dims?)
+            }
+            "transpose" | "t" => {
+                let input = call.tensor("input")?;
+                let rank = self.shape(input).len();
+                let mut dims: Vec<usize> = (0..rank).collect();
+                if call.name == "transpose" {
+                    dims.swap(call.dim("dim0", rank, 0)?, call.dim("dim1", rank, 1)?);
+                } else {
+                    dims.reverse();
+                }
+                self.permuted(input, &dims)
+            }
+            "expand" => {
+                let input = call.tensor("input")?;
+                let shape = self.result_shape()?;
+                let mut view = View::of(&self.shape(input));
+                while view.shape.len() < shape.len() {
+                    view.insert(0);
+                }
+                for (at, &size) in shape.iter().enumerate() {
+                    if view.shape[at] != size {
+                        view.strides[at] = 0;
+                        view.shape[at] = size;
+                    }
+                }
+                self.copied(input, view)
+            }
+            "cat" | "stack" => {
+                let mut parts = call.tensors("tensors")?;
+                let shape = self.result_shape()?;
+                let dim = call.dim("dim", shape.len(), 0)?;
+                if call.name == "stack" {
+                    for part in &mut parts {
+                        let mut own = self.shape(*part);
+                        own.insert(dim, 1);
+                        *part = self.alias(*part, own);
+                    }
+                }
+                // The old form of "nothing" has one dimension.
+                parts.retain(|&part| self.shape(part) != [0]);
+                self.emit(Op::Concat { dim }, parts, shape)
+            }
+            "chunk" | "split" | "unbind" => return self.parts(call),
+            "getitem" => return self.item(call),
+            "narrow" | "select" => {
+                let input = call.tensor("input")?;
+                let sizes = self.shape(input);
+                let dim = call.dim("dim", sizes.len(), 0)?;
+                let (param, kept) = match call.name {
+                    "narrow" => ("start", call.int("length")?.unwrap_or(0)),
+                    _ => ("index", 1),
+                };
+                let start = call
+                    .int(param)?
+                    .ok_or_else(|| format!("there is no {param}"))?;
+                let start = wrapped_index(start, sizes[dim])?;
+                let mut view = View::of(&sizes);
+                view.slice(dim, start, usize::try_from(kept).unwrap_or(0), 1);
+                if call.name == "select" {
+                    view.remove(dim);
+                }
+                self.copied(input, view)
+            }
+            "roll" => self.rolled(call)?,
+            "pad" => {
+                let input = call.tensor("input")?;
+                if call.text("mode")?.is_some_and(|mode| mode != "constant") {
+                    return Err("pad with another mode than constant".to_owned());
+                }
+                let given = call.ints("pad")?.unwrap_or_default();
+                let rank = self.shape(input).len();
+                let mut widths: SmallVec<[[usize; 2]; 6]> = SmallVec::from_elem([0; 2], rank);
+                for (at, pair) in given.chunks(2).enumerate() {
+                    let [before, after] = pair else {
+                        return Err("pad takes pairs of widths".to_owned());
+                    };
+                    let size = |width: i64| {
+                        usize::try_from(width).map_err(|_| "pad with a negative width".to_owned())
+                    };
+                    widths[rank - 1 - at] = [size(*before)?, size(*after)?];
+                }
+                let value = call.number("value")?.unwrap_or(0.0) as f32;
+                let shape = self.result_shape()?;
+                self.emit(Op::Pad { widths, value }, [input], shape)
+            }
+            name => return Err(format!("{name} is no operator that this engine knows")),
+        };
+        Ok(Lowered::Tensor(value))
+    }
+
+    fn permuted(&mut self, input: ValueId, dims: &[usize]) -> ValueId {
+        let from = View::of(&self.shape(input));
+        let view = View {
+            shape: dims.iter().map(|&dim| from.shape[dim]).collect(),
+            strides: dims.iter().map(|&dim| from.strides[dim]).collect(),
+            offset: 0,
+        };
+        self.copied(input, view)
+    }
+
+    /// The elements of a view, row by row: the input itself where they lie so already.
+    fn copied(&mut self, input: ValueId, view: View) -> ValueId {
+        let whole = View::of(&view.shape);
+        let same = |at: usize| view.shape[at] == 1 || view.strides[at] == whole.strides[at];
+        let len: usize = view.shape.iter().product();
+        if len == self.program.value(input).len() && (0..view.shape.len()).all(same) {
+            return self.alias(input, view.shape);
+        }
+        let op = Op::Copy {
+            offset: view.offset,
+            strides: view.strides,
+        };
+        self.emit(op, [input], view.shape)
+    }
+
+    fn parts(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let input = call.tensor("input")?;
+        let sizes = self.shape(input);
+        let unbind = call.name == "unbind";
+        // unbind has its dimension first.
+        let dim = if unbind { "sections" } else { "dim" };
+        let dim = match (unbind, call.int("dim")?) {
+            (true, Some(given)) => wrapped(given, sizes.len())?,
+            _ => call.dim(dim, sizes.len(), 0)?,
+        };
+        let items = match self.types.value(self.node).as_items() {
+            Some(items) => items,
+            None => return Err("the parts are not known".to_owned()),
+        };
+        let mut start = 0;
+        let mut parts = Vec::with_capacity(items.len());
+        for item in items {
+            let shape = super::sizes(super::tensor_of(item)?)?;
+            let len = if unbind { 1 } else { shape[dim] };
+            let mut view = View::of(&sizes);
+            view.slice(dim, start, len, 1);
+            start += len;
+            if unbind {
+                view.remove(dim);
+            }
+            parts.push(Lowered::Tensor(self.copied(input, view)));
+        }
+        Ok(Lowered::Items(parts))
+    }
+
+    fn item(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let index = call
+            .known("index")?
+            .ok_or_else(|| "there is no index".to_owned())?;
+        let input = match call.get("input") {
+            Some(Lowered::Items(items)) => {
+                let at = as_int(index).ok_or_else(|| "a slice of a tuple".to_owned())?;
+                return Ok(items[wrapped_index(at, items.len())?].clone());
+            }
+            _ => call.tensor("input")?,
+        };
+        let indices: Vec<Value> = match index {
+            Value::Tuple(items) => items.to_vec(),
+            other => vec![other.clone()],
+        };
+        let mut view = View::of(&self.shape(input));
+        let taken = indices
+            .iter()
+            .filter(|index| !matches!(index, Value::None | Value::Ellipsis))
+            .count();
+        let mut dim = 0;
+        for index in &indices {
+            match index {
+                Value::None => {
+                    view.insert(dim);
+                    dim += 1;
+                }
+                Value::Ellipsis => {
+                    dim += self.shape(input).len().saturating_sub(taken);
+                }
+                Value::Slice(parts) => {
+                    let size = *view.shape.get(dim).ok_or("too many indices")?;
+                    let (start, len, step) = range(parts, size)?;
+                    view.slice(dim, start, len, step);
+                    dim += 1;
+                }
+                index => {
+                    let at = as_int(index)
+                        .ok_or_else(|| "an index that is no integer and no slice".to_owned())?;
+                    let size = *view.shape.get(dim).ok_or("too many indices")?;
+                    view.slice(dim, wrapped_index(at, size)?, 1, 1);
+                    view.remove(dim);
+                }
+            }
+        }
+        Ok(Lowered::Tensor(self.copied(input, view)))
+    }
+
+    /// Two pieces, the other way round, for each dimension.
+    fn rolled(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let mut value = call.tensor("input")?;
+        let shape = self.shape(value);
+        let shifts = call.ints("shifts")?.unwrap_or_default();
+        let dims = call
+            .ints("dims")?
+            .ok_or_else(|| "roll without dims".to_owned())?;
+        if shifts.len() != dims.len() {
+            return Err("roll with as many shifts as dims".to_owned());
+        }
+        for (shift, dim) in shifts.into_iter().zip(dims) {
+            let dim = wrapped(dim, shape.len())?;
+            let size = shape[dim];
+            if size == 0 {
+                continue;
+            }
+            let shift = shift.rem_euclid(size as i64) as usize;
+            if shift == 0 {
+                continue;
+            }
+            let mut piece = |start: usize, len: usize| {
+                let mut view = View::of(&shape);
+                view.slice(dim, start, len, 1);
+                self.copied(value, view)
+            };
+            let (last, first) = (piece(size - shift, shift), piece(0, size - shift));
+            value = self.emit(Op::Concat { dim }, [last, first], shape.clone());
+        }
+        Ok(value)
+    }
+}
+
+fn wrapped_index(index: i64, size: usize) -> Result<usize, Reason> {
+    let at = if index < 0 {
+        index + size as i64
+    } else {
+        index
+    };
+    usize::try_from(at)
+        .ok()
+        .filter(|&at| at < size.max(1))
+        .ok_or_else(|| format!("index {index} of {size}"))
+}
+
+/// Start, length and step of a slice of `size` elements.
+fn range(parts: &[Value; 3], size: usize) -> Result<(usize, usize, usize), Reason> {
+    let bound = |value: &Value, default: i64| match value {
+        Value::None => Ok(default),
+        value => as_int(value).ok_or_else(|| "a slice whose bounds are no integers".to_owned()),
+    };
+    let len = size as i64;
+    let step = bound(&parts[2], 1)?;
+    if step < 1 {
+        return Err(format!("a slice with step {step}"));
+    }
+    let clamp = |at: i64| (if at < 0 { at + len } else { at }).clamp(0, len);
+    let (start, stop) = (clamp(bound(&parts[0], 0)?), clamp(bound(&parts[1], len)?));
+    let count = (stop - start)
+        .max(0)
+        .unsigned_abs()
+        .div_ceil(step.unsigned_abs());
+    Ok((
+        start.unsigned_abs() as usize,
+        count as usize,
+        step.unsigned_abs() as usize,
+    ))
+}

@@ -1,0 +1,182 @@
+//! Programs made shorter: batch norms into convolutions, activations and sums into what comes
+//! before them, steps that nobody asks for out.
+
+use rustc_hash::FxHashMap;
+
+use crate::program::{Binary, Op, Post, Program, Recipe, Source, Step, ValueId};
+
+/// Simplifies `program`. Weights are computed from weights when they are packed.
+pub fn optimise(program: &mut Program) {
+    let uses = Uses::of(program);
+    let steps = std::mem::take(&mut program.steps);
+    let mut kept: Vec<Step> = Vec::with_capacity(steps.len());
+    // Which step makes a value, of those kept.
+    let mut maker: FxHashMap<ValueId, usize> = FxHashMap::default();
+    for step in steps {
+        let output = step.output;
+        let at = match absorb(program, &uses, &maker, &mut kept, &step) {
+            Some(at) => {
+                kept[at].output = output;
+                at
+            }
+            None => {
+                kept.push(stand_alone(program, step));
+                kept.len() - 1
+            }
+        };
+        maker.insert(output, at);
+    }
+    program.steps = kept;
+    remove_unused(program);
+}
+
+/// How often values are read, aliases counted with what they are aliases of.
+struct Uses(Vec<u32>);
+
+impl Uses {
+    fn of(program: &Program) -> Self {
+        let mut counts = vec![0; program.values.len()];
+        let read = program.steps.iter().flat_map(Step::reads);
+        for value in read.chain(program.outputs()) {
+            counts[program.root(value).index()] += 1;
+        }
+        Self(counts)
+    }
+
+    fn once(&self, value: ValueId) -> bool {
+        self.0[value.index()] == 1
+    }
+}
+
+/// Makes `step` a part of a step before it, and answers which, if that is possible.
+fn absorb(
+    program: &mut Program,
+    uses: &Uses,
+    maker: &FxHashMap<ValueId, usize>,
+    kept: &mut [Step],
+    step: &Step,
+) -> Option<usize> {
+    let made_by = |program: &Program, value: ValueId| {
+        let root = program.root(value);
+        uses.once(root).then(|| maker.get(&root).copied()).flatten()
+    };
+    match &step.op {
+        Op::BatchNorm { eps } => {
+            let at = made_by(program, step.inputs[0])?;
+            let before = &mut kept[at];
+            if !matches!(before.op, Op::Conv(_)) || !before.post.is_empty() {
+                return None;
+            }
+            let norm = &step.inputs[1..];
+            let recipe = |inputs: &[ValueId], make: fn(f32) -> Recipe| (make(*eps), inputs.into());
+            let weight = before.inputs[1];
+            let factor = [&[weight], norm].concat();
+            let (weight_recipe, factor) = recipe(&factor, Recipe::NormWeight);
+            let shape = program.shape(weight).to_vec();
+            let folded = program.add_derived(weight_recipe, factor, shape);
+            let offset = match before.inputs.get(2) {
+                Some(&bias) => {
+                    let inputs = [&[bias], norm].concat();
+                    let (recipe, inputs) = recipe(&inputs, Recipe::NormBias);
+                    let shape = program.shape(norm[0]).to_vec();
+                    program.add_derived(recipe, inputs, shape)
+                }
+                None => {
+                    let (recipe, inputs) = recipe(norm, Recipe::NormOffset);
+                    let shape = program.shape(norm[0]).to_vec();
+                    program.add_derived(recipe, inputs, shape)
+                }
+            };
+            before.inputs = [before.inputs[0], folded, offset].into_iter().collect();
+            Some(at)
+        }
+        Op::Unary(function) => {
+            let at = made_by(program, step.inputs[0])?;
+            kept[at].takes_posts().then(|| {
+                kept[at].post.push(Post::Unary(*function));
+                at
+            })
+        }
+        Op::Binary(Binary::Add) => {
+            let [a, b] = step.inputs[..] else { return None };
+            let shape = program.shape(step.output);
+            if program.shape(a) != shape || program.shape(b) != shape {
+                return None;
+            }
+            // Into the later one: the other value is there by then.
+            let (at_a, at_b) = (made_by(program, a), made_by(program, b));
+            let made_at = |value: ValueId| maker.get(&program.root(value)).copied();
+            let fits = |at: Option<usize>, other: ValueId| {
+                let at = at?;
+                let there = made_at(other).is_none_or(|made| made < at);
+                (kept[at].sums_up() && there).then_some(at)
+            };
+            let (at, other) = match (fits(at_a, b), fits(at_b, a)) {
+                (Some(at), _) => (at, b),
+                (None, Some(at)) => (at, a),
+                (None, None) => return None,
+            };
+            kept[at].post.push(Post::Add(other));
+            Some(at)
+        }
+        _ => None,
+    }
+}
+
+impl Step {
+    /// Whether functions of single elements can be done before the result is stored.
+    fn takes_posts(&self) -> bool {
+        matches!(
+            self.op,
+            Op::Conv(_)
+                | Op::Linear
+                | Op::MatMul { .. }
+                | Op::Binary(_)
+                | Op::Unary(_)
+                | Op::ChannelAffine
+                | Op::LayerNorm { .. }
+                | Op::AdaptiveAvgPool
+        )
+    }
+
+    fn sums_up(&self) -> bool {
+        matches!(self.op, Op::Conv(_) | Op::Linear | Op::MatMul { .. })
+    }
+}
+
+/// A batch norm that nothing absorbs is a factor and an offset for each channel.
+fn stand_alone(program: &mut Program, step: Step) -> Step {
+    let Op::BatchNorm { eps } = step.op else {
+        return step;
+    };
+    let norm = &step.inputs[1..];
+    let shape = program.shape(norm[0]).to_vec();
+    let scale = program.add_derived(Recipe::NormScale(eps), norm.into(), shape.clone());
+    let offset = program.add_derived(Recipe::NormOffset(eps), norm.into(), shape);
+    Step {
+        op: Op::ChannelAffine,
+        inputs: [step.inputs[0], scale, offset].into_iter().collect(),
+        ..step
+    }
+}
+
+fn remove_unused(program: &mut Program) {
+    let mut wanted = vec![false; program.values.len()];
+    for value in program.outputs() {
+        wanted[program.root(value).index()] = true;
+    }
+    let mut keep = vec![false; program.steps.len()];
+    for (at, step) in program.steps.iter().enumerate().rev() {
+        if wanted[program.root(step.output).index()] {
+            keep[at] = true;
+            for value in step.reads() {
+                wanted[program.root(value).index()] = true;
+            }
+        }
+    }
+    let mut keep = keep.into_iter();
+    program.steps.retain(|_| keep.next().unwrap_or(true));
+    debug_assert!(program.values.iter().all(
+        |value| !matches!(value.source, Source::Alias(of) if of.index() >= program.values.len())
+    ));
+}

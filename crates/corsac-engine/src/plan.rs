@@ -1,0 +1,126 @@
+//! Where values lie: as few and as small buffers as lifetimes allow.
+
+use crate::program::{Op, Program, Source, ValueId};
+
+/// Places for the values of a program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The buffer of each value that a step computes.
+    place: Vec<Option<usize>>,
+    /// How many elements the buffers hold.
+    buffers: Vec<usize>,
+    /// The steps whose result takes the place of their first input.
+    in_place: Vec<bool>,
+}
+
+impl Plan {
+    /// Plans `program`. A buffer is free again after the last step that reads what is in it.
+    #[must_use]
+    pub fn of(program: &Program) -> Self {
+        let count = program.values.len();
+        let mut last_read = vec![None; count];
+        for (at, step) in program.steps.iter().enumerate() {
+            for value in step.reads() {
+                last_read[program.root(value).index()] = Some(at);
+            }
+        }
+        for value in program.outputs() {
+            // Read after the last step.
+            last_read[program.root(value).index()] = Some(program.steps.len());
+        }
+        let mut plan = Self {
+            place: vec![None; count],
+            buffers: Vec::new(),
+            in_place: vec![false; program.steps.len()],
+        };
+        let mut free: Vec<usize> = Vec::new();
+        for (at, step) in program.steps.iter().enumerate() {
+            let output = program.root(step.output);
+            let len = program.value(output).len();
+            let dies = |value: ValueId| last_read[value.index()] == Some(at);
+            let first = step.inputs.first().map(|&value| program.root(value));
+            let takes_over = first.filter(|&value| {
+                works_in_place(&step.op)
+                    && matches!(program.value(value).source, Source::Step)
+                    && dies(value)
+                    && program.value(value).len() == len
+                    && step
+                        .reads()
+                        .skip(1)
+                        .all(|other| program.root(other) != value)
+            });
+            let buffer = match takes_over.and_then(|value| plan.place[value.index()]) {
+                Some(buffer) => {
+                    plan.in_place[at] = true;
+                    buffer
+                }
+                None => plan.take(&mut free, len),
+            };
+            plan.place[output.index()] = Some(buffer);
+            let mut dead: Vec<usize> = step
+                .reads()
+                .map(|value| program.root(value))
+                .filter(|&value| dies(value))
+                .filter_map(|value| plan.place[value.index()])
+                .filter(|&own| own != buffer)
+                .collect();
+            if last_read[output.index()].is_none() {
+                dead.push(buffer);
+            }
+            dead.sort_unstable();
+            dead.dedup();
+            free.extend(dead);
+        }
+        plan
+    }
+
+    /// The smallest free buffer that is large enough, or the largest, made larger.
+    fn take(&mut self, free: &mut Vec<usize>, len: usize) -> usize {
+        let fits = |&&buffer: &&usize| self.buffers[buffer] >= len;
+        let best = free.iter().filter(fits).min_by_key(|&&b| self.buffers[b]);
+        let best = best.or_else(|| free.iter().max_by_key(|&&b| self.buffers[b]));
+        match best.copied() {
+            Some(buffer) => {
+                free.retain(|&other| other != buffer);
+                self.buffers[buffer] = self.buffers[buffer].max(len);
+                buffer
+            }
+            None => {
+                self.buffers.push(len);
+                self.buffers.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn place(&self, value: ValueId) -> Option<usize> {
+        self.place[value.index()]
+    }
+
+    pub(crate) fn is_in_place(&self, step: usize) -> bool {
+        self.in_place[step]
+    }
+
+    /// How many elements the buffers hold.
+    #[must_use]
+    pub fn buffers(&self) -> &[usize] {
+        &self.buffers
+    }
+
+    /// How many bytes the buffers take.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        self.buffers.iter().sum::<usize>() * size_of::<f32>()
+    }
+}
+
+/// Whether the result can overwrite the first input while it is computed.
+fn works_in_place(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Unary(_)
+            | Op::Binary(_)
+            | Op::ChannelAffine
+            | Op::LayerNorm { .. }
+            | Op::Softmax { .. }
+    )
+}

@@ -1,0 +1,449 @@
+//! Programs: steps of a small set of operators over numbered values.
+
+use std::fmt;
+
+use corsac_ir::NodeId;
+use smallvec::SmallVec;
+
+/// A value of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(u32);
+
+impl ValueId {
+    pub(crate) fn new(index: usize) -> Self {
+        // A program has fewer values than its graph has nodes, which are numbered by 32 bits.
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It is the input with this number.
+    Input(usize),
+    /// It is the weight with this number, as the host counts them.
+    Weight(usize),
+    /// It is computed from weights before the program runs, by the recipe with this number.
+    Derived(usize),
+    /// A step computes it.
+    Step,
+    /// It is another value under another shape.
+    Alias(ValueId),
+}
+
+/// What is known of a value before the program runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValueInfo {
+    /// Its sizes.
+    pub shape: Vec<usize>,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl ValueInfo {
+    /// How many elements it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Functions of one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unary {
+    /// `max(x, 0)`, NaN for NaN
+    Relu,
+    /// `min(max(x, low), high)`
+    Clamp(f32, f32),
+    /// `x` if positive, otherwise times the slope
+    LeakyRelu(f32),
+    /// `x * min(max(x + 3, 0), 6) / 6`
+    Hardswish,
+    /// `min(max(x + 3, 0), 6) / 6`
+    Hardsigmoid,
+    /// `1 / (1 + exp(-x))`
+    Sigmoid,
+    /// `x * sigmoid(x)`
+    Silu,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `x * Φ(x)`, by the error function
+    Gelu,
+    /// `gelu` by its approximation with the hyperbolic tangent
+    GeluTanh,
+    /// The error function.
+    Erf,
+    /// Exponential function.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Square root.
+    Sqrt,
+    /// One over the square root.
+    Rsqrt,
+    /// Absolute value.
+    Abs,
+    /// `scale * x + offset`
+    Affine(f32, f32),
+    /// `x ** exponent`
+    Power(f32),
+    /// `numerator / x`
+    DivideInto(f32),
+}
+
+/// Functions of two numbers, over tensors of broadcast shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// `a / b`
+    Div,
+    /// The larger one, NaN if one is.
+    Maximum,
+    /// The smaller one, NaN if one is.
+    Minimum,
+}
+
+/// What is computed of the elements along some dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}
+
+/// How a weight is computed from weights. A batch norm stands as mean, variance, and weight and bias
+/// if it has them; the number is what is added to the variance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Recipe {
+    /// A convolution's weight times the factors of the norm after it.
+    NormWeight(f32),
+    /// A convolution's bias times the factors of the norm after it, plus its offsets.
+    NormBias(f32),
+    /// The factors of a norm.
+    NormScale(f32),
+    /// The offsets of a norm.
+    NormOffset(f32),
+}
+
+/// A convolution in two dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conv {
+    /// Rows and columns from one window to the next.
+    pub stride: [usize; 2],
+    /// Zeros above and left of the image, below and right of it.
+    pub padding: [[usize; 2]; 2],
+    /// Rows and columns from one element of the kernel to the next.
+    pub dilation: [usize; 2],
+    /// Into how many parts channels are divided that do not see each other.
+    pub groups: usize,
+}
+
+/// Windows over two dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Sizes of a window.
+    pub kernel: [usize; 2],
+    /// Rows and columns from one window to the next.
+    pub stride: [usize; 2],
+    /// Elements outside on each side.
+    pub padding: [usize; 2],
+    /// Rows and columns from one element of a window to the next.
+    pub dilation: [usize; 2],
+}
+
+/// What a step computes of its inputs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Image, weight, and bias if there are three.
+    Conv(Conv),
+    /// `x @ weight.T`, with a bias if there are three inputs.
+    Linear,
+    /// Products of the matrices in the last two dimensions; the second transposed if so said.
+    MatMul {
+        /// Whether the second has its columns in rows.
+        transposed: bool,
+        /// What products are multiplied by.
+        scale: f32,
+    },
+    /// Input, mean, variance, and weight and bias if there are five; over dimension 1.
+    BatchNorm {
+        /// Added to the variance.
+        eps: f32,
+    },
+    /// Input, factors, offsets: `x * factor + offset` over dimension 1.
+    ChannelAffine,
+    /// Input, and weight and bias if there are three; over the last `dims` dimensions.
+    LayerNorm {
+        /// How many dimensions a row has.
+        dims: usize,
+        /// Added to the variance.
+        eps: f32,
+        /// Whether the first input after `x` is a weight.
+        weight: bool,
+        /// Whether the last input is a bias.
+        bias: bool,
+    },
+    /// Of each element.
+    Unary(Unary),
+    /// Of each pair of elements, after broadcasting.
+    Binary(Binary),
+    /// The largest of each window.
+    MaxPool(Pool),
+    /// The mean of each window.
+    AvgPool {
+        /// The windows.
+        pool: Pool,
+        /// Whether zeros outside the image count.
+        count_padding: bool,
+        /// What sums are divided by instead of the number of elements.
+        divisor: Option<usize>,
+    },
+    /// Means of windows that make the image as large as the result.
+    AdaptiveAvgPool,
+    /// Along dimensions, which stay with size 1 or go.
+    Reduce {
+        /// What is computed.
+        reduction: Reduction,
+        /// Which dimensions.
+        dims: SmallVec<[usize; 4]>,
+    },
+    /// Along a dimension.
+    Softmax {
+        /// Which one.
+        dim: usize,
+        /// Whether the logarithm of it is meant.
+        log: bool,
+    },
+    /// A view, copied: an element of the result lies `offset` plus its indices times `strides`
+    /// from the first one of the input.
+    Copy {
+        /// Where the first element is.
+        offset: usize,
+        /// Steps along the dimensions of the result.
+        strides: SmallVec<[isize; 6]>,
+    },
+    /// One behind the other along a dimension.
+    Concat {
+        /// Which one.
+        dim: usize,
+    },
+    /// Surrounded by a number.
+    Pad {
+        /// Elements before and after, by dimension.
+        widths: SmallVec<[[usize; 2]; 6]>,
+        /// The number.
+        value: f32,
+    },
+}
+
+/// What is done to a result before it is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Post {
+    /// A value of the same shape is added.
+    Add(ValueId),
+    /// Of each element.
+    Unary(Unary),
+}
+
+/// One step of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What it computes.
+    pub op: Op,
+    /// What it computes it of.
+    pub inputs: SmallVec<[ValueId; 4]>,
+    /// What is done to the result.
+    pub post: SmallVec<[Post; 2]>,
+    /// What it is called.
+    pub output: ValueId,
+    /// The node of the graph that asked for it.
+    pub node: NodeId,
+}
+
+impl Step {
+    /// All values that it reads.
+    pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
+        let added = self.post.iter().filter_map(|post| match post {
+            Post::Add(value) => Some(*value),
+            Post::Unary(_) => None,
+        });
+        self.inputs.iter().copied().chain(added)
+    }
+}
+
+/// What the caller gets: tensors, in containers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// A tensor.
+    Value(ValueId),
+    /// A tuple.
+    Tuple(Vec<Output>),
+    /// A list.
+    List(Vec<Output>),
+    /// A dictionary.
+    Dict(Vec<(String, Output)>),
+    /// No tensor.
+    None,
+}
+
+impl Output {
+    /// Calls `visit` with each tensor in order.
+    pub fn for_each(&self, visit: &mut dyn FnMut(ValueId)) {
+        match self {
+            Self::Value(value) => visit(*value),
+            Self::Tuple(items) | Self::List(items) => {
+                items.iter().for_each(|item| item.for_each(visit));
+            }
+            Self::Dict(entries) => entries.iter().for_each(|(_, item)| item.for_each(visit)),
+            Self::None => {}
+        }
+    }
+}
+
+/// Steps over values.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Program {
+    /// All values.
+    pub values: Vec<ValueInfo>,
+    /// How weights are made of weights.
+    pub recipes: Vec<(Recipe, Vec<ValueId>)>,
+    /// How many inputs there are.
+    pub inputs: usize,
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+    /// What comes of it.
+    pub output: Option<Output>,
+}
+
+impl Program {
+    /// What is known of `value`.
+    #[must_use]
+    pub fn value(&self, value: ValueId) -> &ValueInfo {
+        &self.values[value.index()]
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub fn shape(&self, value: ValueId) -> &[usize] {
+        &self.value(value).shape
+    }
+
+    /// The value that `value` lies in: itself, unless it is an alias.
+    #[must_use]
+    pub fn root(&self, mut value: ValueId) -> ValueId {
+        while let Source::Alias(of) = self.value(value).source {
+            value = of;
+        }
+        value
+    }
+
+    /// The tensors that the caller gets, in order.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<ValueId> {
+        let mut values = Vec::new();
+        if let Some(output) = &self.output {
+            output.for_each(&mut |value| values.push(value));
+        }
+        values
+    }
+
+    pub(crate) fn add_derived(
+        &mut self,
+        recipe: Recipe,
+        inputs: Vec<ValueId>,
+        shape: Vec<usize>,
+    ) -> ValueId {
+        self.recipes.push((recipe, inputs));
+        self.add_value(shape, Source::Derived(self.recipes.len() - 1))
+    }
+
+    pub(crate) fn add_value(&mut self, shape: Vec<usize>, source: Source) -> ValueId {
+        self.values.push(ValueInfo { shape, source });
+        ValueId::new(self.values.len() - 1)
+    }
+}
+
+impl fmt::Display for Program {
+    /// One line for a step: `%5[1, 64, 112, 112] = conv(%0, w0) + %3 -> relu`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |value: ValueId| match self.value(self.root(value)).source {
+            Source::Input(number) => format!("in{number}"),
+            Source::Weight(number) => format!("w{number}"),
+            Source::Derived(number) => format!("d{number}"),
+            Source::Step | Source::Alias(_) => format!("%{}", self.root(value).index()),
+        };
+        for step in &self.steps {
+            let inputs: Vec<String> = step.inputs.iter().map(|&v| name(v)).collect();
+            write!(
+                f,
+                "{}{:?} = {}({})",
+                name(step.output),
+                self.shape(step.output),
+                step.op.name(),
+                inputs.join(", ")
+            )?;
+            for post in &step.post {
+                match post {
+                    Post::Add(value) => write!(f, " + {}", name(*value))?,
+                    Post::Unary(unary) => write!(f, " -> {unary:?}")?,
+                }
+            }
+            writeln!(f)?;
+        }
+        let outputs: Vec<String> = self.outputs().into_iter().map(name).collect();
+        writeln!(f, "return {}", outputs.join(", "))
+    }
+}
+
+impl Op {
+    /// A word for it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Conv(_) => "conv",
+            Self::Linear => "linear",
+            Self::MatMul { .. } => "matmul",
+            Self::BatchNorm { .. } => "batch_norm",
+            Self::ChannelAffine => "channel_affine",
+            Self::LayerNorm { .. } => "layer_norm",
+            Self::Unary(_) => "unary",
+            Self::Binary(Binary::Add) => "add",
+            Self::Binary(Binary::Sub) => "sub",
+            Self::Binary(Binary::Mul) => "mul",
+            Self::Binary(Binary::Div) => "div",
+            Self::Binary(Binary::Maximum) => "maximum",
+            Self::Binary(Binary::Minimum) => "minimum",
+            Self::MaxPool(_) => "max_pool",
+            Self::AvgPool { .. } => "avg_pool",
+            Self::AdaptiveAvgPool => "adaptive_avg_pool",
+            Self::Reduce { .. } => "reduce",
+            Self::Softmax { log: false, .. } => "softmax",
+            Self::Softmax { log: true, .. } => "log_softmax",
+            Self::Copy { .. } => "copy",
+            Self::Concat { .. } => "concat",
+            Self::Pad { .. } => "pad",
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Programs of the engine, for Python: compiled from a graph, run on arrays.
+
+use std::sync::Mutex;
+
+use corsac_engine::{Context, Executable, Output, RunError, Weights, lower, optimise};
+use corsac_ops::shape::{Propagator, Value};
+use pyo3::buffer::PyBuffer;
+use pyo3::create_exception;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use crate::analysis::facts::TypeFacts;
+use crate::analysis::value::TypeReader;
+use crate::analysis::{settings, shape_error};
+use crate::graph::PyGraph;
+
+create_exception!(
+    corsac._core,
+    CompileError,
+    PyRuntimeError,
+    "A graph cannot be compiled: the node, and why."
+);
+
+/// A graph as a native program, for inputs of fixed shapes.
+#[pyclass(name = "NativeProgram", module = "corsac._core", frozen)]
+pub(crate) struct PyProgram {
+    executable: Executable,
+    /// Memory of runs that are over, for those to come.
+    idle: Mutex<Vec<Memory>>,
+}
+
+/// The memory of one run.
+struct Memory {
+    context: Context,
+    inputs: Vec<Vec<f32>>,
+    outputs: Vec<Vec<f32>>,
+}
+
+/// Weights read from tensors.
+struct Loaded(Vec<Mutex<Option<Vec<f32>>>>);
+
+impl Weights for Loaded {
+    fn weight(&self, number: usize) -> Option<Vec<f32>> {
+        self.0.get(number)?.lock().ok()?.take()
+    }
+}
+
+fn run_error(error: &RunError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// The elements of a tensor, row by row.
+fn elements(tensor: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
+    let py = tensor.py();
+    let array = tensor
+        .call_method0(intern!(py, "detach"))?
+        .call_method0(intern!(py, "contiguous"))?
+        .call_method0(intern!(py, "numpy"))?;
+    PyBuffer::<f32>::get(&array)?.to_vec(py)
+}
+
+/// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
+///
+/// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
+/// that fails when it runs.
+#[pyfunction]
+fn compile_graph<'py>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+) -> PyResult<PyProgram> {
+    let py = graph.py();
+    let reader = TypeReader::new(py)?;
+    let inputs = inputs.iter().map(|input| reader.value(&input));
+    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let facts = TypeFacts::of_graph(graph)?;
+    let mut types = Propagator::new(&facts, settings(py)?);
+    let program = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        if let Err(error) = types.run(ir, &inputs) {
+            drop(borrowed);
+            return Err(shape_error(graph, &error));
+        }
+        let lowered = lower(ir, &types);
+        let mut program = lowered.map_err(|error| CompileError::new_err(error.to_string()))?;
+        optimise(&mut program);
+        program
+    };
+    let mut wanted = vec![false; facts.tensors.len()];
+    for value in &program.values {
+        if let corsac_engine::Source::Weight(number) = value.source {
+            wanted[number] = true;
+        }
+    }
+    let tensors = facts.tensors.iter().zip(wanted);
+    let weights = tensors.map(|(tensor, wanted)| {
+        let elements = wanted.then(|| elements(tensor.bind(py))).transpose()?;
+        Ok(Mutex::new(elements))
+    });
+    let weights = Loaded(weights.collect::<PyResult<_>>()?);
+    let executable = py
+        .detach(|| Executable::new(program, &weights))
+        .map_err(|error| run_error(&error))?;
+    Ok(PyProgram {
+        executable,
+        idle: Mutex::default(),
+    })
+}
+
+impl PyProgram {
+    fn memory(&self) -> Memory {
+        let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
+        idle.unwrap_or_else(|| {
+            let program = self.executable.program();
+            let mut inputs = vec![Vec::new(); program.inputs];
+            for value in &program.values {
+                if let corsac_engine::Source::Input(number) = value.source {
+                    inputs[number] = vec![0.0; value.len()];
+                }
+            }
+            let outputs = program.outputs().into_iter();
+            Memory {
+                context: self.executable.context(),
+                inputs,
+                outputs: outputs.map(|v| vec![0.0; program.value(v).len()]).collect(),
+            }
+        })
+    }
+}
+
+#[pymethods]
+impl PyProgram {
+    /// Runs the program on arrays of float32 in row-major order, and writes the results to others.
+    /// The interpreter is free meanwhile.
+    fn run(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<PyBuffer<f32>>,
+        outputs: Vec<PyBuffer<f32>>,
+    ) -> PyResult<()> {
+        let program = self.executable.program();
+        if (inputs.len(), outputs.len()) != (program.inputs, program.outputs().len()) {
+            return Err(PyValueError::new_err(format!(
+                "the program takes {} arrays and makes {}, not {} and {}",
+                program.inputs,
+                program.outputs().len(),
+                inputs.len(),
+                outputs.len()
+            )));
+        }
+        let mut memory = self.memory();
+        for (from, to) in inputs.iter().zip(&mut memory.inputs) {
+            from.copy_to_slice(py, to)?;
+        }
+        let Memory {
+            context,
+            inputs,
+            outputs: results,
+        } = &mut memory;
+        let run = py.detach(|| {
+            let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
+            let mut results: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
+            self.executable.run(context, &inputs, &mut results)
+        });
+        run.map_err(|error| run_error(&error))?;
+        for (to, from) in outputs.iter().zip(&memory.outputs) {
+            to.copy_from_slice(py, from)?;
+        }
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(memory);
+        }
+        Ok(())
+    }
+
+    /// The shapes of the results, in order.
+    #[getter]
+    fn output_shapes(&self) -> Vec<Vec<usize>> {
+        let program = self.executable.program();
+        let outputs = program.outputs().into_iter();
+        outputs.map(|value| program.shape(value).to_vec()).collect()
+    }
+
+    /// What the graph returns, with the numbers of results in the places of tensors.
+    fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut number = 0;
+        match &self.executable.program().output {
+            Some(output) => structure(py, output, &mut number),
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+
+    /// How many steps a run takes.
+    #[getter]
+    fn step_count(&self) -> usize {
+        self.executable.program().steps.len()
+    }
+
+    /// How many bytes the values of a run take, weights and inputs aside.
+    #[getter]
+    fn arena_bytes(&self) -> usize {
+        self.executable.plan().size_bytes()
+    }
+
+    fn __str__(&self) -> String {
+        self.executable.program().to_string()
+    }
+}
+
+fn structure<'py>(
+    py: Python<'py>,
+    output: &Output,
+    number: &mut usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
+        items
+            .iter()
+            .map(|item| structure(py, item, number))
+            .collect()
+    };
+    Ok(match output {
+        Output::Value(_) => {
+            *number += 1;
+            (*number - 1).into_pyobject(py)?.into_any()
+        }
+        Output::Tuple(items) => PyTuple::new(py, all(items)?)?.into_any(),
+        Output::List(items) => PyList::new(py, all(items)?)?.into_any(),
+        Output::Dict(entries) => {
+            let dict = PyDict::new(py);
+            for (key, item) in entries {
+                dict.set_item(key, structure(py, item, number)?)?;
+            }
+            dict.into_any()
+        }
+        Output::None => py.None().into_bound(py),
+    })
+}
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("CompileError", m.py().get_type::<CompileError>())?;
+    m.add_class::<PyProgram>()?;
+    m.add_function(wrap_pyfunction!(compile_graph, m)?)
+}

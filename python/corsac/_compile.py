@@ -1,0 +1,246 @@
+"""``corsac.compile``: a model as a native program, captured at the first call."""
+
+from __future__ import annotations
+
+import inspect
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from corsac import _core
+from corsac.fx import GraphModule, Tracer
+from corsac.fx.proxy import TraceError
+from corsac.passes import fold_constants
+
+#: How many programs a model keeps, one for each set of input shapes.
+PROGRAMS = 16
+
+
+class HostWarning(UserWarning):
+    """PyTorch runs what was compiled, and why."""
+
+
+def compile(model: Callable[..., Any], *, fullgraph: bool = False) -> CompiledModule:
+    """``model``, run by corsac's engine.
+
+    The model is captured at the first call with tensors of new shapes and compiled for them, in
+    milliseconds and without a C++ compiler. Calls that the engine cannot run are run by PyTorch,
+    with a :class:`HostWarning` that says why: training, autograd, autocast, other devices and
+    element types than float32, and operators that it does not know.
+
+    Args:
+        model: a module or a function of tensors.
+        fullgraph: raise :class:`CompileError` instead of running on PyTorch.
+
+    Returns:
+        A module with the parameters, buffers and submodules of ``model``.
+    """
+    return CompiledModule(model, fullgraph=fullgraph)
+
+
+CompileError = _core.CompileError
+
+
+class _Shell(torch.nn.Module):
+    """A function as a module, so that its graph has an owner."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.__dict__["forward"] = function
+        self.training = False
+
+
+@dataclass
+class _Compiled:
+    """A program and what it was made of."""
+
+    program: _core.NativeProgram
+    shapes: list[list[int]]
+    output: Any
+    seconds: float
+
+
+@dataclass
+class _Seen:
+    """State of a model that programs were compiled for."""
+
+    #: The dictionary that a tensor is in, its name, the tensor, how often it was written to.
+    tensors: list[tuple[dict[str, Any], str, Any, int]] = field(default_factory=list)
+    #: The dictionary that a module is in, its name, the module, whether it trains.
+    modules: list[tuple[dict[str, Any], str, Any, bool]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, root: torch.nn.Module) -> _Seen:
+        seen = cls()
+        for module in root.modules():
+            for store in (module._parameters, module._buffers):
+                for name, tensor in store.items():
+                    version = -1 if tensor is None else tensor._version
+                    seen.tensors.append((store, name, tensor, version))
+            for name, child in module._modules.items():
+                training = child is not None and child.training
+                seen.modules.append((module._modules, name, child, training))
+        return seen
+
+    def is_current(self) -> bool:
+        for store, name, tensor, version in self.tensors:
+            if store.get(name) is not tensor:
+                return False
+            if version >= 0 and tensor._version != version:
+                return False
+        return all(
+            store.get(name) is module and (module is None or module.training is training)
+            for store, name, module, training in self.modules
+        )
+
+
+class CompiledModule(torch.nn.Module):
+    """A model that the engine runs. Parameters, buffers and submodules are those of the model."""
+
+    def __init__(self, model: Callable[..., Any], *, fullgraph: bool = False) -> None:
+        super().__init__()
+        root = model if isinstance(model, torch.nn.Module) else _Shell(model)
+        state = self.__dict__
+        state["_model"], state["_callable"], state["_fullgraph"] = root, model, fullgraph
+        # The same dictionaries: what is registered, moved or loaded here is so there.
+        for name in ("_parameters", "_buffers", "_modules"):
+            state[name] = getattr(root, name)
+        state["training"] = root.training
+        self._forget()
+
+    def _forget(self) -> None:
+        state = self.__dict__
+        state["_programs"] = OrderedDict()
+        state["_captured"] = None
+        state["_seen"] = _Seen.of(self._model)
+        state["_reasons"] = {}
+
+    def __reduce__(self) -> Any:
+        return _restore, (self._callable, self._fullgraph)
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        self._model.train(mode)
+        self.__dict__["training"] = mode
+        return self
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        inputs = self._bind(args, kwargs)
+        if not self._seen.is_current():
+            self._forget()
+        reason = self._why_not(inputs)
+        if reason is None:
+            key = tuple(tensor.shape for tensor in inputs)
+            compiled = self._programs.get(key)
+            if compiled is None:
+                compiled = self._compile(key, inputs)
+            if isinstance(compiled, str):
+                reason = compiled
+            else:
+                return _run(compiled, inputs)
+        if self._fullgraph:
+            raise CompileError(reason)
+        if reason not in self._reasons:
+            warnings.warn(f"PyTorch runs this call: {reason}", HostWarning, stacklevel=3)
+        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        return self._callable(*args, **kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if not kwargs:
+            return args
+        bound = inspect.signature(self._model.forward).bind(*args, **kwargs)
+        return (*bound.args, *bound.kwargs.values())
+
+    def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
+        """Why this call cannot run on the engine, whatever the graph is."""
+        for number, tensor in enumerate(inputs):
+            if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+                return f"input {number} is a {type(tensor).__name__}, not a tensor"
+            if tensor.dtype is not torch.float32:
+                return f"input {number} is {tensor.dtype}, not torch.float32"
+            if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+                return f"input {number} is on {tensor.device}, {tensor.layout}"
+        if self._model.training:
+            return "the model is in training mode"
+        if torch.is_grad_enabled() and (
+            any(tensor.requires_grad for tensor in inputs)
+            or any(
+                tensor is not None and tensor.requires_grad
+                for _, _, tensor, _ in self._seen.tensors
+            )
+        ):
+            return "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
+        if torch.is_autocast_enabled("cpu"):
+            return "autocast is on"
+        return None
+
+    def _compile(self, key: Any, inputs: tuple[torch.Tensor, ...]) -> _Compiled | str:
+        start = time.perf_counter()
+        compiled: _Compiled | str
+        try:
+            if self._captured is None:
+                with torch.no_grad():
+                    self.__dict__["_captured"] = _captured(self._model)
+            program = _core.compile_graph(self._captured.graph, inputs)
+        except (TraceError, CompileError, _core.ShapeInferenceError) as error:
+            # PyTorch has the last word on calls that fail: it raises what users expect.
+            compiled = f"{type(error).__name__}: {error}"
+        else:
+            seconds = time.perf_counter() - start
+            compiled = _Compiled(program, program.output_shapes, program.output(), seconds)
+        self._programs[key] = compiled
+        if len(self._programs) > PROGRAMS:
+            self._programs.popitem(last=False)
+        return compiled
+
+    def explain(self) -> str:
+        """What was compiled, and what PyTorch ran and why, as text."""
+        lines = []
+        for key, compiled in self._programs.items():
+            shapes = ", ".join(str(list(shape)) for shape in key)
+            if isinstance(compiled, str):
+                lines.append(f"{shapes}: not compiled: {compiled}")
+                continue
+            program = compiled.program
+            lines.append(
+                f"{shapes}: {program.step_count} steps, {program.arena_bytes:,} bytes for values, "
+                f"captured and compiled in {compiled.seconds * 1e3:.1f} ms"
+            )
+        for reason, count in self._reasons.items():
+            lines.append(f"run by PyTorch {count} times: {reason}")
+        return "\n".join(lines) or "not called yet"
+
+
+def _captured(model: torch.nn.Module) -> GraphModule:
+    """The program that ``model`` is, with what does not depend on inputs computed."""
+    graph = Tracer().trace(model.forward if isinstance(model, _Shell) else model)
+    module = GraphModule(model, graph)
+    fold_constants(module)
+    return module
+
+
+def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:
+    return CompiledModule(model, fullgraph=fullgraph)
+
+
+def _run(compiled: _Compiled, inputs: tuple[torch.Tensor, ...]) -> Any:
+    results = [torch.empty(shape) for shape in compiled.shapes]
+    compiled.program.run(
+        [tensor.detach().contiguous().numpy() for tensor in inputs],
+        [result.numpy() for result in results],
+    )
+    return _filled(compiled.output, results)
+
+
+def _filled(output: Any, results: list[torch.Tensor]) -> Any:
+    if isinstance(output, int):
+        return results[output]
+    if isinstance(output, tuple | list):
+        return type(output)(_filled(item, results) for item in output)
+    if isinstance(output, dict):
+        return {key: _filled(item, results) for key, item in output.items()}
+    return output
