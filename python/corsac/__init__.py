@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from corsac._core import __version__
 
 if TYPE_CHECKING:
-    from corsac._compile import compile
+    from corsac._compile import CompileError, HostWarning, compile
     from corsac._drawing import draw, draw_diff
     from corsac.analysis import summary
     from corsac.config import build, describe
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # The functions of this package, and the module that each comes from.
 _HOMES = {
+    "CompileError": "corsac._compile",
+    "HostWarning": "corsac._compile",
     "build": "corsac.config",
     "compile": "corsac._compile",
     "describe": "corsac.config",
@@ -29,7 +31,18 @@ _HOMES = {
     "summary": "corsac.analysis",
 }
 
-__all__ = ["__version__", "build", "compile", "describe", "draw", "draw_diff", "lower", "summary"]
+__all__ = [
+    "CompileError",
+    "HostWarning",
+    "__version__",
+    "build",
+    "compile",
+    "describe",
+    "draw",
+    "draw_diff",
+    "lower",
+    "summary",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -30,8 +31,11 @@ def compile(model: Callable[..., Any], *, fullgraph: bool = False) -> CompiledMo
 
     The model is captured at the first call with tensors of new shapes and compiled for them, in
     milliseconds and without a C++ compiler. Calls that the engine cannot run are run by PyTorch,
-    with a :class:`HostWarning` that says why: training, autograd, autocast, other devices and
+    with a :class:`HostWarning` that says why: layers in training mode, autograd, autocast, other devices and
     element types than float32, and operators that it does not know.
+
+    Weights may change, and modules be replaced, put in training mode or given hooks: the next call
+    sees it. Other attributes that ``forward`` reads are taken as they are when it is captured.
 
     Args:
         model: a module or a function of tensors.
@@ -65,26 +69,33 @@ class _Compiled:
     seconds: float
 
 
+def _mode(module: torch.nn.Module | None) -> tuple[bool, bool] | None:
+    """Whether a module trains, and whether it has hooks."""
+    if module is None:
+        return None
+    return module.training, bool(module._forward_hooks or module._forward_pre_hooks)
+
+
 @dataclass
 class _Seen:
     """State of a model that programs were compiled for."""
 
     #: The dictionary that a tensor is in, its name, the tensor, how often it was written to.
     tensors: list[tuple[dict[str, Any], str, Any, int]] = field(default_factory=list)
-    #: The dictionary that a module is in, its name, the module, whether it trains.
-    modules: list[tuple[dict[str, Any], str, Any, bool]] = field(default_factory=list)
+    #: The dictionary that a module is in, its name, the module, its mode.
+    modules: list[tuple[dict[str, Any], str, Any, Any]] = field(default_factory=list)
 
     @classmethod
     def of(cls, root: torch.nn.Module) -> _Seen:
         seen = cls()
+        seen.modules.append(({"": root}, "", root, _mode(root)))
         for module in root.modules():
             for store in (module._parameters, module._buffers):
                 for name, tensor in store.items():
                     version = -1 if tensor is None else tensor._version
                     seen.tensors.append((store, name, tensor, version))
             for name, child in module._modules.items():
-                training = child is not None and child.training
-                seen.modules.append((module._modules, name, child, training))
+                seen.modules.append((module._modules, name, child, _mode(child)))
         return seen
 
     def is_current(self) -> bool:
@@ -94,8 +105,8 @@ class _Seen:
             if version >= 0 and tensor._version != version:
                 return False
         return all(
-            store.get(name) is module and (module is None or module.training is training)
-            for store, name, module, training in self.modules
+            store.get(name) is module and _mode(module) == mode
+            for store, name, module, mode in self.modules
         )
 
 
@@ -164,8 +175,6 @@ class CompiledModule(torch.nn.Module):
                 return f"input {number} is {tensor.dtype}, not torch.float32"
             if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
                 return f"input {number} is on {tensor.device}, {tensor.layout}"
-        if self._model.training:
-            return "the model is in training mode"
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for tensor in inputs)
             or any(
@@ -217,7 +226,10 @@ class CompiledModule(torch.nn.Module):
 
 def _captured(model: torch.nn.Module) -> GraphModule:
     """The program that ``model`` is, with what does not depend on inputs computed."""
-    graph = Tracer().trace(model.forward if isinstance(model, _Shell) else model)
+    program = model.forward if isinstance(model, _Shell) else model
+    if not isinstance(program, torch.nn.Module | types.FunctionType):
+        raise CompileError(f"{program!r} is neither a module nor a function in Python")
+    graph = Tracer().trace(program)
     module = GraphModule(model, graph)
     fold_constants(module)
     return module
@@ -230,8 +242,8 @@ def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:
 def _run(compiled: _Compiled, inputs: tuple[torch.Tensor, ...]) -> Any:
     results = [torch.empty(shape) for shape in compiled.shapes]
     compiled.program.run(
-        [tensor.detach().contiguous().numpy() for tensor in inputs],
-        [result.numpy() for result in results],
+        [tensor.detach().contiguous().view(-1).numpy() for tensor in inputs],
+        [result.view(-1).numpy() for result in results],
     )
     return _filled(compiled.output, results)
 

@@ -47,7 +47,7 @@ pub enum RunError {
 /// What a step needs besides its inputs, made once.
 #[derive(Debug)]
 enum Prepared {
-    Conv(ConvKernel),
+    Conv(Box<ConvKernel>),
     Linear(LinearKernel),
     Pairs(Vec<[usize; 2]>),
     Nothing,
@@ -205,14 +205,24 @@ impl Executable {
             }
         };
         match (&step.op, &self.prepared[at]) {
-            (Op::Conv(_), Prepared::Conv(kernel)) => {
+            (Op::Conv(_), prepared) => {
                 let finish = |start: usize, chunk: &mut [f32]| {
                     finish(&step.post, values, start, chunk);
                 };
-                kernel.run(input(0), out, &finish);
+                match prepared {
+                    Prepared::Conv(kernel) => kernel.run(input(0), out, &finish),
+                    _ => conv_kernel(program, step, &|value| values.get(value)).run(
+                        input(0),
+                        out,
+                        &finish,
+                    ),
+                }
                 return;
             }
             (Op::Linear, Prepared::Linear(kernel)) => kernel.run(input(0), out),
+            (Op::Linear, _) => {
+                linear_kernel(program, step, &|value| values.get(value)).run(input(0), out);
+            }
             (Op::MatMul { transposed, scale }, Prepared::Pairs(pairs)) => {
                 let (a, b) = (shape_of(0), shape_of(1));
                 let product = Product {
@@ -317,7 +327,7 @@ impl Executable {
             (Op::Pad { widths, value }, _) => {
                 layout::pad(input(0), shape_of(0), widths, *value, out);
             }
-            (Op::Conv(_) | Op::Linear | Op::MatMul { .. } | Op::BatchNorm { .. }, _) => {
+            (Op::MatMul { .. } | Op::BatchNorm { .. }, _) => {
                 unreachable!("prepared when the program was made")
             }
         }
@@ -330,6 +340,38 @@ impl Executable {
                 });
         }
     }
+}
+
+fn conv_kernel<'a>(
+    program: &Program,
+    step: &Step,
+    get: &dyn Fn(ValueId) -> &'a [f32],
+) -> ConvKernel {
+    let Op::Conv(conv) = &step.op else {
+        unreachable!("asked of convolutions only")
+    };
+    let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
+    let out = program.shape(step.output);
+    let out = &out[out.len() - 3..];
+    let shape = ConvShape {
+        batch: image[0],
+        input: [image[1], image[2], image[3]],
+        output: [kernel[0], out[1], out[2]],
+        kernel: [kernel[2], kernel[3]],
+        conv: conv.clone(),
+    };
+    let bias = step.inputs.get(2).map(|&bias| get(bias));
+    ConvKernel::new(shape, get(step.inputs[1]), bias)
+}
+
+fn linear_kernel<'a>(
+    program: &Program,
+    step: &Step,
+    get: &dyn Fn(ValueId) -> &'a [f32],
+) -> LinearKernel {
+    let weight = program.shape(step.inputs[1]);
+    let bias = step.inputs.get(2).map(|&bias| get(bias));
+    LinearKernel::new(get(step.inputs[1]), [weight[0], weight[1]], bias)
 }
 
 /// Rows and columns.
@@ -435,34 +477,24 @@ impl Loader<'_> {
         for value in step.reads() {
             self.load(value)?;
         }
-        let packs = matches!(step.op, Op::Conv(_) | Op::Linear);
+        // Weights that are computed while the program runs are packed then.
+        let packs = matches!(step.op, Op::Conv(_) | Op::Linear)
+            && step.inputs[1..].iter().all(|&value| self.is_weight(value));
         let program = self.program;
         let shape = |index: usize| program.shape(step.inputs[index]);
-        let bias = step.inputs.get(2).map(|&bias| self.get(bias));
         for (index, value) in step.reads().enumerate() {
-            let packed = packs && (index == 1 || (index == 2 && bias.is_some()));
+            let packed = packs && (1..step.inputs.len()).contains(&index);
             if self.is_weight(value) && !packed {
                 needed[self.program.root(value).index()] = true;
             }
         }
         Ok(match &step.op {
-            Op::Conv(conv) => {
-                let (image, kernel) = (shape(0), shape(1));
-                let out = program.shape(step.output);
-                let out = &out[out.len() - 3..];
-                let conv_shape = ConvShape {
-                    batch: image[0],
-                    input: [image[1], image[2], image[3]],
-                    output: [out[0], out[1], out[2]],
-                    kernel: [kernel[2], kernel[3]],
-                    conv: conv.clone(),
-                };
-                Prepared::Conv(ConvKernel::new(conv_shape, self.get(step.inputs[1]), bias))
+            Op::Conv(_) if packs => {
+                let kernel = conv_kernel(program, step, &|value| self.get(value));
+                Prepared::Conv(Box::new(kernel))
             }
-            Op::Linear => {
-                let [outputs, inputs] = [shape(1)[0], shape(1)[1]];
-                let weight = self.get(step.inputs[1]);
-                Prepared::Linear(LinearKernel::new(weight, [outputs, inputs], bias))
+            Op::Linear if packs => {
+                Prepared::Linear(linear_kernel(program, step, &|value| self.get(value)))
             }
             Op::MatMul { .. } => {
                 let (a, b) = (shape(0), shape(1));

@@ -56,9 +56,10 @@ fn absorb(
     kept: &mut [Step],
     step: &Step,
 ) -> Option<usize> {
+    // Of the same shape: an alias may have another one than what its maker computes.
     let made_by = |program: &Program, value: ValueId| {
-        let root = program.root(value);
-        uses.once(root).then(|| maker.get(&root).copied()).flatten()
+        let whole = program.root(value) == value && uses.once(value);
+        whole.then(|| maker.get(&value).copied()).flatten()
     };
     match &step.op {
         Op::BatchNorm { eps } => {

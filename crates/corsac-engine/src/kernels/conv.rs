@@ -1,7 +1,6 @@
 //! Convolutions in two dimensions: products with a matrix of patches that is never written down
-//! whole, or a sum of shifted rows where each channel is on its own.
+//! whole, or sums of shifted runs where each channel is on its own.
 
-use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_gemm::{
     BiasVector, ColOffsets, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, Im2Col,
@@ -9,6 +8,7 @@ use rten_gemm::{
 };
 use rten_tensor::{Matrix, NdTensorView};
 
+use super::depthwise::Depthwise;
 use crate::program::Conv;
 
 /// Shapes of a convolution.
@@ -41,7 +41,10 @@ enum Form {
         patches: Option<Patches>,
     },
     /// One channel in and one out for each group.
-    Depthwise { weights: Vec<f32> },
+    Depthwise {
+        weights: Vec<f32>,
+        layout: Depthwise,
+    },
 }
 
 /// Offsets of patches in an image.
@@ -68,6 +71,7 @@ impl ConvKernel {
         let form = if inputs == 1 && outputs == 1 {
             Form::Depthwise {
                 weights: weight.to_vec(),
+                layout: Depthwise::new(&shape),
             }
         } else {
             let gemm = GemmExecutor::new();
@@ -98,7 +102,9 @@ impl ConvKernel {
             return;
         }
         match &self.form {
-            Form::Depthwise { weights } => self.depthwise(weights, input, out, finish),
+            Form::Depthwise { weights, layout } => {
+                self.depthwise(layout, weights, input, out, finish);
+            }
             Form::Product { weights, patches } => {
                 for (index, (input, out)) in
                     input.chunks(image).zip(out.chunks_mut(result)).enumerate()
@@ -158,6 +164,7 @@ impl ConvKernel {
 
     fn depthwise(
         &self,
+        layout: &Depthwise,
         weights: &[f32],
         input: &[f32],
         out: &mut [f32],
@@ -170,12 +177,17 @@ impl ConvKernel {
         out.par_chunks_mut(plane)
             .zip(input.par_chunks(shape.input[1] * shape.input[2]))
             .enumerate()
-            .for_each(|(at, (out, image))| {
-                let channel = at % channels;
-                out.fill(self.bias.as_ref().map_or(0.0, |bias| bias[channel]));
-                depthwise_plane(shape, &weights[channel * taps..][..taps], image, out);
-                finish(at * plane, out);
-            });
+            .with_min_len(super::GRAIN.div_ceil(plane * taps))
+            .for_each_init(
+                || vec![0.0; layout.scratch_len()],
+                |scratch, (at, (out, image))| {
+                    let channel = at % channels;
+                    let bias = self.bias.as_ref().map_or(0.0, |bias| bias[channel]);
+                    let weights = &weights[channel * taps..][..taps];
+                    layout.run(weights, bias, image, out, scratch);
+                    finish(at * plane, out);
+                },
+            );
     }
 }
 
@@ -245,50 +257,5 @@ impl Patches {
             max_y_offset: offset((shape[1] - 1) * shape[2]),
             max_x_offset: offset(shape[2] - 1),
         }
-    }
-}
-
-/// Adds the convolution of one plane to `out`.
-fn depthwise_plane(shape: &ConvShape, weights: &[f32], image: &[f32], out: &mut [f32]) {
-    let [_, rows, columns] = shape.input;
-    let [_, _, out_columns] = shape.output;
-    let conv = &shape.conv;
-    for (y, out) in out.chunks_mut(out_columns).enumerate() {
-        for ky in 0..shape.kernel[0] {
-            let row = (y * conv.stride[0] + ky * conv.dilation[0]).wrapping_sub(conv.padding[0][0]);
-            if row >= rows {
-                continue;
-            }
-            let row = &image[row * columns..(row + 1) * columns];
-            for kx in 0..shape.kernel[1] {
-                let weight = weights[ky * shape.kernel[1] + kx];
-                let shift = kx * conv.dilation[1];
-                add_row(weight, row, shift, conv.padding[0][1], conv.stride[1], out);
-            }
-        }
-    }
-}
-
-/// `out[x] += weight * row[x * stride + shift - padding]`, where that is in the row.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn add_row(weight: f32, row: &[f32], shift: usize, padding: usize, stride: usize, out: &mut [f32]) {
-    let first = padding.saturating_sub(shift).div_ceil(stride);
-    let end = (row.len() + padding).saturating_sub(shift).div_ceil(stride);
-    let end = end.min(out.len());
-    if first >= end {
-        return;
-    }
-    let from = first * stride + shift - padding;
-    let out = &mut out[first..end];
-    if stride == 1 {
-        let row = &row[from..from + out.len()];
-        out.iter_mut()
-            .zip(row)
-            .for_each(|(to, x)| *to += weight * x);
-    } else {
-        let row = row[from..].iter().step_by(stride);
-        out.iter_mut()
-            .zip(row)
-            .for_each(|(to, x)| *to += weight * x);
     }
 }

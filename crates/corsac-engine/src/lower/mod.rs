@@ -85,6 +85,10 @@ impl Lowerer<'_, '_> {
     fn step(&mut self, node: NodeId) -> Result<(), Reason> {
         let view = self.graph.node(node);
         let lowered = match view.op() {
+            GraphOp::Placeholder if self.types.value(node).as_tensor().is_none() => {
+                // A default value, or a number that the program is compiled for.
+                self.known(self.types.value(node))?
+            }
             GraphOp::Placeholder => {
                 let number = self.program.inputs;
                 self.program.inputs += 1;

@@ -269,9 +269,7 @@ impl Lowerer<'_, '_> {
         }
         let is_sum = matches!(call.name, "add" | "sub" | "rsub");
         if alpha != 1.0 && is_sum {
-            // What is multiplied is what comes second in the call.
-            let scaled = if call.name == "rsub" { &mut a } else { &mut b };
-            *scaled = match *scaled {
+            b = match b {
                 Ok(value) => {
                     let shape = self.shape(value);
                     Ok(self.emit(Op::Unary(Unary::Affine(alpha, 0.0)), [value], shape))
