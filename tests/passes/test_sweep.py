@@ -61,7 +61,7 @@ def check(name):
     norms = sum(isinstance(m, nn.BatchNorm2d) for m in gm.modules())
     print(
         f"{name}: {len(gm.graph.nodes)} nodes, {norms} batch norms left, {in_place} in place, "
-        f"max error {error:.2e}"
+        f"max error {error:.2e} of {scale:.2e}"
     )
     assert error <= 1e-4 * max(scale, 1.0), name
 

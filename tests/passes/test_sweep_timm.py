@@ -82,7 +82,7 @@ CALLS = {
     ),
     "rewrite": functools.partial(
         REGISTRY["rewrite"],
-        rules="transpose(?x, ?a, ?b) => torch.transpose(?x, ?b, ?a)",
+        rules="transpose(?x, -2, -1) => torch.transpose(?x, -1, -2)",
     ),
     "replace_op": functools.partial(
         REGISTRY["replace_op"],
