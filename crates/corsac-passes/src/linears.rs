@@ -1,7 +1,7 @@
 //! Linear layers as others want them: several merged into one, or without a bias.
 //!
 //! What it does: [`merge`] makes one call of the linear layers that are called with one value, and
-//! takes their results out of its result; [`pad_inputs`] puts a column of ones behind the inputs of
+//! takes their results out of its result; [`pad_input`] puts a column of ones behind the inputs of
 //! linear layers with a bias, so that the bias can be a column of their weights.
 //!
 //! Needs: a host that changes the weights as planned. Results of merged layers are views of one

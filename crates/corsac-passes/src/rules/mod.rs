@@ -1,6 +1,6 @@
 //! Rewrite rules as data.
 //!
-//! A [`Rule`] is a pattern, a condition and a result; [`parse`] reads it from its text form, one
+//! A [`Rule`] is a pattern, a condition and a result; [`parse()`] reads it from its text form, one
 //! rule on a line ([`mod@parse`] has the grammar), and `docs/rules.md` explains the language:
 //!
 //! ```text
