@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 import types
 import warnings
@@ -244,8 +245,15 @@ def _run(compiled: _Compiled, inputs: tuple[torch.Tensor, ...]) -> Any:
     compiled.program.run(
         [tensor.detach().contiguous().view(-1).numpy() for tensor in inputs],
         [result.view(-1).numpy() for result in results],
+        _threads(),
     )
     return _filled(compiled.output, results)
+
+
+def _threads() -> int:
+    """``CORSAC_NUM_THREADS`` where it is set, otherwise as many as PyTorch uses."""
+    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else torch.get_num_threads()
 
 
 def _filled(output: Any, results: list[torch.Tensor]) -> Any:

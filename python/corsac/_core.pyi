@@ -416,9 +416,9 @@ class NativeProgram:
         ...
     @output_shapes.setter
     def output_shapes(self, value: Any) -> None: ...
-    def run(self, inputs: Any, outputs: Any) -> Any:
+    def run(self, inputs: Any, outputs: Any, threads: Any) -> Any:
         """Runs the program on arrays of float32 in row-major order, and writes the results to others.
-        The interpreter is free meanwhile.
+        The interpreter is free meanwhile. `threads` is how many take part, one at least.
         """
         ...
     @property

@@ -17,6 +17,7 @@ mod lower;
 mod optimise;
 mod plan;
 mod program;
+mod threads;
 
 pub use execute::{Context, Executable, RunError, Weights};
 pub use lower::{LowerError, lower};
@@ -26,3 +27,4 @@ pub use program::{
     Binary, Conv, Op, Output, Pool, Post, Program, Recipe, Reduction, Source, Step, Unary, ValueId,
     ValueInfo,
 };
+pub use threads::on_threads;

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use corsac_engine::{Context, Executable, Output, RunError, Weights, lower, optimise};
+use corsac_engine::{Context, Executable, Output, RunError, Weights, lower, on_threads, optimise};
 use corsac_ops::shape::{Propagator, Value};
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
@@ -133,12 +133,13 @@ impl PyProgram {
 #[pymethods]
 impl PyProgram {
     /// Runs the program on arrays of float32 in row-major order, and writes the results to others.
-    /// The interpreter is free meanwhile.
+    /// The interpreter is free meanwhile. `threads` is how many take part, one at least.
     fn run(
         &self,
         py: Python<'_>,
         inputs: Vec<PyBuffer<f32>>,
         outputs: Vec<PyBuffer<f32>>,
+        threads: usize,
     ) -> PyResult<()> {
         let program = self.executable.program();
         if (inputs.len(), outputs.len()) != (program.inputs, program.outputs().len()) {
@@ -162,7 +163,9 @@ impl PyProgram {
         let run = py.detach(|| {
             let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
             let mut results: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
-            self.executable.run(context, &inputs, &mut results)
+            on_threads(threads.max(1), || {
+                self.executable.run(context, &inputs, &mut results)
+            })
         });
         run.map_err(|error| run_error(&error))?;
         for (to, from) in outputs.iter().zip(&memory.outputs) {
