@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import re
 import shutil
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from machine import machine
 
 REPORT = Path("target/bench/engine.json")
@@ -59,9 +61,8 @@ def _recommender() -> tuple[torch.nn.Module, torch.Tensor]:
     torch.manual_seed(0)
     sizes = [17_768, 512, 512, 1024, 512, 512, 17_768]
     layers: list[torch.nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(sizes):
         layers += [torch.nn.Linear(inputs, outputs), torch.nn.SELU()]
-    layers = [torch.nn.SiLU() if isinstance(x, torch.nn.SELU) else x for x in layers]
     return torch.nn.Sequential(*layers).eval(), torch.randn(256, sizes[0])
 
 
@@ -136,7 +137,8 @@ def _cold(peer: str, model: str, threads: int) -> float | None:
 
 def _cold_start(peer: str, name: str) -> None:
     model, x = MODELS[name]()
-    import corsac  # noqa: F401 (imports are not counted)
+    # Imports are not counted.
+    import corsac
     import corsac.lowering  # noqa: F401
 
     with torch.inference_mode():

@@ -41,6 +41,8 @@ UNARY = {
     "hardtanh": lambda x: F.hardtanh(x, -2.0, 0.5),
     "clamp": lambda x: x.clamp(min=-0.5),
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
+    "elu": lambda x: F.elu(x, 0.5),
+    "selu": F.selu,
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "sigmoid": torch.sigmoid,

@@ -69,6 +69,8 @@ pub enum Unary {
     Clamp(f32, f32),
     /// `x` if positive, otherwise times the slope
     LeakyRelu(f32),
+    /// `x` if positive, otherwise `alpha * (exp(x) - 1)`
+    Elu(f32),
     /// `x * min(max(x + 3, 0), 6) / 6`
     Hardswish,
     /// `min(max(x + 3, 0), 6) / 6`

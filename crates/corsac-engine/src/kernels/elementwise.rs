@@ -3,7 +3,7 @@
 use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::SimdUnaryOp;
-use rten_vecmath::{ApproxGelu, Erf, Exp, Gelu, LeakyRelu, Sigmoid, Silu, Tanh};
+use rten_vecmath::{ApproxGelu, Elu, Erf, Exp, Gelu, LeakyRelu, Sigmoid, Silu, Tanh};
 use smallvec::SmallVec;
 
 use super::GRAIN;
@@ -22,6 +22,7 @@ pub fn unary(function: Unary, data: &mut [f32]) {
 pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
     match function {
         Unary::LeakyRelu(slope) => LeakyRelu { alpha: slope }.map_mut(data),
+        Unary::Elu(alpha) => Elu { alpha }.map_mut(data),
         Unary::Sigmoid => Sigmoid {}.map_mut(data),
         Unary::Silu => Silu {}.map_mut(data),
         Unary::Tanh => Tanh {}.map_mut(data),
@@ -58,6 +59,7 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
         Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
         Unary::Log => map!(f32::ln),
         Unary::LeakyRelu(_)
+        | Unary::Elu(_)
         | Unary::Sigmoid
         | Unary::Silu
         | Unary::Tanh

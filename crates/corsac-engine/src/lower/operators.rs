@@ -52,6 +52,14 @@ impl Lowerer<'_, '_> {
             }
             "contiguous" | "clone" | "detach" | "identity" => call.tensor("input")?,
             "add" | "sub" | "rsub" | "mul" | "div" | "maximum" | "minimum" => self.binary(call)?,
+            "selu" => {
+                // Source: torch.nn.SELU.
+                let (alpha, scale) = (1.673_263_2, 1.050_701);
+                let input = call.tensor("input")?;
+                let shape = self.shape(input);
+                let elu = self.emit(Op::Unary(Unary::Elu(alpha)), [input], shape.clone());
+                self.emit(Op::Unary(Unary::Affine(scale, 0.0)), [elu], shape)
+            }
             name => match unary(call, name)? {
                 Some(function) => {
                     let input = call.tensor("input")?;
@@ -322,6 +330,7 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
             number("max", f64::INFINITY)?,
         ),
         "leaky_relu" => Unary::LeakyRelu(number("negative_slope", 0.01)?),
+        "elu" => Unary::Elu(number("alpha", 1.0)?),
         "hardswish" => Unary::Hardswish,
         "hardsigmoid" => Unary::Hardsigmoid,
         "sigmoid" => Unary::Sigmoid,
