@@ -85,6 +85,11 @@ bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/
 	$(call say,'torch.fx against corsac.fx$(,) in one process')
 	@$(PY) benches/fx.py
 
+.PHONY: bench-engine
+bench-engine: $(EXTENSION) ## running models: corsac and its peers; writes target/bench/engine.json
+	$(call say,'eager$(,) torch.fx$(,) inductor$(,) ONNX Runtime and OpenVINO against corsac$(,) in one process')
+	@$(PY) benches/engine.py
+
 .PHONY: bench-readme
 bench-readme: $(EXTENSION) ## write the ratios of the last `make bench` into README.md
 	@$(PY) benches/readme.py

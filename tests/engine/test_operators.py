@@ -149,6 +149,7 @@ def test_what_follows_a_convolution_along_a_line():
 
 
 def test_weights_that_are_computed():
+    agree(F.linear, random(2, 3), random(3))
     agree(lambda x, w: F.conv2d(x, w / w.amax(), padding=1), random(1, 3, 8, 8), random(4, 3, 3, 3))
     agree(lambda x, w, b: F.linear(x, w * 2, b + 1), random(5, 3), random(4, 3), random(4))
 
@@ -170,7 +171,7 @@ def test_linear(shape, bias):
     ("left", "right"),
     [
         ((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 3, 4), (4, 5)), ((3, 4), (2, 4, 5)),
-        ((2, 1, 3, 4), (5, 4, 2)), ((1, 4), (4, 5)), ((7, 0), (0, 5)), ((12, 60, 70), (12, 70, 50)),
+        ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((4,), (2, 4, 5)), ((2, 3, 4), (4,)), ((1, 4), (4, 5)), ((7, 0), (0, 5)), ((12, 60, 70), (12, 70, 50)),
     ],
 )  # fmt: skip
 def test_products(left, right):
@@ -296,6 +297,19 @@ def test_views(name):
     agree(VIEWS[name], random(3, 4, 5))
 
 
+def test_a_number_has_a_dimension_too():
+    for function in (
+        lambda x: x.sum(0),
+        lambda x: x.mean(-1, keepdim=True),
+        lambda x: x.amax(),
+        lambda x: torch.softmax(x, 0),
+        lambda x: F.log_softmax(x, -1),
+        lambda x: x.unsqueeze(0).flatten(),
+        lambda x: x.reshape(1, 1).squeeze(),
+    ):
+        agree(function, random())
+
+
 def test_attention():
     q, k, v = random(2, 3, 5, 8), random(2, 3, 7, 8), random(2, 3, 7, 4)
     agree(F.scaled_dot_product_attention, q, k, v)
@@ -316,6 +330,26 @@ def test_multihead_attention(batch_first, bias):
 
     torch.manual_seed(0)
     agree(Net().eval(), random(4, 5, 12))
+
+
+def test_tensors_without_elements():
+    for shape in ((0, 3, 8, 8), (2, 3, 8, 8)):
+        agree(nn.AdaptiveAvgPool2d((0, 2)), random(*shape))
+        agree(nn.AdaptiveAvgPool2d(2), random(*shape))
+        agree(nn.MaxPool2d(2), random(*shape))
+        agree(nn.Conv2d(3, 4, 3), random(*shape))
+    for shape in ((0, 4), (3, 0), (2, 0, 3)):
+        agree(lambda x: x.mean(-1), random(*shape))
+        agree(lambda x: x.sum(0), random(*shape))
+        agree(lambda x: torch.softmax(x, 0) + 1, random(*shape))
+        agree(lambda x: torch.cat([x, x], 1).transpose(0, 1), random(*shape))
+        agree(lambda x: F.pad(x, (1, 1)), random(*shape))
+        agree(nn.Sequential(nn.Linear(shape[-1], 3)), random(*shape))
+    for bias in (True, False):
+        agree(nn.Linear(0, 3, bias=bias), random(2, 0))
+        agree(nn.Linear(3, 0, bias=bias), random(2, 3))
+    with pytest.raises(corsac.CompileError, match="an extreme of nothing"):
+        corsac.compile(lambda x: x.amax(1), fullgraph=True)(random(0, 0))
 
 
 def test_inputs_that_do_not_lie_in_order():

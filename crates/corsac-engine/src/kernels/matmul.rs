@@ -6,7 +6,8 @@ use rten_tensor::Matrix;
 
 /// `x @ weight.T + bias` with the weight packed.
 pub struct LinearKernel {
-    weight: PackedBMatrix<f32>,
+    /// `None` for one without elements.
+    weight: Option<PackedBMatrix<f32>>,
     bias: Option<Vec<f32>>,
     features: [usize; 2],
 }
@@ -24,9 +25,9 @@ impl LinearKernel {
     #[must_use]
     pub fn new(weight: &[f32], [outputs, inputs]: [usize; 2], bias: Option<&[f32]>) -> Self {
         let gemm = GemmExecutor::new();
-        let weight = Matrix::from_data([outputs, inputs], weight);
+        let pack = || gemm.prepack_b(Matrix::from_data([outputs, inputs], weight).transposed());
         Self {
-            weight: gemm.prepack_b(weight.transposed()),
+            weight: (!weight.is_empty()).then(pack),
             bias: bias.map(<[f32]>::to_vec),
             features: [outputs, inputs],
         }
@@ -39,13 +40,21 @@ impl LinearKernel {
             return;
         }
         let rows = out.len() / outputs;
+        let Some(weight) = &self.weight else {
+            match &self.bias {
+                Some(bias) => out
+                    .chunks_mut(outputs)
+                    .for_each(|row| row.copy_from_slice(bias)),
+                None => out.fill(0.0),
+            }
+            return;
+        };
         let options = GemmOptions {
             bias: self.bias.as_deref().map(BiasVector::Row),
             ..GemmOptions::default()
         };
         let input = GemmInputA::Unpacked(Matrix::from_data([rows, inputs], input));
-        let done =
-            GemmExecutor::<f32>::new().gemm(out, input, GemmInputB::Packed(&self.weight), options);
+        let done = GemmExecutor::<f32>::new().gemm(out, input, GemmInputB::Packed(weight), options);
         debug_assert!(done.is_ok(), "shapes were checked: {done:?}");
     }
 }

@@ -24,6 +24,9 @@ pub fn softmax_rows(data: &mut [f32], row: usize, log: bool) {
 
 /// Softmax along a dimension of `size` elements that lie `inner` apart.
 pub fn softmax_strided(data: &mut [f32], size: usize, inner: usize, log: bool) {
+    if data.is_empty() {
+        return;
+    }
     if inner == 1 {
         return softmax_rows(data, size, log);
     }

@@ -18,11 +18,19 @@ pub fn reduce(
 ) {
     let count: usize = dims.iter().map(|&dim| shape[dim]).product();
     let rank = shape.len();
+    if count == 0 {
+        // Of nothing; extremes of nothing are refused when a program is made.
+        return out.fill(if reduction == Reduction::Sum {
+            0.0
+        } else {
+            f32::NAN
+        });
+    }
     let trailing = dims
         .iter()
         .enumerate()
         .all(|(at, &dim)| dim == rank - dims.len() + at);
-    if trailing && count > 0 {
+    if trailing {
         out.par_iter_mut()
             .zip(input.par_chunks(count))
             .with_min_len(GRAIN.div_ceil(count))

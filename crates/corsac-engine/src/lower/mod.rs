@@ -12,6 +12,7 @@ mod views;
 
 use corsac_ir::{Arg, DType, Graph, NodeId, Op as GraphOp, SecondaryMap};
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::program::{Op, Output, Program, Source, Step, ValueId};
@@ -55,7 +56,8 @@ pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerErro
         types,
         program: Program::default(),
         lowered: SecondaryMap::new(),
-        weights: rustc_hash::FxHashMap::default(),
+        weights: FxHashMap::default(),
+        sharing: None,
         node: NodeId::ROOT,
     };
     for node in graph.nodes() {
@@ -76,7 +78,9 @@ struct Lowerer<'g, 'h> {
     program: Program,
     lowered: SecondaryMap<NodeId, Option<Lowered>>,
     /// Values of weights, by storage and type.
-    weights: rustc_hash::FxHashMap<Storage, ValueId>,
+    weights: FxHashMap<Storage, ValueId>,
+    /// The nodes whose values lie in a storage, once that was asked for.
+    sharing: Option<FxHashMap<Storage, Vec<NodeId>>>,
     /// The node at hand.
     node: NodeId,
 }
@@ -145,29 +149,25 @@ impl Lowerer<'_, '_> {
 
     /// Values are never written to, so a call that writes makes a new one. That is the same where
     /// nobody reads the old one, or a view of it, later.
-    fn check_in_place(&self, node: NodeId, call: &Call) -> Result<(), Reason> {
+    fn check_in_place(&mut self, node: NodeId, call: &Call) -> Result<(), Reason> {
         let written = tensor_of(&call.first_type)?.storage;
-        let weights = self.types.weight_count();
-        if written.index() < weights {
+        if written.index() < self.types.weight_count() {
             return Err("it writes to a weight".to_owned());
         }
-        let order = |id: NodeId| self.graph.node(id).order();
-        let now = order(node);
-        for other in self.graph.nodes().take_while(|&id| order(id) < now) {
-            let mut shares = false;
-            self.types
-                .value(other)
-                .for_each_tensor(&mut |tensor| shares |= tensor.storage == written);
-            if !shares {
-                continue;
+        let (graph, types) = (self.graph, self.types);
+        let sharing = self.sharing.get_or_insert_with(|| sharing(graph, types));
+        let now = graph.node(node).order();
+        let argument = graph.node(node).args().first().and_then(Arg::as_node);
+        for &other in sharing.get(&written).into_iter().flatten() {
+            let view = graph.node(other);
+            if view.order() >= now {
+                break;
             }
-            let view = self.graph.node(other);
             if view.op() == GraphOp::Placeholder {
                 return Err(format!("it writes to the input {}", view.name()));
             }
-            let is_argument =
-                self.graph.node(node).args().first().and_then(Arg::as_node) == Some(other);
-            if !is_argument && view.users().any(|user| order(user) > now) {
+            let read_later = || view.users().any(|user| graph.node(user).order() > now);
+            if argument != Some(other) && read_later() {
                 return Err(format!(
                     "it writes to what {} shares memory with, which is read later",
                     view.name()
@@ -290,6 +290,20 @@ impl Lowerer<'_, '_> {
     fn result_shape(&self) -> Result<Vec<usize>, Reason> {
         sizes(tensor_of(self.types.value(self.node))?)
     }
+}
+
+/// The nodes whose values lie in each storage, in order.
+fn sharing(graph: &Graph, types: &Propagator<'_>) -> FxHashMap<Storage, Vec<NodeId>> {
+    let mut sharing: FxHashMap<Storage, Vec<NodeId>> = FxHashMap::default();
+    for node in graph.nodes() {
+        types.value(node).for_each_tensor(&mut |tensor| {
+            let nodes = sharing.entry(tensor.storage).or_default();
+            if nodes.last() != Some(&node) {
+                nodes.push(node);
+            }
+        });
+    }
+    sharing
 }
 
 fn returned(lowered: Lowered) -> Result<Output, Reason> {

@@ -108,6 +108,14 @@ impl Lowerer<'_, '_> {
             _ => [pair("padding", 0, 0)?; 2],
         };
         let groups = call.int("groups")?.unwrap_or(1);
+        if stride.contains(&0) || dilation.contains(&0) || groups < 1 {
+            return Err("a stride, dilation or groups of 0".to_owned());
+        }
+        // Places in an image are counted in 31 bits.
+        let reach = |at: usize| image[at + 2] + padding[0][at] + padding[1][at];
+        if image[1..].contains(&0) || image[1] * reach(0) * reach(1) >= 1 << 31 {
+            return Err("a convolution of an image without elements, or of too many".to_owned());
+        }
         let conv = Conv {
             stride,
             padding,
@@ -123,25 +131,49 @@ impl Lowerer<'_, '_> {
     }
 
     fn linear(&mut self, call: &Call) -> Result<ValueId, Reason> {
-        let inputs = [call.tensor("input")?, call.tensor("weight")?];
-        let inputs = inputs.into_iter().chain(call.optional("bias")?);
+        let (input, weight) = (call.tensor("input")?, call.tensor("weight")?);
+        let bias = call.optional("bias")?;
         let shape = self.result_shape()?;
+        if self.shape(weight).len() == 1 {
+            // One feature, without a dimension of its own.
+            let product = self.matmul(input, weight)?;
+            return Ok(match bias {
+                Some(bias) => self.emit(Op::Binary(Binary::Add), [product, bias], shape),
+                None => product,
+            });
+        }
+        let inputs = [input, weight].into_iter().chain(bias);
         Ok(self.emit(Op::Linear, inputs, shape))
     }
 
     pub(super) fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Reason> {
-        let (left, right) = (self.shape(a), self.shape(b));
-        let ([.., rows, _], [.., _, columns]) = (&left[..], &right[..]) else {
-            return Err("a product with a vector".to_owned());
+        let (mut left, mut right) = (self.shape(a), self.shape(b));
+        // A vector is a row on the left and a column on the right, which the result has not.
+        let (row, column) = (left.len() == 1, right.len() == 1);
+        if row {
+            left.insert(0, 1);
+        }
+        if column {
+            right.push(1);
+        }
+        let ([.., rows, _], [.., columns]) = (&left[..], &right[..]) else {
+            return Err("a product with a number".to_owned());
         };
-        let (rows, columns) = (*rows, *columns);
         let batch = broadcast(&left[..left.len() - 2], &right[..right.len() - 2])?;
-        let shape = [&batch[..], &[rows, columns]].concat();
+        let mut shape = [&batch[..], &[*rows, *columns]].concat();
         let op = Op::MatMul {
             transposed: false,
             scale: 1.0,
         };
-        Ok(self.emit(op, [a, b], shape))
+        let (a, b) = (self.alias(a, left), self.alias(b, right));
+        let product = self.emit(op, [a, b], shape.clone());
+        if column {
+            shape.pop();
+        }
+        if row {
+            shape.remove(shape.len() - 1 - usize::from(!column));
+        }
+        Ok(self.alias(product, shape))
     }
 
     fn batch_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -190,6 +222,9 @@ impl Lowerer<'_, '_> {
             Some(sizes) if sizes.is_empty() => kernel,
             Some(_) => call.pair("stride", 1)?,
         };
+        if kernel.contains(&0) || stride.contains(&0) {
+            return Err("a window or stride of 0".to_owned());
+        }
         Ok(Pool {
             kernel,
             stride,
@@ -230,6 +265,7 @@ impl Lowerer<'_, '_> {
             _ => Reduction::Min,
         };
         let input = call.tensor("input")?;
+        let input = self.at_least_a_vector(input);
         let rank = self.shape(input).len();
         let mut dims: SmallVec<[usize; 4]> = match call.ints("dim")? {
             Some(dims) if !dims.is_empty() => dims
@@ -239,12 +275,19 @@ impl Lowerer<'_, '_> {
             _ => (0..rank).collect(),
         };
         dims.sort_unstable();
+        let sizes = self.shape(input);
+        let extreme = matches!(reduction, Reduction::Max | Reduction::Min);
+        if extreme && dims.iter().any(|&dim| sizes.get(dim) == Some(&0)) {
+            return Err("an extreme of nothing".to_owned());
+        }
         let shape = self.result_shape()?;
         Ok(self.emit(Op::Reduce { reduction, dims }, [input], shape))
     }
 
     fn softmax(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
+        let result = self.shape(input);
+        let input = self.at_least_a_vector(input);
         let shape = self.shape(input);
         let dim = call
             .int("dim")?
@@ -253,7 +296,16 @@ impl Lowerer<'_, '_> {
             dim: wrapped(dim, shape.len())?,
             log: call.name == "log_softmax",
         };
-        Ok(self.emit(op, [input], shape))
+        let value = self.emit(op, [input], shape);
+        Ok(self.alias(value, result))
+    }
+
+    /// A number as a vector of one element: it has a dimension 0, too.
+    fn at_least_a_vector(&mut self, value: ValueId) -> ValueId {
+        match self.program.shape(value) {
+            [] => self.alias(value, vec![1]),
+            _ => value,
+        }
     }
 
     fn binary(&mut self, call: &Call) -> Result<ValueId, Reason> {
