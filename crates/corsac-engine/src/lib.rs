@@ -16,13 +16,15 @@ pub mod kernels;
 mod lower;
 mod optimise;
 mod plan;
+mod prepare;
 mod program;
 mod threads;
 
-pub use execute::{Context, Executable, RunError, Weights};
+pub use execute::{Context, Executable, RunError};
 pub use lower::{LowerError, lower};
 pub use optimise::optimise;
 pub use plan::Plan;
+pub use prepare::Weights;
 pub use program::{
     Binary, Conv, Op, Output, Pool, Post, Program, Recipe, Reduction, Source, Step, Unary, ValueId,
     ValueInfo,

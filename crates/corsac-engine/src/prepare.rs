@@ -1,0 +1,215 @@
+//! Weights on their way from the host to where steps want them.
+
+use crate::execute::RunError;
+use crate::kernels::conv::{ConvKernel, ConvShape};
+use crate::kernels::matmul::{self, LinearKernel};
+use crate::program::{Op, Program, Recipe, Source, Step, ValueId};
+
+/// Where weights come from.
+pub trait Weights {
+    /// The elements of the weight with this number, row by row; `None` if there is none.
+    fn weight(&self, number: usize) -> Option<Vec<f32>>;
+}
+
+/// What a step needs besides its inputs, made once.
+#[derive(Debug)]
+pub(crate) enum Prepared {
+    Conv(Box<ConvKernel>),
+    Linear(LinearKernel),
+    Pairs(Vec<[usize; 2]>),
+    Nothing,
+}
+
+/// Weights on the way from their source to where they are packed.
+pub(crate) struct Loader<'a> {
+    program: &'a Program,
+    source: &'a dyn Weights,
+    values: Vec<Option<Vec<f32>>>,
+    /// Those that steps read as they are.
+    needed: Vec<bool>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(program: &'a Program, source: &'a dyn Weights) -> Self {
+        Self {
+            program,
+            source,
+            values: vec![None; program.values.len()],
+            needed: vec![false; program.values.len()],
+        }
+    }
+
+    /// The weights that steps read as they are, by value. Those that were packed are let go.
+    pub(crate) fn unpacked(self) -> Vec<Option<Vec<f32>>> {
+        let values = self.values.into_iter().zip(self.needed);
+        values
+            .map(|(value, needed)| value.filter(|_| needed))
+            .collect()
+    }
+
+    /// Loads a weight that is a result.
+    pub(crate) fn keep(&mut self, value: ValueId) -> Result<(), RunError> {
+        let root = self.program.root(value);
+        self.needed[root.index()] = true;
+        self.load(root)
+    }
+
+    /// Loads a value that is a weight or made of weights.
+    fn load(&mut self, value: ValueId) -> Result<(), RunError> {
+        let value = self.program.root(value);
+        if self.values[value.index()].is_some() {
+            return Ok(());
+        }
+        let info = self.program.value(value);
+        let loaded = match info.source {
+            Source::Weight(number) => {
+                let found = self.source.weight(number);
+                let found = found.ok_or(RunError::MissingWeight { number })?;
+                if found.len() != info.len() {
+                    return Err(RunError::Length {
+                        what: "weight",
+                        number,
+                        expected: info.len(),
+                        got: found.len(),
+                    });
+                }
+                found
+            }
+            Source::Derived(number) => {
+                let (recipe, inputs) = &self.program.recipes[number];
+                for &input in inputs {
+                    self.load(input)?;
+                }
+                let inputs: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
+                recipe.make(&inputs)
+            }
+            Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
+        };
+        self.values[value.index()] = Some(loaded);
+        Ok(())
+    }
+
+    fn get(&self, value: ValueId) -> &[f32] {
+        let root = self.program.root(value);
+        self.values[root.index()].as_deref().unwrap_or(&[])
+    }
+
+    fn is_weight(&self, value: ValueId) -> bool {
+        let root = self.program.root(value);
+        matches!(
+            self.program.value(root).source,
+            Source::Weight(_) | Source::Derived(_)
+        )
+    }
+
+    /// Loads what `step` reads, and packs what it wants packed.
+    pub(crate) fn prepare(&mut self, step: &Step) -> Result<Prepared, RunError> {
+        for value in step.reads() {
+            self.load(value)?;
+        }
+        // Weights that are computed while the program runs are packed then.
+        let packs = matches!(step.op, Op::Conv(_) | Op::Linear)
+            && step.inputs[1..].iter().all(|&value| self.is_weight(value));
+        let program = self.program;
+        let shape = |index: usize| program.shape(step.inputs[index]);
+        for (index, value) in step.reads().enumerate() {
+            let packed = packs && (1..step.inputs.len()).contains(&index);
+            if self.is_weight(value) && !packed {
+                self.needed[self.program.root(value).index()] = true;
+            }
+        }
+        Ok(match &step.op {
+            Op::Conv(_) if packs => {
+                let kernel = conv_kernel(program, step, &|value| self.get(value));
+                Prepared::Conv(Box::new(kernel))
+            }
+            Op::Linear if packs => {
+                Prepared::Linear(linear_kernel(program, step, &|value| self.get(value)))
+            }
+            Op::MatMul { .. } => {
+                let (a, b) = (shape(0), shape(1));
+                let result = program.shape(step.output);
+                Prepared::Pairs(matmul::pairs(
+                    &result[..result.len() - 2],
+                    &a[..a.len() - 2],
+                    &b[..b.len() - 2],
+                ))
+            }
+            _ => Prepared::Nothing,
+        })
+    }
+}
+
+/// A convolution with its weights packed, which `get` gives.
+pub(crate) fn conv_kernel<'a>(
+    program: &Program,
+    step: &Step,
+    get: &dyn Fn(ValueId) -> &'a [f32],
+) -> ConvKernel {
+    let Op::Conv(conv) = &step.op else {
+        unreachable!("asked of convolutions only")
+    };
+    let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
+    let out = program.shape(step.output);
+    let out = &out[out.len() - 3..];
+    let shape = ConvShape {
+        batch: image[0],
+        input: [image[1], image[2], image[3]],
+        output: [kernel[0], out[1], out[2]],
+        kernel: [kernel[2], kernel[3]],
+        conv: conv.clone(),
+    };
+    let bias = step.inputs.get(2).map(|&bias| get(bias));
+    ConvKernel::new(shape, get(step.inputs[1]), bias)
+}
+
+/// A linear layer with its weights packed, which `get` gives.
+pub(crate) fn linear_kernel<'a>(
+    program: &Program,
+    step: &Step,
+    get: &dyn Fn(ValueId) -> &'a [f32],
+) -> LinearKernel {
+    let weight = program.shape(step.inputs[1]);
+    let bias = step.inputs.get(2).map(|&bias| get(bias));
+    LinearKernel::new(get(step.inputs[1]), [weight[0], weight[1]], bias)
+}
+
+impl Recipe {
+    /// The weight made of `inputs`, in double precision.
+    fn make(self, inputs: &[&[f32]]) -> Vec<f32> {
+        let (own, norm) = match self {
+            Self::NormWeight(_) | Self::NormBias(_) => (inputs[0], &inputs[1..]),
+            Self::NormScale(_) | Self::NormOffset(_) => (&[][..], inputs),
+        };
+        let (Self::NormWeight(eps)
+        | Self::NormBias(eps)
+        | Self::NormScale(eps)
+        | Self::NormOffset(eps)) = self;
+        let (mean, variance) = (norm[0], norm[1]);
+        let scale = |at: usize| {
+            let gamma = norm.get(2).map_or(1.0, |gamma| f64::from(gamma[at]));
+            gamma / (f64::from(variance[at]) + f64::from(eps)).sqrt()
+        };
+        let offset = |at: usize| {
+            let beta = norm.get(3).map_or(0.0, |beta| f64::from(beta[at]));
+            beta - f64::from(mean[at]) * scale(at)
+        };
+        let channels = 0..mean.len();
+        match self {
+            Self::NormScale(_) => channels.map(|at| scale(at) as f32).collect(),
+            Self::NormOffset(_) => channels.map(|at| offset(at) as f32).collect(),
+            Self::NormBias(_) => channels
+                .map(|at| (f64::from(own[at]) * scale(at) + offset(at)) as f32)
+                .collect(),
+            Self::NormWeight(_) => {
+                let row = own.len() / mean.len().max(1);
+                let rows = own.chunks(row.max(1)).enumerate();
+                rows.flat_map(|(at, row)| {
+                    let scale = scale(at) as f32;
+                    row.iter().map(move |weight| weight * scale)
+                })
+                .collect()
+            }
+        }
+    }
+}

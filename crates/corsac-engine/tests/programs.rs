@@ -1,0 +1,168 @@
+//! Graphs become programs and run, without Python.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failure is a failed test"
+)]
+
+use corsac_engine::{Executable, Plan, Program, RunError, Weights, lower, optimise};
+use corsac_ir::{Arg, DType, Graph, NodeId};
+use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
+
+struct NoWeights;
+
+impl Weights for NoWeights {
+    fn weight(&self, _number: usize) -> Option<Vec<f32>> {
+        None
+    }
+}
+
+fn call(graph: &mut Graph, name: &str, args: impl IntoIterator<Item = Arg>) -> NodeId {
+    let function = graph.function(name);
+    let args: Vec<Arg> = args.into_iter().collect();
+    graph.call_function(function, args).unwrap()
+}
+
+fn tensor(shape: &[i64]) -> Value {
+    let shape = shape.iter().map(|&size| Dim::Known(size));
+    Value::tensor(TensorType::new(DType::Float32, shape))
+}
+
+fn program(graph: &Graph, inputs: &[Value]) -> Result<Program, String> {
+    let mut types = Propagator::new(&NoModules, Settings::default());
+    types.run(graph, inputs).unwrap();
+    let mut program = lower(graph, &types).map_err(|error| error.to_string())?;
+    optimise(&mut program);
+    Ok(program)
+}
+
+/// `relu(x @ y + z) * 2`, and `x` as a column.
+fn example() -> Graph {
+    let mut graph = Graph::new();
+    let [x, y, z] = ["x", "y", "z"].map(|name| graph.placeholder(name).unwrap());
+    let product = call(&mut graph, "torch.matmul", [x.into(), y.into()]);
+    let sum = call(&mut graph, "operator.add", [product.into(), z.into()]);
+    let positive = call(&mut graph, "torch.relu", [sum.into()]);
+    let doubled = call(&mut graph, "operator.mul", [positive.into(), 2.into()]);
+    let column = graph
+        .call_method("reshape", [x.into(), (-1).into(), 1.into()])
+        .unwrap();
+    graph
+        .output(Arg::tuple([doubled.into(), column.into()]).unwrap())
+        .unwrap();
+    graph
+}
+
+fn inputs() -> [Value; 3] {
+    [tensor(&[1, 3]), tensor(&[3, 2]), tensor(&[1, 2])]
+}
+
+#[test]
+fn sums_and_activations_go_into_the_product_before_them() {
+    let program = program(&example(), &inputs()).unwrap();
+    assert_eq!(
+        program.to_string(),
+        "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, 0.0)\nreturn %6, in0\n"
+    );
+    assert_eq!(Plan::of(&program).buffers(), [2]);
+}
+
+#[test]
+fn a_program_runs() {
+    let executable = Executable::new(program(&example(), &inputs()).unwrap(), &NoWeights).unwrap();
+    let (mut first, mut second) = ([0.0; 2], [0.0; 3]);
+    let mut context = executable.context();
+    for _ in 0..2 {
+        executable
+            .run(
+                &mut context,
+                &[
+                    &[1.0, 2.0, 3.0],
+                    &[1.0, -1.0, 2.0, 0.0, 0.5, -2.0],
+                    &[0.5, 1.0],
+                ],
+                &mut [&mut first, &mut second],
+            )
+            .unwrap();
+        assert_eq!((first, second), ([14.0, 0.0], [1.0, 2.0, 3.0]));
+    }
+}
+
+#[test]
+fn wrong_inputs_are_refused() {
+    let executable = Executable::new(program(&example(), &inputs()).unwrap(), &NoWeights).unwrap();
+    let mut context = executable.context();
+    let run = |context: &mut _, inputs: &[&[f32]], out: &mut [f32]| {
+        executable.run(context, inputs, &mut [out, &mut [0.0; 3]])
+    };
+    let error = run(&mut context, &[&[0.0; 3]], &mut [0.0; 2]).unwrap_err();
+    assert_eq!(
+        error,
+        RunError::InputCount {
+            expected: 3,
+            got: 1
+        }
+    );
+    let error = run(
+        &mut context,
+        &[&[0.0; 3], &[0.0; 5], &[0.0; 2]],
+        &mut [0.0; 2],
+    );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "input 1 has 6 elements, not 5"
+    );
+    let error = run(
+        &mut context,
+        &[&[0.0; 3], &[0.0; 6], &[0.0; 2]],
+        &mut [0.0; 1],
+    );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "output 0 has 2 elements, not 1"
+    );
+}
+
+#[test]
+fn what_is_not_known_is_named() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let sorted = call(&mut graph, "torch.cumsum", [x.into(), 0.into()]);
+    graph.output(sorted).unwrap();
+    let error = program(&graph, &[tensor(&[3])]).unwrap_err();
+    assert_eq!(
+        error,
+        "node cumsum (torch.cumsum) cannot be compiled: torch.cumsum is no operator that this \
+         engine knows"
+    );
+}
+
+#[test]
+fn values_that_are_read_later_keep_their_buffers() {
+    // a = exp(x); b = exp(a); c = a + b; all are returned in the end but a.
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let a = call(&mut graph, "torch.exp", [x.into()]);
+    let b = call(&mut graph, "torch.exp", [a.into()]);
+    let c = call(&mut graph, "operator.add", [a.into(), b.into()]);
+    let d = call(&mut graph, "operator.mul", [c.into(), b.into()]);
+    graph
+        .output(Arg::tuple([d.into(), b.into()]).unwrap())
+        .unwrap();
+    let program = program(&graph, &[tensor(&[2])]).unwrap();
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let (mut first, mut second) = ([0.0; 2], [0.0; 2]);
+    executable
+        .run(
+            &mut executable.context(),
+            &[&[0.0, 1.0]],
+            &mut [&mut first, &mut second],
+        )
+        .unwrap();
+    for (at, x) in [0.0_f64, 1.0].into_iter().enumerate() {
+        let (a, b) = (x.exp(), x.exp().exp());
+        assert!((f64::from(first[at]) - (a + b) * b).abs() < 1e-4 * (a + b) * b);
+        assert!((f64::from(second[at]) - b).abs() < 1e-5 * b);
+    }
+    assert_eq!(executable.plan().buffers().len(), 2);
+}
