@@ -1,4 +1,5 @@
-//! Convolutions in two dimensions: products with a matrix of patches that is never written down
+//! Convolutions in two dimensions, in one of four forms: a product with the image itself, sums of
+//! products with shifted runs of it, a product with a matrix of patches that is never written down
 //! whole, or sums of shifted runs where each channel is on its own.
 
 use rayon::prelude::*;
@@ -8,7 +9,8 @@ use rten_gemm::{
 };
 use rten_tensor::{Matrix, NdTensorView};
 
-use super::depthwise::Depthwise;
+use super::depthwise::{depthwise, scratch_len};
+use super::shifted::Shifted;
 use crate::program::Conv;
 
 /// Shapes of a convolution.
@@ -26,6 +28,10 @@ pub struct ConvShape {
     pub conv: Conv,
 }
 
+/// From how many channels on a product for each element of the kernel is worth it: with fewer, the
+/// sums that are written and read again cost more than gathering patches.
+const SHIFTED_FROM: usize = 16;
+
 /// A convolution with its weights packed.
 pub struct ConvKernel {
     shape: ConvShape,
@@ -40,11 +46,13 @@ enum Form {
         /// Where patches lie; `None` where the image is the matrix of patches.
         patches: Option<Patches>,
     },
-    /// One channel in and one out for each group.
-    Depthwise {
-        weights: Vec<f32>,
-        layout: Depthwise,
+    /// For each group, one product for each element of the kernel.
+    Shifted {
+        weights: Vec<Vec<PackedAMatrix<f32>>>,
+        layout: Shifted,
     },
+    /// One channel in and one out for each group.
+    Depthwise { weights: Vec<f32>, layout: Shifted },
 }
 
 /// Offsets of patches in an image.
@@ -71,7 +79,21 @@ impl ConvKernel {
         let form = if inputs == 1 && outputs == 1 {
             Form::Depthwise {
                 weights: weight.to_vec(),
-                layout: Depthwise::new(&shape),
+                layout: Shifted::new(&shape),
+            }
+        } else if !shape.is_pointwise() && inputs >= SHIFTED_FROM {
+            let gemm = GemmExecutor::new();
+            let taps = shape.kernel[0] * shape.kernel[1];
+            let of_tap = |group: &[f32], tap: usize| {
+                let elements: Vec<f32> = group[tap..].iter().step_by(taps).copied().collect();
+                gemm.prepack_a(Matrix::from_data([outputs, inputs], &elements[..]))
+            };
+            let groups = weight.chunks(outputs * inputs * taps);
+            Form::Shifted {
+                weights: groups
+                    .map(|group| (0..taps).map(|tap| of_tap(group, tap)).collect())
+                    .collect(),
+                layout: Shifted::new(&shape),
             }
         } else {
             let gemm = GemmExecutor::new();
@@ -105,6 +127,12 @@ impl ConvKernel {
             Form::Depthwise { weights, layout } => {
                 self.depthwise(layout, weights, input, out, finish);
             }
+            Form::Shifted { weights, layout } => {
+                let images = input.chunks(image).zip(out.chunks_mut(result));
+                for (index, (input, out)) in images.enumerate() {
+                    self.shifted(layout, weights, input, out, index * result, finish);
+                }
+            }
             Form::Product { weights, patches } => {
                 for (index, (input, out)) in
                     input.chunks(image).zip(out.chunks_mut(result)).enumerate()
@@ -120,6 +148,61 @@ impl ConvKernel {
                 }
             }
         }
+    }
+
+    fn shifted(
+        &self,
+        layout: &Shifted,
+        weights: &[Vec<PackedAMatrix<f32>>],
+        input: &[f32],
+        out: &mut [f32],
+        start: usize,
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let groups = weights.len();
+        let [channels, rows, columns] = self.shape.input;
+        let (inputs, outputs) = (channels / groups, self.shape.output[0] / groups);
+        let plane = self.shape.output[1] * self.shape.output[2];
+        let (planes_len, run_len) = (layout.planes_len(), layout.run_len());
+        let mut planes = vec![0.0; channels * planes_len];
+        planes
+            .par_chunks_mut(planes_len)
+            .zip(input.par_chunks(rows * columns))
+            .with_min_len(super::GRAIN.div_ceil(planes_len))
+            .for_each(|(planes, image)| layout.separate(image, planes));
+        let mut sums = vec![0.0; groups * outputs * run_len];
+        let gemm = GemmExecutor::<f32>::new();
+        for (group, taps) in weights.iter().enumerate() {
+            let planes = &planes[group * inputs * planes_len..][..inputs * planes_len];
+            let sums = &mut sums[group * outputs * run_len..][..outputs * run_len];
+            let bias = self
+                .bias
+                .as_ref()
+                .map(|bias| &bias[group * outputs..][..outputs]);
+            for (tap, weight) in taps.iter().enumerate() {
+                let runs = &planes[layout.taps[tap]..];
+                let runs = &runs[..(inputs - 1) * planes_len + run_len];
+                let runs = Matrix::from_data_with_strides([inputs, run_len], runs, [planes_len, 1]);
+                let options = GemmOptions {
+                    beta: if tap == 0 { 0.0 } else { 1.0 },
+                    bias: bias.filter(|_| tap == 0).map(BiasVector::Column),
+                    ..GemmOptions::default()
+                };
+                let done = runs.map(|runs| {
+                    let runs = GemmInputB::Unpacked(runs);
+                    gemm.gemm(sums, GemmInputA::Packed(weight), runs, options)
+                });
+                debug_assert!(matches!(done, Ok(Ok(()))), "shapes were checked");
+            }
+        }
+        out.par_chunks_mut(plane)
+            .zip(sums.par_chunks(run_len))
+            .enumerate()
+            .with_min_len(super::GRAIN.div_ceil(4 * plane))
+            .for_each(|(at, (out, run))| {
+                layout.collect(run, out);
+                finish(start + at * plane, out);
+            });
     }
 
     fn products(
@@ -164,7 +247,7 @@ impl ConvKernel {
 
     fn depthwise(
         &self,
-        layout: &Depthwise,
+        layout: &Shifted,
         weights: &[f32],
         input: &[f32],
         out: &mut [f32],
@@ -179,12 +262,12 @@ impl ConvKernel {
             .enumerate()
             .with_min_len(super::GRAIN.div_ceil(plane * taps))
             .for_each_init(
-                || vec![0.0; layout.scratch_len()],
+                || vec![0.0; scratch_len(layout)],
                 |scratch, (at, (out, image))| {
                     let channel = at % channels;
                     let bias = self.bias.as_ref().map_or(0.0, |bias| bias[channel]);
                     let weights = &weights[channel * taps..][..taps];
-                    layout.run(weights, bias, image, out, scratch);
+                    depthwise(layout, weights, bias, image, out, scratch);
                     finish(at * plane, out);
                 },
             );

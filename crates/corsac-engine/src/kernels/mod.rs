@@ -8,6 +8,7 @@ pub mod matmul;
 pub mod normalise;
 pub mod pool;
 pub mod reduce;
+mod shifted;
 
 /// How many elements a piece of work has at least, to be worth a thread of its own.
 pub(crate) const GRAIN: usize = 16 * 1024;
