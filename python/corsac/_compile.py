@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import time
 import types
 import warnings
@@ -15,12 +14,17 @@ from typing import Any
 import torch
 
 from corsac import _core
+from corsac._native import NativeCall
 from corsac.fx import GraphModule, Tracer
 from corsac.fx.proxy import TraceError
+from corsac.lowering import LoweringError, Preview, lower
+from corsac.lowering._engine import Engine
 from corsac.passes import fold_constants
 
 #: How many programs a model keeps, one for each set of input shapes.
 PROGRAMS = 16
+#: Parts of a graph with fewer computations are left to PyTorch.
+LEAST = 3
 
 
 class HostWarning(UserWarning):
@@ -62,12 +66,22 @@ class _Shell(torch.nn.Module):
 
 @dataclass
 class _Compiled:
-    """A program and what it was made of."""
+    """What runs a call."""
 
-    program: _core.NativeProgram
-    shapes: list[list[int]]
-    output: Any
+    run: Callable[..., Any]
     seconds: float
+    #: What went where, if parts of the graph are left to PyTorch.
+    preview: Preview | None = None
+
+    def explain(self) -> str:
+        made = f"captured and compiled in {self.seconds * 1e3:.1f} ms"
+        if isinstance(self.run, NativeCall):
+            program = self.run.program
+            return f"{program.step_count} steps, {program.arena_bytes:,} bytes for values, {made}"
+        assert self.preview is not None
+        lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
+        lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
+        return "\n".join(lines)
 
 
 def _mode(module: torch.nn.Module | None) -> tuple[bool, bool] | None:
@@ -98,6 +112,9 @@ class _Seen:
             for name, child in module._modules.items():
                 seen.modules.append((module._modules, name, child, _mode(child)))
         return seen
+
+    def has_hooks(self) -> bool:
+        return any(mode is not None and mode[1] for _, _, _, mode in self.modules)
 
     def is_current(self) -> bool:
         for store, name, tensor, version in self.tensors:
@@ -153,7 +170,7 @@ class CompiledModule(torch.nn.Module):
             if isinstance(compiled, str):
                 reason = compiled
             else:
-                return _run(compiled, inputs)
+                return compiled.run(*inputs)
         if self._fullgraph:
             raise CompileError(reason)
         if reason not in self._reasons:
@@ -195,17 +212,32 @@ class CompiledModule(torch.nn.Module):
             if self._captured is None:
                 with torch.no_grad():
                     self.__dict__["_captured"] = _captured(self._model)
-            program = _core.compile_graph(self._captured.graph, inputs)
-        except (TraceError, CompileError, _core.ShapeInferenceError) as error:
+            run, preview = self._native(inputs)
+        except (TraceError, CompileError, LoweringError, _core.ShapeInferenceError) as error:
             # PyTorch has the last word on calls that fail: it raises what users expect.
             compiled = f"{type(error).__name__}: {error}"
         else:
-            seconds = time.perf_counter() - start
-            compiled = _Compiled(program, program.output_shapes, program.output(), seconds)
+            compiled = _Compiled(run, time.perf_counter() - start, preview)
         self._programs[key] = compiled
         if len(self._programs) > PROGRAMS:
             self._programs.popitem(last=False)
         return compiled
+
+    def _native(
+        self, inputs: tuple[torch.Tensor, ...]
+    ) -> tuple[Callable[..., Any], Preview | None]:
+        """The whole graph as a program, or what the engine knows of it as several."""
+        try:
+            return NativeCall(_core.compile_graph(self._captured.graph, inputs)), None
+        except CompileError:
+            # Types of what has no rule are found by running it: hooks are to run in calls only.
+            if self._fullgraph or self._seen.has_hooks():
+                raise
+            lowered = lower(self._captured, Engine(), inputs, min_nodes=LEAST)
+            preview = lowered.meta["lowering"]
+            if not preview.parts:
+                raise
+            return lowered, preview
 
     def explain(self) -> str:
         """What was compiled, and what PyTorch ran and why, as text."""
@@ -215,11 +247,7 @@ class CompiledModule(torch.nn.Module):
             if isinstance(compiled, str):
                 lines.append(f"{shapes}: not compiled: {compiled}")
                 continue
-            program = compiled.program
-            lines.append(
-                f"{shapes}: {program.step_count} steps, {program.arena_bytes:,} bytes for values, "
-                f"captured and compiled in {compiled.seconds * 1e3:.1f} ms"
-            )
+            lines.append(f"{shapes}: {compiled.explain()}")
         for reason, count in self._reasons.items():
             lines.append(f"run by PyTorch {count} times: {reason}")
         return "\n".join(lines) or "not called yet"
@@ -238,29 +266,3 @@ def _captured(model: torch.nn.Module) -> GraphModule:
 
 def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:
     return CompiledModule(model, fullgraph=fullgraph)
-
-
-def _run(compiled: _Compiled, inputs: tuple[torch.Tensor, ...]) -> Any:
-    results = [torch.empty(shape) for shape in compiled.shapes]
-    compiled.program.run(
-        [tensor.detach().contiguous().view(-1).numpy() for tensor in inputs],
-        [result.view(-1).numpy() for result in results],
-        _threads(),
-    )
-    return _filled(compiled.output, results)
-
-
-def _threads() -> int:
-    """``CORSAC_NUM_THREADS`` where it is set, otherwise as many as PyTorch uses."""
-    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else torch.get_num_threads()
-
-
-def _filled(output: Any, results: list[torch.Tensor]) -> Any:
-    if isinstance(output, int):
-        return results[output]
-    if isinstance(output, tuple | list):
-        return type(output)(_filled(item, results) for item in output)
-    if isinstance(output, dict):
-        return {key: _filled(item, results) for key, item in output.items()}
-    return output

@@ -1017,6 +1017,10 @@ def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any
     """
     ...
 
+def explain_compilation(graph: Graph, inputs: Any) -> Any:
+    """The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons."""
+    ...
+
 def extract_nodes(graph: Graph, nodes: Any, *, tuple_return: Any = False) -> Any:
     """Makes a graph of `nodes`, in this order: their inputs from elsewhere become its inputs, and
     what others use of them is what it gives. Answers the graph, and what its inputs and outputs

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import corsac
+import corsac.lowering
 from kit.trained import as_if_trained
 
 
@@ -82,8 +83,10 @@ def test_training_is_run_by_pytorch(model):
     compiled.eval()
     runs_natively(compiled, model)
     model.drop.train()
-    with torch.no_grad(), pytest.warns(corsac.HostWarning, match="dropout in training mode"):
-        compiled(IMAGE)
+    with torch.no_grad():
+        results = {tuple(compiled(IMAGE).flatten().tolist()) for _ in range(20)}
+    assert len(results) > 1
+    assert "drop (drop): it draws random numbers" in compiled.explain()
 
 
 def test_autograd_is_run_by_pytorch(model):
@@ -133,6 +136,46 @@ def test_a_model_that_cannot_be_captured_is_run_by_pytorch():
         assert compiled(torch.ones(2)).tolist() == [2, 2]
     with torch.no_grad():
         assert compiled(-torch.ones(2)).tolist() == [-2, -2]
+
+
+def test_what_is_not_known_is_an_island():
+    def forward(x, y):
+        a = (x.relu() + y).sigmoid() * 2
+        values, places = torch.sort(a, dim=0)
+        b = (values * y - 1).relu().sum(1) + 1
+        return {"b": b, "places": places, "c": torch.cumsum(a * a + a - 3, 0)}
+
+    x, y = torch.randn(5, 4), torch.randn(4)
+    compiled = corsac.compile(forward)
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x, y), forward(x, y))
+    text = compiled.explain()
+    assert "2 native parts" in text
+    assert "sort (torch.sort): torch.sort is no operator that this engine knows" in text
+    with torch.inference_mode(), pytest.raises(corsac.CompileError, match="sort"):
+        corsac.compile(forward, fullgraph=True)(x, y)
+
+
+def test_the_engine_is_a_backend_of_lowering(model):
+    assert corsac.lowering.backends()["corsac"] is None
+    lowered = corsac.lower(model, "corsac", IMAGE, strict=True)
+    torch.testing.assert_close(lowered(IMAGE), model(IMAGE), rtol=1e-5, atol=1e-6)
+    assert len(lowered.meta["lowering"].parts) == 1
+
+
+@pytest.mark.parametrize("name", ["swin_t", "maxvit_t"])
+def test_models_with_islands(name):
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(0)
+    model = as_if_trained(torchvision.models.get_model(name, weights=None))
+    compiled = corsac.compile(model)
+    image = torch.randn(1, 3, 224, 224)
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("error", corsac.HostWarning)
+        torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
+    assert "native parts" in compiled.explain()
 
 
 def test_an_operator_that_is_not_known_is_named():

@@ -442,7 +442,9 @@ def test_a_backend_can_be_registered(monkeypatch):
 
 
 def test_what_is_missing_is_said():
-    with pytest.raises(ValueError, match="there is no backend 'nowhere'; there are onnxruntime, o"):
+    with pytest.raises(
+        ValueError, match="there is no backend 'nowhere'; there are corsac, onnxruntime, o"
+    ):
         corsac.lower(nn.Linear(2, 2).eval(), "nowhere", torch.randn(2, 2))
     reason = lowering.backends()["tensorrt"]
     if reason is not None:

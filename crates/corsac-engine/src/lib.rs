@@ -21,7 +21,7 @@ mod program;
 mod threads;
 
 pub use execute::{Context, Executable, RunError};
-pub use lower::{LowerError, lower};
+pub use lower::{LowerError, lower, unsupported};
 pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::Weights;

@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use corsac_engine::{Context, Executable, Output, RunError, Weights, lower, on_threads, optimise};
+use corsac_engine::{
+    Context, Executable, Output, RunError, Weights, lower, on_threads, optimise, unsupported,
+};
 use corsac_ops::shape::{Propagator, Value};
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
@@ -15,6 +17,7 @@ use crate::analysis::facts::TypeFacts;
 use crate::analysis::value::TypeReader;
 use crate::analysis::{settings, shape_error};
 use crate::graph::PyGraph;
+use crate::node::PyNode;
 
 create_exception!(
     corsac._core,
@@ -107,6 +110,31 @@ fn compile_graph<'py>(
         executable,
         idle: Mutex::default(),
     })
+}
+
+/// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
+#[pyfunction]
+fn explain_compilation<'py>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let py = graph.py();
+    let reader = TypeReader::new(py)?;
+    let inputs = inputs.iter().map(|input| reader.value(&input));
+    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let facts = TypeFacts::of_graph(graph)?;
+    let mut types = Propagator::new(&facts, settings(py)?);
+    let borrowed = graph.try_borrow()?;
+    let ir = borrowed.ir();
+    if let Err(error) = types.run(ir, &inputs) {
+        drop(borrowed);
+        return Err(shape_error(graph, &error));
+    }
+    let reasons = PyDict::new(py);
+    for (node, reason) in unsupported(ir, &types) {
+        reasons.set_item(PyNode::handle(graph, borrowed.host(), node)?, reason)?;
+    }
+    Ok(reasons)
 }
 
 impl PyProgram {
@@ -243,5 +271,6 @@ fn structure<'py>(
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("CompileError", m.py().get_type::<CompileError>())?;
     m.add_class::<PyProgram>()?;
-    m.add_function(wrap_pyfunction!(compile_graph, m)?)
+    m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(explain_compilation, m)?)
 }

@@ -57,6 +57,7 @@ class Backend(ABC):
 
 
 _REGISTERED: dict[str, Callable[..., Backend] | str] = {
+    "corsac": "corsac.lowering._engine:Engine",
     "onnxruntime": "corsac.lowering._onnxruntime:OnnxRuntime",
     "openvino": "corsac.lowering._openvino:OpenVino",
     "tensorrt": "corsac.lowering._tensorrt:TensorRT",

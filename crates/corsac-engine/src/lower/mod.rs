@@ -51,15 +51,7 @@ enum Lowered {
 /// # Errors
 /// The first node that this engine does not know, with the reason.
 pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
-    let mut lowerer = Lowerer {
-        graph,
-        types,
-        program: Program::default(),
-        lowered: SecondaryMap::new(),
-        weights: FxHashMap::default(),
-        sharing: None,
-        node: NodeId::ROOT,
-    };
+    let mut lowerer = Lowerer::new(graph, types);
     for node in graph.nodes() {
         lowerer.node = node;
         lowerer.step(node).map_err(|reason| LowerError {
@@ -70,6 +62,23 @@ pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerErro
         })?;
     }
     Ok(lowerer.program)
+}
+
+/// Looks at every node of `graph` by itself: those that this engine does not know, and why. The
+/// others could be lowered if the values of these came from elsewhere.
+#[must_use]
+pub fn unsupported(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)> {
+    let mut lowerer = Lowerer::new(graph, types);
+    let mut found = Vec::new();
+    for node in graph.nodes() {
+        lowerer.node = node;
+        if let Err(reason) = lowerer.step(node) {
+            let given = lowerer.given(types.value(node));
+            lowerer.lowered.set(node, Some(given));
+            found.push((node, reason));
+        }
+    }
+    found
 }
 
 struct Lowerer<'g, 'h> {
@@ -85,7 +94,37 @@ struct Lowerer<'g, 'h> {
     node: NodeId,
 }
 
-impl Lowerer<'_, '_> {
+impl<'g, 'h> Lowerer<'g, 'h> {
+    fn new(graph: &'g Graph, types: &'g Propagator<'h>) -> Self {
+        Self {
+            graph,
+            types,
+            program: Program::default(),
+            lowered: SecondaryMap::new(),
+            weights: FxHashMap::default(),
+            sharing: None,
+            node: NodeId::ROOT,
+        }
+    }
+
+    /// A value that comes from elsewhere.
+    fn given(&mut self, value: &Value) -> Lowered {
+        match value {
+            Value::Tensor(tensor) => match sizes(tensor) {
+                Ok(shape) => {
+                    let number = self.program.inputs;
+                    self.program.inputs += 1;
+                    Lowered::Tensor(self.program.add_value(shape, Source::Input(number)))
+                }
+                Err(_) => Lowered::Known(value.clone()),
+            },
+            Value::Tuple(items) | Value::List(items) => {
+                Lowered::Items(items.iter().map(|item| self.given(item)).collect())
+            }
+            other => Lowered::Known(other.clone()),
+        }
+    }
+
     fn step(&mut self, node: NodeId) -> Result<(), Reason> {
         let view = self.graph.node(node);
         let lowered = match view.op() {

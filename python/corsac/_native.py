@@ -1,0 +1,50 @@
+"""Programs of the engine, called with tensors."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from corsac import _core
+
+
+class NativeCall:
+    """A program of the engine as a function of tensors, which have to be float32 on the CPU.
+
+    Arguments that are no tensors were compiled in, and are ignored. Results are new tensors.
+    """
+
+    def __init__(self, program: _core.NativeProgram) -> None:
+        self.program = program
+        self._shapes, self._output = program.output_shapes, program.output()
+
+    def __call__(self, *arguments: Any) -> Any:
+        results = [torch.empty(shape) for shape in self._shapes]
+        self.program.run(
+            [
+                argument.detach().contiguous().view(-1).numpy()
+                for argument in arguments
+                if isinstance(argument, torch.Tensor)
+            ],
+            [result.view(-1).numpy() for result in results],
+            _threads(),
+        )
+        return _filled(self._output, results)
+
+
+def _threads() -> int:
+    """``CORSAC_NUM_THREADS`` where it is set, otherwise as many as PyTorch uses."""
+    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else torch.get_num_threads()
+
+
+def _filled(output: Any, results: list[torch.Tensor]) -> Any:
+    if isinstance(output, int):
+        return results[output]
+    if isinstance(output, tuple | list):
+        return type(output)(_filled(item, results) for item in output)
+    if isinstance(output, dict):
+        return {key: _filled(item, results) for key, item in output.items()}
+    return output

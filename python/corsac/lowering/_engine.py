@@ -1,0 +1,37 @@
+"""corsac's own engine, as a backend: it needs no other package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from corsac import _core
+from corsac._native import NativeCall
+from corsac.fx import Node
+from corsac.fx.graph_module import GraphModule
+from corsac.lowering._backend import Backend
+from corsac.onnx._translate import spec_of
+
+
+class Engine(Backend):
+    """The engine behind ``corsac.compile``: float32, fixed sizes."""
+
+    name = "corsac"
+
+    def __init__(self) -> None:
+        self._module: GraphModule | None = None
+        self._reasons: dict[Node, str] | None = None
+
+    def prepare(self, module: GraphModule) -> None:
+        self._module, self._reasons = module, None
+
+    def supports(self, node: Node, types: Mapping[Node, Any]) -> bool | str:
+        if self._reasons is None:
+            graph = node.graph
+            placeholders = graph.find_nodes(op="placeholder")
+            inputs = tuple(spec_of(types[placeholder]) for placeholder in placeholders)
+            self._reasons = _core.explain_compilation(graph, inputs)
+        return self._reasons.get(node, True)
+
+    def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
+        return NativeCall(_core.compile_graph(part.graph, tuple(spec_of(t) for t in types)))
