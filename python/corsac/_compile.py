@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 import types
@@ -97,6 +98,8 @@ class _Seen:
 
     #: The dictionary that a tensor is in, its name, the tensor, how often it was written to.
     tensors: list[tuple[dict[str, Any], str, Any, int]] = field(default_factory=list)
+    #: Whether all tensors count how often they are written to: not in inference mode.
+    counts_writes: bool = True
     #: The dictionary that a module is in, its name, the module, its mode.
     modules: list[tuple[dict[str, Any], str, Any, Any]] = field(default_factory=list)
 
@@ -107,7 +110,9 @@ class _Seen:
         for module in root.modules():
             for store in (module._parameters, module._buffers):
                 for name, tensor in store.items():
-                    version = -1 if tensor is None else tensor._version
+                    counts = tensor is not None and not tensor.is_inference()
+                    seen.counts_writes &= counts or tensor is None
+                    version = tensor._version if counts else -1
                     seen.tensors.append((store, name, tensor, version))
             for name, child in module._modules.items():
                 seen.modules.append((module._modules, name, child, _mode(child)))
@@ -167,6 +172,10 @@ class CompiledModule(torch.nn.Module):
             compiled = self._programs.get(key)
             if compiled is None:
                 compiled = self._compile(key, inputs)
+            else:
+                # Another thread may have dropped it meanwhile.
+                with contextlib.suppress(KeyError):
+                    self._programs.move_to_end(key)
             if isinstance(compiled, str):
                 reason = compiled
             else:
@@ -201,6 +210,8 @@ class CompiledModule(torch.nn.Module):
             )
         ):
             return "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
+        if not self._seen.counts_writes:
+            return "weights made in inference mode do not tell when they are written to"
         if torch.is_autocast_enabled("cpu"):
             return "autocast is on"
         return None

@@ -72,6 +72,24 @@ def test_weights_that_change_are_seen(model):
     runs_natively(compiled, model)
 
 
+def test_the_program_used_last_is_kept(model):
+    compiled = corsac.compile(model)
+    runs_natively(compiled, model)
+    first = compiled._programs[(IMAGE.shape,)]
+    for size in range(1, 30):
+        runs_natively(compiled, model, torch.randn(1, 3, size, 2))
+        runs_natively(compiled, model)
+    assert compiled._programs[(IMAGE.shape,)] is first
+
+
+def test_a_model_made_in_inference_mode():
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        made = Net().eval()
+        with pytest.warns(corsac.HostWarning, match="made in inference mode"):
+            torch.testing.assert_close(corsac.compile(made)(IMAGE), made(IMAGE))
+
+
 def test_training_is_run_by_pytorch(model):
     compiled = corsac.compile(model)
     runs_natively(compiled, model)
