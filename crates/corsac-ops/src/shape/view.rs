@@ -285,15 +285,7 @@ fn t(call: &Call<'_>) -> Result<Value, Failure> {
 }
 
 fn adjoint(call: &Call<'_>) -> Result<Value, Failure> {
-    let input = call.tensor("input")?;
-    let rank = input.rank();
-    if rank < 2 {
-        return Err(Failure::invalid(
-            "a tensor of two dimensions or more",
-            input.ty.to_string(),
-        ));
-    }
-    Ok(swapped(input, rank - 2, rank - 1))
+    matrix_transposed(call.tensor("input")?)
 }
 
 /// `x.T`: all dimensions the other way round.
