@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use corsac_engine::{
     Context, Executable, Output, RunError, Weights, lower, on_threads, optimise, unsupported,
 };
+use corsac_ir::Graph;
 use corsac_ops::shape::{Propagator, Value};
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
@@ -64,6 +65,28 @@ fn elements(tensor: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
     PyBuffer::<f32>::get(&array)?.to_vec(py)
 }
 
+/// Calls `work` with `graph` and the types of its values for tensors like `inputs`.
+fn with_types<'py, T>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+    facts: &TypeFacts,
+    work: impl FnOnce(&Graph, &Propagator<'_>) -> PyResult<T>,
+) -> PyResult<T> {
+    let py = graph.py();
+    let reader = TypeReader::new(py)?;
+    let inputs = inputs.iter().map(|input| reader.value(&input));
+    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let mut types = Propagator::new(facts, settings(py)?);
+    let borrowed = graph.try_borrow()?;
+    match types.run(borrowed.ir(), &inputs) {
+        Ok(()) => work(borrowed.ir(), &types),
+        Err(error) => {
+            drop(borrowed);
+            Err(shape_error(graph, &error))
+        }
+    }
+}
+
 /// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
 ///
 /// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
@@ -74,23 +97,13 @@ fn compile_graph<'py>(
     inputs: &Bound<'py, PyTuple>,
 ) -> PyResult<PyProgram> {
     let py = graph.py();
-    let reader = TypeReader::new(py)?;
-    let inputs = inputs.iter().map(|input| reader.value(&input));
-    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
     let facts = TypeFacts::of_graph(graph)?;
-    let mut types = Propagator::new(&facts, settings(py)?);
-    let program = {
-        let borrowed = graph.try_borrow()?;
-        let ir = borrowed.ir();
-        if let Err(error) = types.run(ir, &inputs) {
-            drop(borrowed);
-            return Err(shape_error(graph, &error));
-        }
-        let lowered = lower(ir, &types);
+    let program = with_types(graph, inputs, &facts, |ir, types| {
+        let lowered = lower(ir, types);
         let mut program = lowered.map_err(|error| CompileError::new_err(error.to_string()))?;
         optimise(&mut program);
-        program
-    };
+        Ok(program)
+    })?;
     let mut wanted = vec![false; facts.tensors.len()];
     for value in &program.values {
         if let corsac_engine::Source::Weight(number) = value.source {
@@ -119,19 +132,13 @@ fn explain_compilation<'py>(
     inputs: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let py = graph.py();
-    let reader = TypeReader::new(py)?;
-    let inputs = inputs.iter().map(|input| reader.value(&input));
-    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
     let facts = TypeFacts::of_graph(graph)?;
-    let mut types = Propagator::new(&facts, settings(py)?);
+    let unknown = with_types(graph, inputs, &facts, |ir, types| {
+        Ok(unsupported(ir, types))
+    })?;
     let borrowed = graph.try_borrow()?;
-    let ir = borrowed.ir();
-    if let Err(error) = types.run(ir, &inputs) {
-        drop(borrowed);
-        return Err(shape_error(graph, &error));
-    }
     let reasons = PyDict::new(py);
-    for (node, reason) in unsupported(ir, &types) {
+    for (node, reason) in unknown {
         reasons.set_item(PyNode::handle(graph, borrowed.host(), node)?, reason)?;
     }
     Ok(reasons)
