@@ -197,7 +197,7 @@ impl Executable {
                 linear_kernel(program, step, &|value| values.get(value)).run(input(0), out);
             }
             (Op::MatMul { transposed, scale }, Prepared::Pairs(pairs)) => {
-                let (a, b) = (shape_of(0), shape_of(1));
+                let a = shape_of(0);
                 let product = Product {
                     rows: a[a.len() - 2],
                     depth: a[a.len() - 1],
@@ -206,7 +206,6 @@ impl Executable {
                     scale: *scale,
                     pairs,
                 };
-                debug_assert!(b.len() >= 2);
                 product.run(input(0), input(1), out);
             }
             (Op::ChannelAffine, _) => {
@@ -234,19 +233,8 @@ impl Executable {
                 elementwise::unary(*function, out);
             }
             (Op::Binary(function), _) => {
-                if in_place && shape_of(1) == shape {
+                if in_place {
                     elementwise::binary_in_place(*function, out, input(1));
-                } else if in_place {
-                    let first = out.to_vec();
-                    let a = Operand {
-                        data: &first,
-                        shape: shape_of(0),
-                    };
-                    let b = Operand {
-                        data: input(1),
-                        shape: shape_of(1),
-                    };
-                    elementwise::binary(*function, a, b, shape, out);
                 } else {
                     let operand = |index: usize| Operand {
                         data: input(index),

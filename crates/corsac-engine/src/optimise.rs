@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Binary, Op, Post, Program, Recipe, Source, Step, ValueId};
+use crate::program::{Binary, Op, Post, Program, Recipe, Step, ValueId};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
@@ -177,7 +177,4 @@ fn remove_unused(program: &mut Program) {
     }
     let mut keep = keep.into_iter();
     program.steps.retain(|_| keep.next().unwrap_or(true));
-    debug_assert!(program.values.iter().all(
-        |value| !matches!(value.source, Source::Alias(of) if of.index() >= program.values.len())
-    ));
 }

@@ -1,6 +1,6 @@
 //! Where values lie: as few and as small buffers as lifetimes allow.
 
-use crate::program::{Op, Program, Source, ValueId};
+use crate::program::{Op, Program, Source, Step, ValueId};
 
 /// Places for the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Plan {
             let dies = |value: ValueId| last_read[value.index()] == Some(at);
             let first = step.inputs.first().map(|&value| program.root(value));
             let takes_over = first.filter(|&value| {
-                works_in_place(&step.op)
+                works_in_place(program, step)
                     && matches!(program.value(value).source, Source::Step)
                     && dies(value)
                     && program.value(value).len() == len
@@ -114,13 +114,16 @@ impl Plan {
 }
 
 /// Whether the result can overwrite the first input while it is computed.
-fn works_in_place(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Unary(_)
-            | Op::Binary(_)
-            | Op::ChannelAffine
-            | Op::LayerNorm { .. }
-            | Op::Softmax { .. }
-    )
+fn works_in_place(program: &Program, step: &Step) -> bool {
+    match step.op {
+        // Both operands are read element by element: neither is repeated.
+        Op::Binary(_) => {
+            let shape = program.shape(step.output);
+            step.inputs
+                .iter()
+                .all(|&value| program.shape(value) == shape)
+        }
+        Op::Unary(_) | Op::ChannelAffine | Op::LayerNorm { .. } | Op::Softmax { .. } => true,
+        _ => false,
+    }
 }

@@ -109,9 +109,10 @@ fn with_number(function: Binary, number: f32, reversed: bool, data: &mut [f32]) 
     for chunk in data.chunks_mut(64) {
         let other = &other[..chunk.len()];
         if reversed {
-            let mut swapped = other.to_vec();
-            binary_in_place(function, &mut swapped, chunk);
-            chunk.copy_from_slice(&swapped);
+            let mut swapped = [number; 64];
+            let swapped = &mut swapped[..chunk.len()];
+            binary_in_place(function, swapped, chunk);
+            chunk.copy_from_slice(swapped);
         } else {
             binary_in_place(function, chunk, other);
         }
