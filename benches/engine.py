@@ -29,21 +29,12 @@ from typing import Any
 
 import torch
 
+from corsac.cli.batch_norm import randomize
 from machine import machine
 
 REPORT = Path("target/bench/engine.json")
 
 Run = Callable[[], torch.Tensor]
-
-
-def _trained(model: torch.nn.Module) -> torch.nn.Module:
-    """Weights cannot be downloaded: batch norms get statistics that do something."""
-    generator = torch.Generator().manual_seed(0)
-    for module in model.modules():
-        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-            module.running_mean.uniform_(-0.2, 0.2, generator=generator)
-            module.running_var.uniform_(0.5, 2.0, generator=generator)
-    return model.eval()
 
 
 def _vision(name: str, batch: int = 1) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -53,7 +44,10 @@ def _vision(name: str, batch: int = 1) -> tuple[torch.nn.Module, torch.Tensor]:
     model = torchvision.models.get_model(name, weights=None)
     if name.startswith("vit"):
         torch.nn.init.normal_(model.heads.head.weight, std=0.02)
-    return _trained(model), torch.randn(batch, 3, 224, 224)
+    image = torch.randn(batch, 3, 224, 224)
+    # Weights cannot be downloaded: batch norms get statistics that do something.
+    randomize(model.eval(), [image])
+    return model, image
 
 
 def _recommender() -> tuple[torch.nn.Module, torch.Tensor]:

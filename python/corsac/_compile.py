@@ -36,9 +36,10 @@ def compile(model: Callable[..., Any], *, fullgraph: bool = False) -> CompiledMo
     """``model``, run by corsac's engine.
 
     The model is captured at the first call with tensors of new shapes and compiled for them, in
-    milliseconds and without a C++ compiler. Calls that the engine cannot run are run by PyTorch,
-    with a :class:`HostWarning` that says why: layers in training mode, autograd, autocast, other devices and
-    element types than float32, and operators that it does not know.
+    milliseconds and without a C++ compiler. Operators that the engine does not know are run by
+    PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls of which nothing
+    can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: training,
+    autograd, autocast, hooks, other devices and element types than float32.
 
     Weights may change, and modules be replaced, put in training mode or given hooks: the next call
     sees it. Other attributes that ``forward`` reads are taken as they are when it is captured.
