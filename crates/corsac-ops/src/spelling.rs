@@ -57,7 +57,7 @@ fn method(name: &str) -> Option<&str> {
 }
 
 /// The operator behind a function of Python's `operator`, or the method of that name.
-fn of_python(own: &str) -> Option<&str> {
+pub(crate) fn of_python(own: &str) -> Option<&str> {
     Some(match own {
         "add" | "sub" | "mul" | "pow" | "neg" | "abs" | "matmul" | "lt" | "le" | "eq" | "ne"
         | "ge" | "gt" | "getitem" => own,
@@ -81,7 +81,7 @@ fn of_special(own: &str) -> Option<&str> {
 }
 
 /// The first of several names of one operator.
-fn canonical(own: &str) -> &str {
+pub(crate) fn canonical(own: &str) -> &str {
     match own {
         "multiply" => "mul",
         "subtract" => "sub",

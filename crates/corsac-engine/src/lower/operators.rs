@@ -11,22 +11,25 @@ impl Lowerer<'_, '_> {
         let value = match call.name {
             "conv1d" | "conv2d" => self.convolution(call)?,
             "linear" => self.linear(call)?,
-            "matmul" | "bmm" => {
+            "matmul" | "mm" | "bmm" => {
                 let (a, b) = (call.tensor("input")?, call.tensor("other")?);
                 self.matmul(a, b)?
             }
             "addmm" => {
-                let (a, b) = (call.tensor("input")?, call.tensor("other")?);
-                let product = self.matmul(a, b)?;
+                let factor = |name: &str| Ok::<_, Reason>(call.number(name)?.unwrap_or(1.0));
+                if (factor("alpha")?, factor("beta")?) != (1.0, 1.0) {
+                    return Err("addmm with alpha or beta".to_owned());
+                }
+                let product = self.matmul(call.tensor("mat1")?, call.tensor("mat2")?)?;
                 let shape = self.result_shape()?;
                 self.emit(
                     Op::Binary(Binary::Add),
-                    [product, call.tensor("bias")?],
+                    [product, call.tensor("input")?],
                     shape,
                 )
             }
             "scaled_dot_product_attention" => self.attention(call)?,
-            "multi_head_attention" => return self.multihead(call),
+            "MultiheadAttention" => return self.multihead(call),
             "batch_norm" => self.batch_norm(call)?,
             "layer_norm" => self.layer_norm(call)?,
             "max_pool2d" => self.max_pool(call)?,
@@ -50,7 +53,7 @@ impl Lowerer<'_, '_> {
                 }
                 call.tensor("input")?
             }
-            "contiguous" | "clone" | "detach" | "identity" => call.tensor("input")?,
+            "contiguous" | "clone" | "detach" | "Identity" => call.tensor("input")?,
             "add" | "sub" | "rsub" | "mul" | "div" | "maximum" | "minimum" => self.binary(call)?,
             "selu" => {
                 // Source: torch.nn.SELU.
@@ -381,8 +384,16 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
             number("min", f64::NEG_INFINITY)?,
             number("max", f64::INFINITY)?,
         ),
-        "leaky_relu" => Unary::LeakyRelu(number("negative_slope", 0.01)?),
-        "elu" => Unary::Elu(number("alpha", 1.0)?),
+        "leaky_relu" => match call.number("alpha")? {
+            Some(slope) => Unary::LeakyRelu(slope as f32),
+            None => Unary::LeakyRelu(number("negative_slope", 0.01)?),
+        },
+        "elu" => {
+            if (number("scale", 1.0)?, number("input_scale", 1.0)?) != (1.0, 1.0) {
+                return Err("elu with scales".to_owned());
+            }
+            Unary::Elu(number("alpha", 1.0)?)
+        }
         "hardswish" => Unary::Hardswish,
         "hardsigmoid" => Unary::Hardsigmoid,
         "sigmoid" => Unary::Sigmoid,

@@ -78,7 +78,7 @@ impl Lowerer<'_, '_> {
                 }
                 self.permuted(input, &dims)
             }
-            "expand" => {
+            "expand" | "broadcast_to" | "expand_as" => {
                 let input = call.tensor("input")?;
                 let shape = self.result_shape()?;
                 let mut view = View::of(&self.shape(input));
@@ -108,7 +108,7 @@ impl Lowerer<'_, '_> {
                 parts.retain(|&part| self.shape(part) != [0]);
                 self.emit(Op::Concat { dim }, parts, shape)
             }
-            "chunk" | "split" | "unbind" => return self.parts(call),
+            "chunk" | "split" | "split_with_sizes" | "unbind" => return self.parts(call),
             "getitem" => return self.item(call),
             "narrow" | "select" => {
                 let input = call.tensor("input")?;
@@ -185,12 +185,7 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let sizes = self.shape(input);
         let unbind = call.name == "unbind";
-        // unbind has its dimension first.
-        let dim = if unbind { "sections" } else { "dim" };
-        let dim = match (unbind, call.int("dim")?) {
-            (true, Some(given)) => wrapped(given, sizes.len())?,
-            _ => call.dim(dim, sizes.len(), 0)?,
-        };
+        let dim = call.dim("dim", sizes.len(), 0)?;
         let items = match self.types.value(self.node).as_items() {
             Some(items) => items,
             None => return Err("the parts are not known".to_owned()),
@@ -213,7 +208,7 @@ impl Lowerer<'_, '_> {
 
     fn item(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let index = call
-            .known("index")?
+            .known("other")?
             .ok_or_else(|| "there is no index".to_owned())?;
         let input = match call.get("input") {
             Some(Lowered::Items(items)) => {

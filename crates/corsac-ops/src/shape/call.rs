@@ -53,44 +53,15 @@ impl<'a> Call<'a> {
         kwargs: impl Iterator<Item = (&'k str, Value)>,
         settings: Settings,
     ) -> Result<Self, Failure> {
-        let mut call = Self {
+        let bound = signature.bind(args, kwargs).map_err(Failure::unknown)?;
+        Ok(Self {
             signature,
-            args: SmallVec::from_elem(None, signature.params.len()),
-            rest: Vec::new(),
+            args: bound.args,
+            rest: bound.rest,
             settings,
             exact: false,
-            out: None,
-        };
-        let variadic = signature.params.iter().position(|param| param.variadic);
-        for (at, arg) in args.enumerate() {
-            match signature.params.get(at) {
-                _ if variadic.is_some_and(|first| at >= first) => call.rest.push(arg),
-                Some(param) if !param.keyword_only => call.args[at] = Some(arg),
-                _ => {
-                    return Err(Failure::unknown(format!(
-                        "the rule has no parameter for argument {}",
-                        at + 1
-                    )));
-                }
-            }
-        }
-        for (name, value) in kwargs {
-            let Some(at) = signature.position(name) else {
-                if name == "out" {
-                    call.out = Some(value).filter(|v| !matches!(v, Value::None));
-                    continue;
-                }
-                return Err(Failure::unknown(format!(
-                    "the rule has no parameter {name}"
-                )));
-            };
-            if signature.params[at].variadic {
-                call.rest.push(value);
-            } else {
-                call.args[at] = Some(value);
-            }
-        }
-        Ok(call)
+            out: bound.out.filter(|out| !matches!(out, Value::None)),
+        })
     }
 
     /// What was given for the parameter; `None` if nothing was, or `None` was.

@@ -28,6 +28,7 @@
 //! ```
 
 mod attention;
+mod binding;
 mod broadcast;
 mod call;
 mod convolution;
@@ -59,6 +60,7 @@ mod tensor_type;
 mod value;
 mod view;
 
+pub use binding::{Binding, Given};
 pub use call::{Call, Settings};
 pub use cost::{Counted, Lifetime, NodeCost, Peak, node_cost, peak};
 pub use detached::DetachedCall;

@@ -37,11 +37,12 @@ const fn renamed(classes: &'static str, calls: &'static str, renamed: &'static s
 }
 
 pub(super) const MODULES: &[Module] = &[
-    module("Conv1d Conv2d Conv3d", "conv2d"),
-    module(
-        "ConvTranspose1d ConvTranspose2d ConvTranspose3d",
-        "conv_transpose2d",
-    ),
+    module("Conv1d", "conv1d"),
+    module("Conv2d", "conv2d"),
+    module("Conv3d", "conv3d"),
+    module("ConvTranspose1d", "conv_transpose1d"),
+    module("ConvTranspose2d", "conv_transpose2d"),
+    module("ConvTranspose3d", "conv_transpose3d"),
     module("Linear NonDynamicallyQuantizableLinear", "linear"),
     module("Bilinear", "bilinear"),
     module(
@@ -70,20 +71,33 @@ pub(super) const MODULES: &[Module] = &[
     module("AdaptiveMaxPool1d", "adaptive_max_pool1d"),
     module("AdaptiveMaxPool2d", "adaptive_max_pool2d"),
     module("AdaptiveMaxPool3d", "adaptive_max_pool3d"),
-    module("ReLU ReLU6 SELU SiLU Mish Hardswish Hardsigmoid", "relu"),
-    module("ELU CELU", "elu"),
+    module("ReLU", "relu"),
+    module("ReLU6", "relu6"),
+    module("SELU", "selu"),
+    module("SiLU", "silu"),
+    module("Mish", "mish"),
+    module("Hardswish", "hardswish"),
+    module("Hardsigmoid", "hardsigmoid"),
+    module("ELU", "elu"),
+    module("CELU", "celu"),
     module("LeakyReLU", "F.leaky_relu"),
     module("Hardtanh", "hardtanh"),
     module("Threshold", "threshold"),
     module("RReLU", "rrelu"),
     module("GELU", "gelu"),
     module("Softplus", "softplus"),
-    module("Softshrink Hardshrink", "softshrink"),
-    module("Tanhshrink Softsign LogSigmoid", "tanhshrink"),
-    module("Sigmoid Tanh", "sigmoid"),
+    module("Softshrink", "softshrink"),
+    module("Hardshrink", "hardshrink"),
+    module("Tanhshrink", "tanhshrink"),
+    module("Softsign", "softsign"),
+    module("LogSigmoid", "logsigmoid"),
+    module("Sigmoid", "sigmoid"),
+    module("Tanh", "tanh"),
     module("PReLU", "prelu"),
     module("GLU", "glu"),
-    module("Softmax LogSoftmax Softmin", "F.softmax"),
+    module("Softmax", "F.softmax"),
+    module("LogSoftmax", "F.log_softmax"),
+    module("Softmin", "F.softmin"),
     module("Dropout Dropout1d Dropout2d Dropout3d", "dropout"),
     module("AlphaDropout FeatureAlphaDropout", "alpha_dropout"),
     module("Identity", "nn.Identity.forward"),
@@ -139,13 +153,8 @@ pub fn has_module_rule(class: &str) -> bool {
     of_class(class).is_some()
 }
 
-/// The call that a module makes of the arguments of its own.
-pub(super) fn bind<'a>(
-    facts: &ModuleFacts,
-    args: impl Iterator<Item = Value>,
-    kwargs: impl Iterator<Item = (&'a str, Value)>,
-    settings: Settings,
-) -> Result<(Found, Call<'static>), Failure> {
+/// The rule for a module, and its attributes by the parameters of the rule.
+pub(super) fn find(facts: &ModuleFacts) -> Result<(Found, &'static Module), Failure> {
     if facts.hooked {
         return Err(Failure::unknown(
             "the module has hooks, which may do anything",
@@ -153,13 +162,21 @@ pub(super) fn bind<'a>(
     }
     let module = of_class(&facts.class)
         .ok_or_else(|| Failure::unknown(format!("there is no rule for {}", facts.class)))?;
-    let entry = named(module.calls)
+    let (name, entry) = named(module.calls)
         .ok_or_else(|| Failure::unknown(format!("there is no rule {}", module.calls)))?;
-    let names = entry.signature.params.iter().map(|p| p.name);
-    let mut given: Vec<(&str, Value)> = kwargs.collect();
-    let mut call = Call::bind(&entry.signature, args, given.drain(..), settings)?;
-    let attribute = |param: &str| -> Option<Value> {
-        let renamed = module.renamed.split_ascii_whitespace();
+    let found = Found {
+        entry,
+        name,
+        in_place: false,
+        exact: false,
+    };
+    Ok((found, module))
+}
+
+impl Module {
+    /// What the module has for a parameter of its rule.
+    pub(super) fn attribute(&self, facts: &ModuleFacts, param: &str) -> Option<Value> {
+        let renamed = self.renamed.split_ascii_whitespace();
         let own = renamed
             .filter_map(|pair| pair.split_once('='))
             .find(|(to, _)| *to == param);
@@ -168,16 +185,23 @@ pub(super) fn bind<'a>(
             return Some(Value::Bool(facts.training));
         }
         facts.attribute(own).cloned()
-    };
-    for (at, name) in names.enumerate() {
+    }
+}
+
+/// The call that a module makes of the arguments of its own.
+pub(super) fn bind<'a>(
+    facts: &ModuleFacts,
+    args: impl Iterator<Item = Value>,
+    kwargs: impl Iterator<Item = (&'a str, Value)>,
+    settings: Settings,
+) -> Result<(Found, Call<'static>), Failure> {
+    let (found, module) = find(facts)?;
+    let signature = &found.entry.signature;
+    let mut call = Call::bind(signature, args, kwargs, settings)?;
+    for (at, param) in signature.params.iter().enumerate() {
         if call.args[at].is_none() {
-            call.args[at] = attribute(name);
+            call.args[at] = module.attribute(facts, param.name);
         }
     }
-    let found = Found {
-        entry,
-        in_place: false,
-        exact: false,
-    };
     Ok((found, call))
 }

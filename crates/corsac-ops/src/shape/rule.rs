@@ -204,16 +204,18 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     table
 });
 
-/// The rule with this very name in the tables.
-pub(super) fn named(name: &str) -> Option<&'static Entry> {
-    let at = *TABLE.by_name.get(name)?;
-    Some(&TABLE.entries[at])
+/// The rule with this very name in the tables, and the name as it stands there.
+pub(super) fn named(name: &str) -> Option<(&'static str, &'static Entry)> {
+    let (&name, &at) = TABLE.by_name.get_key_value(name)?;
+    Some((name, &TABLE.entries[at]))
 }
 
 /// The rule for a callable, and whether this is its in-place form.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) entry: &'static Entry,
+    /// Which of its names it was found under.
+    pub(super) name: &'static str,
     pub(super) in_place: bool,
     /// Whether it is an operator of `torch.ops`.
     pub(super) exact: bool,
@@ -226,9 +228,10 @@ fn in_namespace(space: &str, own: &str) -> Option<Found> {
     let find = |own: &str| {
         named(&format!("{space}.{own}")).or_else(|| shared.then(|| named(own)).flatten())
     };
-    if let Some(entry) = find(own) {
+    if let Some((name, entry)) = find(own) {
         return Some(Found {
             entry,
+            name,
             in_place: false,
             exact,
         });
@@ -239,8 +242,10 @@ fn in_namespace(space: &str, own: &str) -> Option<Found> {
     let plain = own
         .strip_suffix('_')
         .filter(|plain| !plain.ends_with('_'))?;
+    let (name, entry) = find(plain)?;
     Some(Found {
-        entry: find(plain)?,
+        entry,
+        name,
         in_place: true,
         exact,
     })
@@ -294,8 +299,9 @@ pub(super) fn for_function(name: &str) -> Option<Found> {
         }
         "operator" | "_operator" => operator(own),
         "builtins" | "math" => in_namespace(module, own),
-        _ => named(name).map(|entry| Found {
+        _ => named(name).map(|(name, entry)| Found {
             entry,
+            name,
             in_place: false,
             exact: false,
         }),
@@ -353,7 +359,7 @@ pub fn rules() -> Vec<RuleInfo> {
             .split_ascii_whitespace()
             .map(|c| format!("nn.{c}"))
             .collect(),
-        cost: named(m.calls).map_or("unknown", |entry| entry.rule.cost.in_words()),
+        cost: named(m.calls).map_or("unknown", |(_, entry)| entry.rule.cost.in_words()),
     });
     functions.chain(modules).collect()
 }

@@ -26,7 +26,7 @@ fn either(call: &Call<'_>, tensors: &str, numbers: Numbers) -> Result<Value, Fai
 
 /// The rule called `name` for the arguments of this call.
 fn forward(call: &Call<'_>, name: &str) -> Result<Value, Failure> {
-    let Some(entry) = named(name) else {
+    let Some((_, entry)) = named(name) else {
         return Err(Failure::unknown(format!("there is no rule {name}")));
     };
     let args = call.args.iter().flatten().cloned();
@@ -415,7 +415,7 @@ fn sum(call: &Call<'_>) -> Result<Value, Failure> {
     let start = call.get("start").cloned().unwrap_or(Value::int(0));
     let plus = named("operator.add");
     items.iter().try_fold(start, |a, b| match plus {
-        Some(entry) => {
+        Some((_, entry)) => {
             let both = [a, b.clone()].into_iter();
             let call = Call::bind(&entry.signature, both, std::iter::empty(), call.settings)?;
             (entry.rule.infer)(&call)

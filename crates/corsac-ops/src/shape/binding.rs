@@ -1,0 +1,147 @@
+//! Arguments of a call by the parameters of its rule, without their types.
+
+use corsac_ir::{Arg, Graph, Node, Op};
+use smallvec::SmallVec;
+
+use super::module;
+use super::propagate::{ModuleFacts, Propagator};
+use super::rule::{Found, Signature, for_function, for_method};
+use super::value::Value;
+use crate::spelling;
+
+/// Arguments in the order of parameters.
+#[derive(Debug)]
+pub(super) struct Bound<T> {
+    pub(super) args: SmallVec<[Option<T>; 8]>,
+    /// What was given to a parameter that takes all further positional arguments.
+    pub(super) rest: Vec<T>,
+    /// What the result is written to, where that was said.
+    pub(super) out: Option<T>,
+}
+
+impl Signature {
+    /// Matches arguments with parameters. The error says which one there is no parameter for.
+    pub(super) fn bind<'k, T>(
+        &self,
+        args: impl Iterator<Item = T>,
+        kwargs: impl Iterator<Item = (&'k str, T)>,
+    ) -> Result<Bound<T>, String> {
+        let mut bound = Bound {
+            args: self.params.iter().map(|_| None).collect(),
+            rest: Vec::new(),
+            out: None,
+        };
+        let variadic = self.params.iter().position(|param| param.variadic);
+        for (at, arg) in args.enumerate() {
+            match self.params.get(at) {
+                _ if variadic.is_some_and(|first| at >= first) => bound.rest.push(arg),
+                Some(param) if !param.keyword_only => bound.args[at] = Some(arg),
+                _ => return Err(format!("the rule has no parameter for argument {}", at + 1)),
+            }
+        }
+        for (name, value) in kwargs {
+            let Some(at) = self.position(name) else {
+                if name == "out" {
+                    bound.out = Some(value);
+                    continue;
+                }
+                return Err(format!("the rule has no parameter {name}"));
+            };
+            if self.params[at].variadic {
+                bound.rest.push(value);
+            } else {
+                bound.args[at] = Some(value);
+            }
+        }
+        Ok(bound)
+    }
+}
+
+/// What a call gives for a parameter.
+#[derive(Clone, Debug)]
+pub enum Given<'g> {
+    /// An argument.
+    Arg(&'g Arg),
+    /// All arguments from here on: sizes, which may also be given as one list.
+    Rest(Vec<&'g Arg>),
+    /// An attribute of the module that is called.
+    Attribute(Value),
+}
+
+/// A call of an operator that has a rule, with its arguments by the parameters of the rule.
+#[derive(Debug)]
+pub struct Binding<'g> {
+    /// The name of the operator: the first of several, without its namespace.
+    pub operator: &'static str,
+    /// Whether the result is written to the first argument.
+    pub in_place: bool,
+    /// Whether it is an operator of `torch.ops`, whose signature may be another one.
+    pub exact: bool,
+    /// The module that is called.
+    pub module: Option<&'g ModuleFacts>,
+    /// What is given for each parameter.
+    pub given: Vec<(&'static str, Given<'g>)>,
+}
+
+impl<'h> Propagator<'h> {
+    /// What `node` calls, with its arguments by the parameters of the operator's rule: the same for
+    /// functions, methods, operators of `torch.ops` and modules.
+    ///
+    /// # Errors
+    /// Why nothing is known of the call, in words.
+    pub fn binding<'g>(&self, graph: &'g Graph, node: Node<'g>) -> Result<Binding<'g>, String>
+    where
+        'h: 'g,
+    {
+        let target = node.target_name();
+        let found = match node.op() {
+            Op::CallFunction => for_function(target).map(|found| (found, None)),
+            Op::CallMethod => for_method(target).map(|found| (found, None)),
+            Op::CallModule => {
+                let facts = self.module(node).ok_or("the module is not known")?;
+                let (found, module) = module::find(facts).map_err(|why| why.to_string())?;
+                Some((found, Some((facts, module))))
+            }
+            Op::Placeholder | Op::GetAttr | Op::Output => None,
+        };
+        let (found, module) = found.ok_or_else(|| format!("there is no rule for {target}"))?;
+        let signature = &found.entry.signature;
+        let kwargs = node.kwargs().iter();
+        let kwargs = kwargs.map(|(key, arg)| (graph.text(*key), arg));
+        let mut bound = signature.bind(node.args().iter(), kwargs)?;
+        if bound.out.is_some_and(|out| !matches!(out, Arg::None)) {
+            return Err("its result is written to out".to_owned());
+        }
+        let mut given = Vec::with_capacity(signature.params.len());
+        for (param, arg) in signature.params.iter().zip(bound.args) {
+            let value = match (arg, &module) {
+                _ if param.variadic => Given::Rest(std::mem::take(&mut bound.rest)),
+                (Some(arg), _) => Given::Arg(arg),
+                (None, Some((facts, module))) => match module.attribute(facts, param.name) {
+                    Some(value) => Given::Attribute(value),
+                    None => continue,
+                },
+                (None, None) => continue,
+            };
+            given.push((param.name, value));
+        }
+        Ok(Binding {
+            operator: operator(found),
+            in_place: found.in_place,
+            exact: found.exact,
+            module: module.map(|(facts, _)| facts),
+            given,
+        })
+    }
+}
+
+/// The first of the names of what was found.
+fn operator(found: Found) -> &'static str {
+    match found.name.rsplit_once('.') {
+        Some(("operator", own)) => spelling::of_python(own.trim_matches('_')).unwrap_or(own),
+        // `nn.MultiheadAttention.forward` has one rule for what is behind several names.
+        Some((module, "forward")) => module.rsplit_once('.').map_or(module, |(_, own)| own),
+        Some((_, own)) => spelling::canonical(own),
+        None => spelling::canonical(found.name),
+    }
+}
