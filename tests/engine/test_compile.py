@@ -159,7 +159,7 @@ def test_a_model_that_cannot_be_captured_is_run_by_pytorch():
 def test_what_is_not_known_is_an_island():
     def forward(x, y):
         a = (x.relu() + y).sigmoid() * 2
-        values, places = torch.mode(a, dim=0)
+        values, places = torch.mode(a, dim=0, keepdim=True)
         b = (values * y - 1).relu().sum(1) + 1
         return {"b": b, "places": places, "c": torch.fft.fft(a * a + a - 3)}
 

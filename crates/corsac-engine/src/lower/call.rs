@@ -52,6 +52,7 @@ impl Call {
             // Functions of Python's `operator` have parameters without names.
             let param = match *param {
                 "a" => "input",
+                "b" if binding.operator == "pow" => "exponent",
                 "b" => "other",
                 param => param,
             };
