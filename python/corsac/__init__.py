@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from corsac import _dynamo
 from corsac._core import __version__
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ __all__ = [
     "lower",
     "summary",
 ]
+
+# torch.compile(model, backend="corsac")
+_dynamo.register()
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from corsac import _core
+from corsac._dynamo import Piece
 from corsac._native import NativeCall
 from corsac.fx import GraphModule, Tracer
 from corsac.fx.proxy import TraceError
@@ -43,6 +44,9 @@ def compile(model: Callable[..., Any], *, fullgraph: bool = False) -> CompiledMo
 
     Weights may change, and modules be replaced, put in training mode or given hooks: the next call
     sees it. Other attributes that ``forward`` reads are taken as they are when it is captured.
+
+    What corsac's own tracer cannot trace (control flow that depends on values, arguments that are no
+    tensors) is captured by Dynamo, and its graphs are run in the same way, with PyTorch between them.
 
     Args:
         model: a module or a function of tensors.
@@ -137,11 +141,19 @@ class _Seen:
 class CompiledModule(torch.nn.Module):
     """A model that the engine runs. Parameters, buffers and submodules are those of the model."""
 
-    def __init__(self, model: Callable[..., Any], *, fullgraph: bool = False) -> None:
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        *,
+        fullgraph: bool = False,
+        capture: Callable[[], GraphModule] | None = None,
+    ) -> None:
         super().__init__()
         root = model if isinstance(model, torch.nn.Module) else _Shell(model)
         state = self.__dict__
         state["_model"], state["_callable"], state["_fullgraph"] = root, model, fullgraph
+        # A graph that is given is not traced, and not by Dynamo either.
+        state["_capture"] = capture
         # The same dictionaries: what is registered, moved or loaded here is so there.
         for name in ("_parameters", "_buffers", "_modules"):
             state[name] = getattr(root, name)
@@ -154,6 +166,8 @@ class CompiledModule(torch.nn.Module):
         state["_captured"] = None
         state["_seen"] = _Seen.of(self._model)
         state["_reasons"] = {}
+        state["_dynamo"] = None
+        state["_pieces"] = []
 
     def __reduce__(self) -> Any:
         return _restore, (self._callable, self._fullgraph)
@@ -164,15 +178,22 @@ class CompiledModule(torch.nn.Module):
         return self
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        inputs = self._bind(args, kwargs)
         if not self._seen.is_current():
             self._forget()
+        if self._dynamo is not None:
+            return self._dynamo(*args, **kwargs)
+        inputs = self._bind(args, kwargs)
+        if self._capture is None and not all(isinstance(x, torch.Tensor) for x in inputs):
+            return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
         reason = self._why_not(inputs)
         if reason is None:
             key = tuple(tensor.shape for tensor in inputs)
             compiled = self._programs.get(key)
             if compiled is None:
-                compiled = self._compile(key, inputs)
+                try:
+                    compiled = self._compile(key, inputs)
+                except TraceError as error:
+                    return self._by_dynamo(error)(*args, **kwargs)
             else:
                 # Another thread may have dropped it meanwhile.
                 with contextlib.suppress(KeyError):
@@ -223,9 +244,11 @@ class CompiledModule(torch.nn.Module):
         try:
             if self._captured is None:
                 with torch.no_grad():
-                    self.__dict__["_captured"] = _captured(self._model)
+                    self.__dict__["_captured"] = self._graph_module()
             run, preview = self._native(inputs)
-        except (TraceError, CompileError, LoweringError, _core.ShapeInferenceError) as error:
+        except TraceError:
+            raise
+        except (CompileError, LoweringError, _core.ShapeInferenceError) as error:
             # PyTorch has the last word on calls that fail: it raises what users expect.
             compiled = f"{type(error).__name__}: {error}"
         else:
@@ -235,12 +258,32 @@ class CompiledModule(torch.nn.Module):
             self._programs.popitem(last=False)
         return compiled
 
+    def _graph_module(self) -> GraphModule:
+        """The program that the model is, with what does not depend on inputs computed."""
+        module = _captured(self._model) if self._capture is None else self._capture()
+        fold_constants(module)
+        return module
+
+    def _by_dynamo(self, error: TraceError) -> Callable[..., Any]:
+        """The model captured by Dynamo: what it makes graphs of runs on the engine."""
+        if self._capture is not None:
+            raise CompileError(f"TraceError: {error}") from error
+
+        def backend(module: Any, inputs: Any) -> Callable[..., Any]:
+            piece = Piece(module)
+            self._pieces.append(piece)
+            return piece
+
+        compiled = torch.compile(self._callable, backend=backend, fullgraph=self._fullgraph)
+        self.__dict__["_dynamo"] = compiled
+        return compiled
+
     def _native(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
         """The whole graph as a program, or what the engine knows of it as several."""
         try:
-            return NativeCall(_core.compile_graph(self._captured.graph, inputs)), None
+            return NativeCall(_core.compile_graph(self._captured.graph, inputs, strict=True)), None
         except CompileError:
             # Types of what has no rule are found by running it: hooks are to run in calls only.
             if self._fullgraph or self._seen.has_hooks():
@@ -254,6 +297,9 @@ class CompiledModule(torch.nn.Module):
     def explain(self) -> str:
         """What was compiled, and what PyTorch ran and why, as text."""
         lines = []
+        for number, piece in enumerate(self._pieces):
+            lines.append(f"graph {number} of Dynamo:")
+            lines += ["  " + line for line in piece.explain().splitlines()]
         for key, compiled in self._programs.items():
             shapes = ", ".join(str(list(shape)) for shape in key)
             if isinstance(compiled, str):
@@ -266,14 +312,18 @@ class CompiledModule(torch.nn.Module):
 
 
 def _captured(model: torch.nn.Module) -> GraphModule:
-    """The program that ``model`` is, with what does not depend on inputs computed."""
+    """The program that ``model`` is."""
     program = model.forward if isinstance(model, _Shell) else model
     if not isinstance(program, torch.nn.Module | types.FunctionType):
         raise CompileError(f"{program!r} is neither a module nor a function in Python")
-    graph = Tracer().trace(program)
-    module = GraphModule(model, graph)
-    fold_constants(module)
-    return module
+    try:
+        graph = Tracer().trace(program)
+    except TraceError:
+        raise
+    except Exception as error:
+        # Programs may do anything with what stands for their inputs.
+        raise TraceError(f"{type(error).__name__}: {error}") from error
+    return GraphModule(model, graph)
 
 
 def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:

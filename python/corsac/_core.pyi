@@ -961,11 +961,12 @@ def common_subexpressions(graph: Graph, *, budget: Any = None) -> list[tuple[str
     """
     ...
 
-def compile_graph(graph: Graph, inputs: Any) -> Any:
+def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False) -> Any:
     """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
 
     Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
-    that fails when it runs.
+    that fails when it runs. Results are new tensors: `strict` makes it a `CompileError` if one would
+    share memory with an input, a weight or another result in PyTorch.
     """
     ...
 

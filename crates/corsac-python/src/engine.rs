@@ -3,16 +3,18 @@
 use std::sync::Mutex;
 
 use corsac_engine::{
-    Context, Executable, Output, RunError, Weights, lower, on_threads, optimise, unsupported,
+    Context, Executable, Output, RunError, ValueId, Weights, lower, on_threads, optimise,
+    unsupported,
 };
-use corsac_ir::Graph;
-use corsac_ops::shape::{Propagator, Value};
+use corsac_ir::{Graph, NodeId, Op};
+use corsac_ops::shape::{Propagator, Storage, Value};
 use pyo3::buffer::PyBuffer;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use rustc_hash::FxHashMap;
 
 use crate::analysis::facts::TypeFacts;
 use crate::analysis::value::TypeReader;
@@ -87,18 +89,72 @@ fn with_types<'py, T>(
     }
 }
 
+/// The nodes whose values are returned although they share memory with an input, a weight or
+/// another result, and why that cannot be: results of programs are new tensors.
+fn shared_results(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)> {
+    let mut owners: FxHashMap<Storage, String> = FxHashMap::default();
+    let mut returned = Vec::new();
+    for node in graph.nodes() {
+        let view = graph.node(node);
+        match view.op() {
+            Op::Placeholder => types.value(node).for_each_tensor(&mut |tensor| {
+                owners.insert(tensor.storage, format!("the input {}", view.name()));
+            }),
+            Op::Output => view.args().iter().for_each(|arg| {
+                arg.for_each_node(&mut |node| {
+                    if !returned.contains(&node) {
+                        returned.push(node);
+                    }
+                });
+            }),
+            _ => {}
+        }
+    }
+    returned.sort_by_key(|&node| graph.node(node).order());
+    let mut found = Vec::new();
+    for node in returned {
+        let mut own = Vec::new();
+        let mut shared = None;
+        types.value(node).for_each_tensor(&mut |tensor| {
+            if tensor.storage.index() < types.weight_count() {
+                shared = Some("a weight".to_owned());
+            } else if let Some(owner) = owners.get(&tensor.storage) {
+                shared = Some(owner.clone());
+            } else {
+                own.push(tensor.storage);
+            }
+        });
+        if let Some(owner) = shared {
+            let reason = format!("it is returned and shares memory with {owner}");
+            found.push((node, reason));
+        }
+        for storage in own {
+            owners.insert(storage, format!("the result {}", graph.node(node).name()));
+        }
+    }
+    found
+}
+
 /// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
 ///
 /// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
-/// that fails when it runs.
+/// that fails when it runs. Results are new tensors: `strict` makes it a `CompileError` if one would
+/// share memory with an input, a weight or another result in PyTorch.
 #[pyfunction]
+#[pyo3(signature = (graph, inputs, *, strict = false))]
 fn compile_graph<'py>(
     graph: &Bound<'py, PyGraph>,
     inputs: &Bound<'py, PyTuple>,
+    strict: bool,
 ) -> PyResult<PyProgram> {
     let py = graph.py();
     let facts = TypeFacts::of_graph(graph)?;
     let program = with_types(graph, inputs, &facts, |ir, types| {
+        if strict && let Some((node, reason)) = shared_results(ir, types).first() {
+            let (name, target) = (ir.node(*node).name(), ir.node(*node).target_name());
+            let text = format!("node {name} ({target}) cannot be compiled: {reason}");
+            return Err(CompileError::new_err(text));
+        }
         let lowered = lower(ir, types);
         let mut program = lowered.map_err(|error| CompileError::new_err(error.to_string()))?;
         optimise(&mut program);
@@ -134,7 +190,9 @@ fn explain_compilation<'py>(
     let py = graph.py();
     let facts = TypeFacts::of_graph(graph)?;
     let unknown = with_types(graph, inputs, &facts, |ir, types| {
-        Ok(unsupported(ir, types))
+        let mut unknown = unsupported(ir, types);
+        unknown.extend(shared_results(ir, types));
+        Ok(unknown)
     })?;
     let borrowed = graph.try_borrow()?;
     let reasons = PyDict::new(py);
@@ -222,9 +280,9 @@ impl PyProgram {
 
     /// What the graph returns, with the numbers of results in the places of tensors.
     fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let mut number = 0;
+        let numbers = self.executable.program().outputs();
         match &self.executable.program().output {
-            Some(output) => structure(py, output, &mut number),
+            Some(output) => structure(py, output, &numbers),
             None => Ok(py.None().into_bound(py)),
         }
     }
@@ -249,25 +307,26 @@ impl PyProgram {
 fn structure<'py>(
     py: Python<'py>,
     output: &Output,
-    number: &mut usize,
+    results: &[ValueId],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let mut all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
         items
             .iter()
-            .map(|item| structure(py, item, number))
+            .map(|item| structure(py, item, results))
             .collect()
     };
     Ok(match output {
-        Output::Value(_) => {
-            *number += 1;
-            (*number - 1).into_pyobject(py)?.into_any()
+        // What is returned twice is one tensor.
+        Output::Value(value) => {
+            let number = results.iter().position(|own| own == value);
+            number.unwrap_or_default().into_pyobject(py)?.into_any()
         }
         Output::Tuple(items) => PyTuple::new(py, all(items)?)?.into_any(),
         Output::List(items) => PyList::new(py, all(items)?)?.into_any(),
         Output::Dict(entries) => {
             let dict = PyDict::new(py);
             for (key, item) in entries {
-                dict.set_item(key, structure(py, item, number)?)?;
+                dict.set_item(key, structure(py, item, results)?)?;
             }
             dict.into_any()
         }

@@ -67,7 +67,7 @@ impl Lowerer<'_, '_> {
                     dims.into_iter().map(|dim| wrapped(dim, rank)).collect();
                 self.permuted(input, &dims?)
             }
-            "transpose" | "t" => {
+            "transpose" | "t" | "numpy_T" => {
                 let input = call.tensor("input")?;
                 let rank = self.shape(input).len();
                 let mut dims: Vec<usize> = (0..rank).collect();
@@ -108,6 +108,22 @@ impl Lowerer<'_, '_> {
                 parts.retain(|&part| self.shape(part) != [0]);
                 self.emit(Op::Concat { dim }, parts, shape)
             }
+            "getattr" => match call.text("other")? {
+                Some("T") => {
+                    let input = call.tensor("input")?;
+                    let rank = self.shape(input).len();
+                    self.permuted(input, &(0..rank).rev().collect::<Vec<_>>())
+                }
+                Some("mT" | "mH" | "H") => {
+                    let input = call.tensor("input")?;
+                    let rank = self.shape(input).len();
+                    let mut dims: Vec<usize> = (0..rank).collect();
+                    dims.swap(rank - 1, rank - 2);
+                    self.permuted(input, &dims)
+                }
+                Some("data") => call.tensor("input")?,
+                _ => return Err("an attribute of a tensor".to_owned()),
+            },
             "chunk" | "split" | "split_with_sizes" | "unbind" => return self.parts(call),
             "getitem" => return self.item(call),
             "narrow" | "select" => {

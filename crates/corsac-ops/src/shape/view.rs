@@ -288,6 +288,10 @@ fn adjoint(call: &Call<'_>) -> Result<Value, Failure> {
     matrix_transposed(call.tensor("input")?)
 }
 
+fn numpy_t(call: &Call<'_>) -> Result<Value, Failure> {
+    call.tensor("input").map(reversed)
+}
+
 /// `x.T`: all dimensions the other way round.
 pub(super) fn reversed(input: &Tensor) -> Value {
     let order: Vec<usize> = (0..input.rank()).rev().collect();
@@ -731,6 +735,7 @@ pub(super) const RULES: &[Rule] = &[
         Cost::Free,
     ),
     rule("t", "input", t, Cost::Free),
+    rule("numpy_T", "input", numpy_t, Cost::Free),
     rule("adjoint", "input", adjoint, Cost::Free),
     rule(
         "movedim moveaxis",

@@ -1,0 +1,251 @@
+"""``torch.compile(model, backend="corsac")``: graphs that Dynamo captures, run by the engine."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: What ``torch.compile(options=…)`` may say, and what it may say of it.
+OPTIONS: dict[str, tuple[Any, ...]] = {"precision": ("f32",)}
+#: How many programs a graph has for weights and numbers that differ from call to call.
+VARIANTS = 16
+_REGISTRY = "torch._dynamo.backends.registry"
+
+
+def checked_options(options: Mapping[str, Any] | None) -> None:
+    """Raise ``ValueError`` for options that there are not."""
+    for name, value in (options or {}).items():
+        if name not in OPTIONS:
+            known = ", ".join(sorted(OPTIONS))
+            raise ValueError(f"corsac has no option {name!r}; there are: {known}")
+        if value not in OPTIONS[name]:
+            known = ", ".join(map(repr, OPTIONS[name]))
+            raise ValueError(f"option {name!r} is {known}, not {value!r}")
+
+
+def backend(
+    module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """A graph of Dynamo as a function that the engine runs.
+
+    It is for inference: calls that autograd records, and whatever else the engine cannot run, are
+    run by PyTorch, with a :class:`corsac.HostWarning` that says why.
+
+    Args:
+        module: the graph, a ``torch.fx.GraphModule``.
+        example_inputs: are not looked at; programs are made for the shapes of calls.
+        options: ``{"precision": "f32"}``.
+        mode: of ``torch.compile``; there is one way to compile.
+
+    Returns:
+        A function of what the graph takes.
+
+    Raises:
+        ValueError: an option that there is not.
+    """
+    checked_options(options)
+    return Piece(module)
+
+
+class Piece:
+    """A graph that Dynamo captured. Weights are among its inputs, and are told apart."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        placeholders = list(module.graph.find_nodes(op="placeholder"))
+        self._is_weight = [_is_weight(node) for node in placeholders]
+        self._switches = [n for n in module.graph.nodes if n.target in _grad_switches()]
+        self._variants: OrderedDict[Any, Any] = OrderedDict()
+
+    def __call__(self, *args: Any) -> Any:
+        import torch
+
+        if torch.is_autocast_enabled("cpu"):
+            return self.module(*args)
+        key = tuple(
+            id(arg) if weight else None if isinstance(arg, torch.Tensor) else arg
+            for arg, weight in zip(args, self._is_weight, strict=True)
+        )
+        compiled = self._variants.get(key)
+        if compiled is None:
+            compiled = self._variants[key] = self._variant(args)
+            if len(self._variants) > VARIANTS:
+                self._variants.popitem(last=False)
+        inputs = [
+            arg
+            for arg, weight in zip(args, self._is_weight, strict=True)
+            if isinstance(arg, torch.Tensor) and not weight
+        ]
+        if not self._switches:
+            return compiled(*inputs)
+        if self._records(args):
+            # PyTorch switches where the graph says so.
+            return self.module(*args)
+        with torch.no_grad():
+            results = compiled(*inputs)
+        torch._C._set_grad_enabled(self._switches[-1].args[0])
+        return results
+
+    def explain(self) -> str:
+        """What was compiled, and what PyTorch ran and why, as text."""
+        lines = [compiled.explain() for compiled in self._variants.values()]
+        return "\n".join(lines) or "not called yet"
+
+    def _records(self, args: Sequence[Any]) -> bool:
+        """Whether autograd records a part of a graph that switches it on or off."""
+        import torch
+
+        if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
+            return False
+        enabled = torch.is_grad_enabled()
+        for node in self.module.graph.nodes:
+            if node in self._switches:
+                enabled = node.args[0]
+            elif enabled and node.op.startswith("call_"):
+                return True
+        return False
+
+    def _variant(self, args: Sequence[Any]) -> Any:
+        """The graph for the weights and numbers among ``args``."""
+        from corsac._compile import CompiledModule
+
+        graph_module = self._specialised(args)
+        return CompiledModule(graph_module, capture=lambda: self._specialised(args, graph_module))
+
+    def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
+        """A copy of the graph with weights as attributes and numbers as constants."""
+        import torch
+
+        from corsac.fx import GraphModule
+        from corsac.fx.convert import from_torch
+
+        graph = from_torch(self.module.graph)
+        root = torch.nn.Module() if owner is None else owner
+        if owner is None:
+            for name, child in self.module.named_children():
+                root.add_module(name, child)
+            for name, own in [*self.module.named_parameters(recurse=False)]:
+                root.register_parameter(name, own)
+            for name, own in [*self.module.named_buffers(recurse=False)]:
+                root.register_buffer(name, own)
+        for number, node in enumerate(graph.find_nodes(op="placeholder")):
+            arg = args[number]
+            if isinstance(arg, torch.Tensor) and not self._is_weight[number]:
+                continue
+            if isinstance(arg, torch.Tensor):
+                name = f"_input_{number}"
+                if owner is None and isinstance(arg, torch.nn.Parameter):
+                    root.register_parameter(name, arg)
+                elif owner is None:
+                    root.register_buffer(name, arg)
+                with graph.inserting_before(node):
+                    node.replace_all_uses_with(graph.get_attr(name))
+            else:
+                _replace_by_number(graph, node, arg)
+            graph.erase_node(node)
+        for node in graph.nodes:
+            # What is left of it holds tensors of the call that was captured.
+            trace = node.meta.get("stack_trace")
+            node.meta.clear()
+            if trace is not None:
+                node.meta["stack_trace"] = trace
+        # Autocast is off where this runs, so that switching it off changes nothing.
+        switched_off = [node for node in graph.nodes if _switches_autocast_off(node)]
+        for node in reversed(graph.nodes):
+            leaves = node.target is torch.amp.autocast_mode._exit_autocast
+            if (
+                node.target in _grad_switches()
+                or node in switched_off
+                or (leaves and node.args[0] in switched_off)
+            ):
+                graph.erase_node(node)
+        module = GraphModule(root, graph)
+        # Calls say themselves whether they train; modules that the graph calls know it.
+        module.training = False
+        return module
+
+
+def _replace_by_number(graph: Any, node: Any, number: Any) -> None:
+    from corsac.fx.node import map_arg
+
+    for user in list(node.users):
+        user.args = map_arg(user.args, lambda own: number if own is node else own)
+        user.kwargs = map_arg(user.kwargs, lambda own: number if own is node else own)
+
+
+def _grad_switches() -> tuple[Any, ...]:
+    import torch
+
+    return (torch._C._set_grad_enabled,)
+
+
+def _switches_autocast_off(node: Any) -> bool:
+    import torch
+
+    enters = node.target is torch.amp.autocast_mode._enter_autocast
+    return enters and len(node.args) > 2 and node.args[2] is False
+
+
+def _is_weight(node: Any) -> bool:
+    """Whether a placeholder is a parameter or buffer of a module."""
+    import torch
+
+    if node.meta.get("tensor_dict", {}).get("_dynamo_static_input_type"):
+        return True
+    example = getattr(node.meta.get("grapharg"), "example", None)
+    return isinstance(example, torch.nn.Parameter)
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Registers the backend once Dynamo's list of backends is imported by somebody."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != _REGISTRY:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        spec.loader = _Registering(spec.loader)
+        return spec
+
+
+class _Registering(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        self._loader.exec_module(module)
+        _add_to(module)
+
+
+def _add_to(registry: types.ModuleType) -> None:
+    if "corsac" not in registry._COMPILER_FNS:
+        registry.register_backend(backend, name="corsac")
+
+
+def register() -> None:
+    """Make ``backend="corsac"`` known to ``torch.compile``, without importing Dynamo.
+
+    An installed package is found by its entry point; this is for the others.
+    """
+    registry = sys.modules.get(_REGISTRY)
+    if registry is not None:
+        _add_to(registry)
+    elif not any(isinstance(finder, _AfterImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _AfterImport())
