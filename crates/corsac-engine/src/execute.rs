@@ -18,6 +18,14 @@ pub enum RunError {
         /// How many were given.
         got: usize,
     },
+    /// Another number of places for results than the program makes.
+    #[error("the program makes {expected} results, not {got}")]
+    OutputCount {
+        /// How many it makes.
+        expected: usize,
+        /// How many places were given.
+        got: usize,
+    },
     /// A tensor of another size.
     #[error("{what} {number} has {expected} elements, not {got}")]
     Length {
@@ -159,6 +167,12 @@ impl Executable {
             }
         }
         let results = self.program.outputs();
+        if results.len() != outputs.len() {
+            return Err(RunError::OutputCount {
+                expected: results.len(),
+                got: outputs.len(),
+            });
+        }
         for (number, (&value, out)) in results.iter().zip(outputs).enumerate() {
             length("output", number, self.program.value(value).len(), out.len())?;
         }

@@ -8,20 +8,28 @@
 //!
 //! Elements are `f32`, and tensors are row-major. What cannot be lowered is an error that names the
 //! node and the reason; nothing is guessed.
+//!
+//! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch.
 
 #![forbid(unsafe_code)]
 
 mod execute;
 pub mod kernels;
 mod lower;
+mod model;
 mod optimise;
 mod plan;
 mod prepare;
 mod program;
 mod threads;
 
+pub use corsac_ir::DType;
 pub use execute::{Context, Executable, RunError};
 pub use lower::{LowerError, lower, unsupported};
+pub use model::{
+    Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
+    write_model,
+};
 pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::Weights;

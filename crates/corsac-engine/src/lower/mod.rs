@@ -318,7 +318,9 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         if self.program.shape(value) == shape {
             return value;
         }
-        self.program.add_value(shape, Source::Alias(value))
+        // Of what it is a view of in the end: chains of views cost nothing.
+        let whole = self.program.root(value);
+        self.program.add_value(shape, Source::Alias(whole))
     }
 
     fn shape(&self, value: ValueId) -> Vec<usize> {

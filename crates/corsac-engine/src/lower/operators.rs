@@ -125,9 +125,13 @@ impl Lowerer<'_, '_> {
             dilation,
             groups: usize::try_from(groups).map_err(|_| "groups is negative".to_owned())?,
         };
+        let bias = call.optional("bias")?;
+        if let Some(bias) = bias {
+            self.expect_shape(bias, &kernel[..1])?;
+        }
         let image = self.alias(input, image);
         let kernel = self.alias(weight, kernel);
-        let inputs = [image, kernel].into_iter().chain(call.optional("bias")?);
+        let inputs = [image, kernel].into_iter().chain(bias);
         let result = self.emit(Op::Conv(conv), inputs, shape);
         let shape = self.result_shape()?;
         Ok(self.alias(result, shape))
@@ -144,6 +148,10 @@ impl Lowerer<'_, '_> {
                 Some(bias) => self.emit(Op::Binary(Binary::Add), [product, bias], shape),
                 None => product,
             });
+        }
+        if let Some(bias) = bias {
+            let rows = self.shape(weight).into_iter().take(1).collect::<Vec<_>>();
+            self.expect_shape(bias, &rows)?;
         }
         let inputs = [input, weight].into_iter().chain(bias);
         Ok(self.emit(Op::Linear, inputs, shape))
@@ -199,6 +207,10 @@ impl Lowerer<'_, '_> {
         };
         let eps = call.number("eps")?.unwrap_or(1e-5) as f32;
         let shape = self.shape(input);
+        let channels = shape.get(1..2).unwrap_or(&[]);
+        for &own in [mean, variance].iter().chain(&affine) {
+            self.expect_shape(own, channels)?;
+        }
         Ok(self.emit(Op::BatchNorm { eps }, inputs.chain(affine), shape))
     }
 
@@ -215,7 +227,22 @@ impl Lowerer<'_, '_> {
             bias: bias.is_some(),
         };
         let shape = self.shape(input);
+        let row = dims <= shape.len();
+        let row = row.then(|| shape[shape.len() - dims..].to_vec());
+        let row = row.ok_or_else(|| "normalized_shape is longer than the shape".to_owned())?;
+        for own in weight.iter().chain(&bias) {
+            self.expect_shape(*own, &row)?;
+        }
         Ok(self.emit(op, [input].into_iter().chain(weight).chain(bias), shape))
+    }
+
+    /// That `value` is as large as its kernel takes it to be.
+    fn expect_shape(&self, value: ValueId, expected: &[usize]) -> Result<(), Reason> {
+        let shape = self.program.shape(value);
+        match shape == expected {
+            true => Ok(()),
+            false => Err(format!("a weight of shape {shape:?}, not {expected:?}")),
+        }
     }
 
     fn pool(&self, call: &Call) -> Result<Pool, Reason> {

@@ -212,6 +212,13 @@ impl<'a> Call<'a> {
                     Failure::unknown(format!("{name} depends on the size {dim}"))
                 })?);
         }
+        if let Some(far) = known
+            .iter()
+            .find(|value: &&i64| value.abs_diff(0) >= 1 << 31)
+        {
+            let expected = format!("numbers of less than 32 bits as {name}");
+            return Err(Failure::invalid(expected, far.to_string()));
+        }
         match known.len() {
             0 => Ok(SmallVec::from_elem(default, count)),
             1 => Ok(SmallVec::from_elem(known[0], count)),

@@ -159,7 +159,10 @@ fn paddings(
 ) -> Result<SmallVec<[i64; 3]>, Failure> {
     let Some(Value::Str(text)) = call.get("padding") else {
         let sides = call.per_axis("padding", kernel.len(), 0)?;
-        return Ok(sides.into_iter().map(|side| 2 * side).collect());
+        return Ok(sides
+            .into_iter()
+            .map(|side| side.saturating_mul(2))
+            .collect());
     };
     match &**text {
         "valid" => Ok(SmallVec::from_elem(0, kernel.len())),
@@ -167,7 +170,7 @@ fn paddings(
             let total = kernel.iter().zip(dilation).map(|(kernel, dilation)| {
                 kernel
                     .known()
-                    .map(|kernel| dilation * (kernel - 1))
+                    .map(|kernel| dilation.saturating_mul(kernel.saturating_sub(1)))
                     .ok_or_else(|| Failure::unknown("the kernel's size is not known"))
             });
             total.collect()

@@ -86,7 +86,10 @@ fn arange(call: &Call<'_>) -> Result<Value, Failure> {
             let distance = end.clone() - start.clone();
             let length = match step.known() {
                 Some(by @ 1..) => (distance + Dim::Known(by - 1)).floor_div(step),
-                Some(by @ ..=-1) => (-distance + Dim::Known(-by - 1)).floor_div(&Dim::Known(-by)),
+                Some(by @ ..=-1) => {
+                    let by = by.saturating_neg();
+                    (-distance + Dim::Known(by - 1)).floor_div(&Dim::Known(by))
+                }
                 _ => None,
             };
             (length, DType::Int64)

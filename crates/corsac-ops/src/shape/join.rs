@@ -174,6 +174,16 @@ fn parts(input: &Tensor, axis: usize, lengths: impl IntoIterator<Item = Dim>) ->
     Value::Tuple(lengths.into_iter().map(part).collect())
 }
 
+/// Most parts that a tensor is taken apart into: each is a value of its own.
+const PARTS: i64 = 1 << 16;
+
+fn not_too_many(count: i64) -> Result<i64, Failure> {
+    match count <= PARTS {
+        true => Ok(count),
+        false => Err(Failure::unknown(format!("{count} parts are too many"))),
+    }
+}
+
 fn axis_of(call: &Call<'_>, input: &Tensor) -> Result<usize, Failure> {
     let axis = wrap_axis(call.int("dim")?.unwrap_or(0), input.rank())?;
     if input.rank() == 0 {
@@ -190,10 +200,11 @@ fn equal_lengths(size: &Dim, each: &Dim) -> Result<Vec<Dim>, Failure> {
     if let Some(count) = size.exact_div(each).and_then(|count| count.known())
         && count > 0
     {
-        return Ok(vec![each.clone(); count as usize]);
+        return Ok(vec![each.clone(); not_too_many(count)? as usize]);
     }
     match (size.known(), each.known()) {
         (Some(size), Some(each)) if each > 0 => {
+            not_too_many(size / each)?;
             let starts = (0..size.max(1)).step_by(each as usize);
             Ok(starts
                 .map(|start| Dim::Known(each.min(size - start)))
@@ -242,6 +253,7 @@ fn chunk(call: &Call<'_>) -> Result<Value, Failure> {
             count.to_string(),
         ));
     }
+    let count = not_too_many(count)?;
     if let Some(each) = size.exact_div(&Dim::Known(count))
         && !each.is(0)
     {
@@ -266,7 +278,7 @@ fn tensor_split_along(call: &Call<'_>, axis: usize) -> Result<Value, Failure> {
         return Err(Failure::unknown("the size to split is not known"));
     };
     let lengths: Vec<i64> = match as_dim(given).map(|d| d.known()) {
-        Some(Some(sections)) if sections > 0 => (0..sections)
+        Some(Some(sections)) if sections > 0 => (0..not_too_many(sections)?)
             .map(|at| size / sections + i64::from(at < size % sections))
             .collect(),
         Some(_) => return Err(Failure::expected("a number of sections", given)),
@@ -277,7 +289,11 @@ fn tensor_split_along(call: &Call<'_>, axis: usize) -> Result<Value, Failure> {
                 let bound = bound
                     .known()
                     .ok_or_else(|| Failure::unknown("an index is not known"))?;
-                let wrapped = if bound < 0 { bound + size } else { bound };
+                let wrapped = if bound < 0 {
+                    bound.saturating_add(size)
+                } else {
+                    bound
+                };
                 known.push(wrapped.clamp(0, size));
             }
             known.push(size);
@@ -314,6 +330,7 @@ fn unbind(call: &Call<'_>) -> Result<Value, Failure> {
             input.shape[axis]
         )));
     };
+    let count = not_too_many(count)?;
     let kept: Vec<usize> = (0..input.rank()).filter(|at| *at != axis).collect();
     let part = Value::Tensor(permuted(input, &kept));
     Ok(Value::Tuple(

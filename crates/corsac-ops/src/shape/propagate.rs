@@ -336,7 +336,7 @@ fn range(items: &[Arg]) -> Option<std::sync::Arc<[Value]>> {
         return None;
     };
     let step_size = usize::try_from(*step).ok().filter(|&step| step > 0)?;
-    let count = (stop - start).max(0) as usize / step_size;
+    let count = stop.saturating_sub(*start).max(0) as usize / step_size;
     (count < 1 << 16).then(|| (*start..*stop).step_by(step_size).map(Value::int).collect())
 }
 

@@ -104,6 +104,9 @@ fn mul_numbers(a: &Value, b: &Value) -> Result<Value, Failure> {
             return Err(Failure::unknown("how often a sequence is repeated"));
         };
         let times = usize::try_from(times).unwrap_or(0);
+        if items.len().saturating_mul(times) >= 1 << 20 {
+            return Err(Failure::unknown("a sequence of a million items"));
+        }
         let all = std::iter::repeat_n(items, times)
             .flatten()
             .cloned()

@@ -222,6 +222,10 @@ fn unflatten(call: &Call<'_>) -> Result<Value, Failure> {
     let Some(sizes) = call.dims("sizes")? else {
         return Err(Failure::invalid("an argument sizes", "none"));
     };
+    if input.rank() == 0 {
+        let got = input.ty.to_string();
+        return Err(Failure::invalid("a tensor with dimensions", got));
+    }
     let part = Tensor::new(TensorType::new(input.dtype, input.shape.get(axis).cloned()));
     let sizes = resolved(&part, sizes)?;
     let mut shape: Shape = input.shape[..axis].into();
@@ -522,9 +526,9 @@ fn diagonal(call: &Call<'_>) -> Result<Value, Failure> {
         ));
     };
     let length = if offset >= 0 {
-        rows.min(columns - offset)
+        rows.min(columns.saturating_sub(offset))
     } else {
-        (rows + offset).min(columns)
+        rows.saturating_add(offset).min(columns)
     };
     let kept: Vec<usize> = (0..rank).filter(|at| *at != a && *at != b).collect();
     let mut shape: Shape = kept.iter().map(|&at| input.shape[at].clone()).collect();

@@ -1,0 +1,204 @@
+//! What can be wrong with a model file, or with a call of a model.
+
+use std::io;
+use std::path::PathBuf;
+
+use corsac_ir::ParseError;
+use corsac_ops::shape::ShapeError;
+
+use crate::execute::RunError;
+use crate::lower::LowerError;
+
+/// What is wrong with a model file, or with a call of a model. Each message is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The file cannot be opened, read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file is no safetensors file, or is not whole.
+    #[error("this is no safetensors file: {reason}")]
+    Format {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A safetensors file without a graph, or with one that does not say what it must.
+    #[error("{key} in the metadata: {reason}")]
+    Metadata {
+        /// The key.
+        key: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file was written in another version of the format.
+    #[error(
+        "the model is in version {found} of the format, and this program reads version {}",
+        super::VERSION
+    )]
+    Version {
+        /// Which one.
+        found: String,
+    },
+    /// The text of the graph cannot be read.
+    #[error("line {} of the graph, column {}: expected {}, found {}", .0.line, .0.column, .0.expected, one_line(&.0.found))]
+    Text(Box<ParseError>),
+    /// The text is a graph, but not one that a model can be.
+    #[error("node {name} of the graph: {reason}")]
+    Graph {
+        /// The node.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A call in the graph fails when it runs.
+    #[error("node {} of the graph ({}): expected {}, got {}", .0.name, .0.target, one_line(&.0.expected), one_line(&.0.got))]
+    Types(Box<ShapeError>),
+    /// The graph calls something that this engine does not know.
+    #[error("the engine cannot run {}", listed(.0))]
+    Unsupported(Vec<LowerError>),
+    /// The file asks for more than it may.
+    #[error("{what}: {size} is more than the limit of {limit}")]
+    TooLarge {
+        /// What there is too much of, with its unit.
+        what: &'static str,
+        /// How much there is.
+        size: u64,
+        /// How much there may be.
+        limit: u64,
+    },
+    /// A weight is not what the graph or the file says.
+    #[error("weight {name}: {reason}")]
+    Weight {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An input of a run is not what the model takes.
+    #[error("input {name}: expected shape {expected:?}, got {got:?}")]
+    Input {
+        /// Its name.
+        name: String,
+        /// The shape that the model takes.
+        expected: Vec<usize>,
+        /// The shape that was given.
+        got: Vec<usize>,
+    },
+    /// Elements that do not fill the shape they are to have.
+    #[error("{got} elements for a tensor of shape {shape:?}")]
+    Tensor {
+        /// The shape.
+        shape: Vec<usize>,
+        /// How many elements were given.
+        got: usize,
+    },
+    /// The program cannot be called so.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// Compiling or running the graph failed inside the engine: a bug of it.
+    #[error("the engine failed: {reason}")]
+    Internal {
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// What a caller can do about a [`ModelError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ModelErrorKind {
+    /// Look at the file system.
+    Io,
+    /// Get the file again: it is damaged, cut off, or no model file.
+    Damaged,
+    /// Use the version of this program that wrote the file, or save the model anew.
+    Version,
+    /// Save another model: this one cannot run here.
+    Unsupported,
+    /// Raise [`Limits`](super::Limits), if the file can be trusted.
+    TooLarge,
+    /// Call the model with what it takes.
+    Call,
+    /// Report a bug.
+    Internal,
+}
+
+impl ModelError {
+    /// What a caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ModelErrorKind {
+        match self {
+            Self::Io { .. } => ModelErrorKind::Io,
+            Self::Format { .. }
+            | Self::Metadata { .. }
+            | Self::Text(_)
+            | Self::Graph { .. }
+            | Self::Types(_)
+            | Self::Weight { .. } => ModelErrorKind::Damaged,
+            Self::Version { .. } => ModelErrorKind::Version,
+            Self::Unsupported(_) => ModelErrorKind::Unsupported,
+            Self::TooLarge { .. } => ModelErrorKind::TooLarge,
+            Self::Input { .. } | Self::Tensor { .. } | Self::Run(_) => ModelErrorKind::Call,
+            Self::Internal { .. } => ModelErrorKind::Internal,
+        }
+    }
+
+    pub(super) fn format(reason: impl Into<String>) -> Self {
+        Self::Format {
+            reason: reason.into(),
+        }
+    }
+
+    pub(super) fn graph(name: &str, reason: impl Into<String>) -> Self {
+        Self::Graph {
+            name: name.to_owned(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Long names, and names with line breaks, do not make a long message.
+fn one_line(text: &str) -> String {
+    const LONGEST: usize = 200;
+    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    let mut line: String = text.chars().take(LONGEST).map(visible).collect();
+    if text.chars().nth(LONGEST).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+fn listed(errors: &[LowerError]) -> String {
+    const SHOWN: usize = 5;
+    let mut parts: Vec<String> = errors
+        .iter()
+        .take(SHOWN)
+        .map(|error| {
+            let (name, target) = (one_line(&error.name), one_line(&error.target));
+            format!("{name} ({target}): {}", one_line(&error.reason))
+        })
+        .collect();
+    if errors.len() > SHOWN {
+        parts.push(format!("and {} more", errors.len() - SHOWN));
+    }
+    parts.join("; ")
+}
+
+/// Does `work`, of which nobody should hear that it panics: a server that loads files from anywhere
+/// lives on.
+pub(super) fn without_panic<T>(
+    work: impl FnOnce() -> Result<T, ModelError>,
+) -> Result<T, ModelError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(ModelError::Internal {
+            reason: one_line(text.unwrap_or("it gave no reason")),
+        })
+    })
+}

@@ -1,0 +1,199 @@
+//! Models in files, run without Python.
+//!
+//! A model file is a safetensors file: weights, and in its metadata the text of a graph and what the
+//! graph takes. The graph is lowered when the file is loaded, so files do not depend on how this
+//! engine runs them. `docs/model-files.md` describes the format.
+//!
+//! ```
+//! use corsac_engine::{DType, Model, Tensor, TensorSpec, write_model};
+//! use corsac_ir::Graph;
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("double.safetensors");
+//! let graph = Graph::parse(
+//!     "graph v1:
+//!     %x = placeholder[target=x]
+//!     %w = get_attr[target=factor]
+//!     %y = call_function[target=torch.mul](args = (%x, %w), kwargs = {})
+//!     %output = output[target=output](args = (%y,), kwargs = {})",
+//! )?;
+//! let spec = |name: &str, shape: &[usize]| TensorSpec {
+//!     name: name.to_owned(),
+//!     dtype: DType::Float32,
+//!     shape: shape.to_vec(),
+//! };
+//! let factor = 2.0_f32.to_le_bytes();
+//! write_model(&path, &graph, &[spec("x", &[3])], &[(spec("factor", &[]), &factor)])?;
+//!
+//! let model = Model::load(&path)?;
+//! let outputs = model.run(&[Tensor::new([3], [1.0, 2.0, 3.0])?])?;
+//! assert_eq!(outputs[0].elements(), [2.0, 4.0, 6.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A file is data: it may come from anywhere. Loading checks all of it and runs nothing; what is wrong
+//! is a [`ModelError`] that says where, and what asks for more memory than [`Limits`] allow is refused
+//! before it is allocated.
+
+mod check;
+mod error;
+mod file;
+mod header;
+mod limits;
+mod metadata;
+mod source;
+mod tensor;
+mod write;
+
+use std::path::Path;
+use std::sync::Mutex;
+
+pub use error::{ModelError, ModelErrorKind};
+pub use file::ModelFile;
+pub use limits::Limits;
+pub use tensor::{Tensor, TensorSpec};
+pub use write::{model_bytes, write_model};
+
+use crate::execute::{Context, Executable, RunError};
+use crate::threads::on_threads;
+use error::without_panic;
+
+/// The version of the format that is written and read.
+pub const VERSION: u32 = 1;
+
+/// A model ready to run. Any number of threads may run it at once.
+#[derive(Debug)]
+pub struct Model {
+    executable: Executable,
+    inputs: Vec<TensorSpec>,
+    outputs: Vec<TensorSpec>,
+    threads: usize,
+    /// Memory of runs that are over, for those to come.
+    idle: Mutex<Vec<Context>>,
+}
+
+impl Model {
+    /// Loads the model in the file at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no model file, or asks for more than the default [`Limits`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ModelError> {
+        Self::from_file(ModelFile::open(path)?)
+    }
+
+    /// Reads and packs the weights of `file`.
+    ///
+    /// # Errors
+    /// If the file cannot be read any more.
+    pub fn from_file(file: ModelFile) -> Result<Self, ModelError> {
+        let (inputs, outputs) = (file.inputs().to_vec(), file.outputs().to_vec());
+        let program = file.program().clone();
+        let executable = without_panic(|| {
+            let weights = file.loader();
+            Executable::new(program, &weights)
+                .map_err(|error| weights.into_error().unwrap_or(ModelError::Run(error)))
+        })?;
+        Ok(Self {
+            executable,
+            inputs,
+            outputs,
+            threads: default_threads(),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// Lets this many threads take part in a run: by default `CORSAC_NUM_THREADS`, or as many as the
+    /// machine has.
+    #[must_use]
+    pub fn with_threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// How many threads take part in a run.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// What it takes, in order.
+    #[must_use]
+    pub fn inputs(&self) -> &[TensorSpec] {
+        &self.inputs
+    }
+
+    /// The tensors that it gives, in order, called after their places in the result.
+    #[must_use]
+    pub fn outputs(&self) -> &[TensorSpec] {
+        &self.outputs
+    }
+
+    /// The program with its weights packed.
+    #[must_use]
+    pub fn executable(&self) -> &Executable {
+        &self.executable
+    }
+
+    /// Runs it on `inputs`, in order.
+    ///
+    /// # Errors
+    /// If the model takes other inputs.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelError> {
+        for (spec, tensor) in self.inputs.iter().zip(inputs) {
+            if spec.shape != tensor.shape() {
+                return Err(ModelError::Input {
+                    name: spec.name.clone(),
+                    expected: spec.shape.clone(),
+                    got: tensor.shape().to_vec(),
+                });
+            }
+        }
+        let inputs: Vec<&[f32]> = inputs.iter().map(Tensor::elements).collect();
+        let lens = self.outputs.iter().map(|spec| spec.shape.iter().product());
+        let mut outputs: Vec<Vec<f32>> = lens.map(|len| vec![0.0; len]).collect();
+        let mut slices: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
+        self.run_into(&inputs, &mut slices)?;
+        let results = self.outputs.iter().zip(outputs);
+        results
+            .map(|(spec, elements)| Tensor::new(spec.shape.clone(), elements))
+            .collect()
+    }
+
+    /// As [`Model::run`], on elements row by row, into memory of the caller's.
+    ///
+    /// # Errors
+    /// If there are other numbers of them than the model has.
+    pub fn run_into(
+        &self,
+        inputs: &[&[f32]],
+        outputs: &mut [&mut [f32]],
+    ) -> Result<(), ModelError> {
+        if outputs.len() != self.outputs.len() {
+            return Err(ModelError::Run(RunError::OutputCount {
+                expected: self.outputs.len(),
+                got: outputs.len(),
+            }));
+        }
+        let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
+        let mut context = idle.unwrap_or_else(|| self.executable.context());
+        without_panic(|| {
+            let run = on_threads(self.threads, || {
+                self.executable.run(&mut context, inputs, outputs)
+            });
+            run.map_err(ModelError::Run)
+        })?;
+        if let Ok(mut idle) = self.idle.lock() {
+            idle.push(context);
+        }
+        Ok(())
+    }
+}
+
+/// `CORSAC_NUM_THREADS` where it is a number, otherwise as many as the machine has.
+fn default_threads() -> usize {
+    let wanted = std::env::var("CORSAC_NUM_THREADS").ok();
+    let wanted = wanted.and_then(|text| text.trim().parse().ok());
+    wanted.filter(|&threads| threads > 0).unwrap_or_else(|| {
+        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+    })
+}

@@ -1,0 +1,141 @@
+//! Writing model files.
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use corsac_ir::{Graph, GraphError, Target};
+use serde_json::{Map, Value as Json, json};
+
+use super::error::ModelError;
+use super::file::ModelFile;
+use super::header::file_type;
+use super::limits::Limits;
+use super::metadata::{FORMAT, GRAPH, INPUTS, write_inputs};
+use super::tensor::TensorSpec;
+
+/// Writes a model to the file at `path`: `graph`, whose placeholders take `inputs` and whose
+/// `get_attr` nodes name `weights`, given with their bytes in little-endian order, row by row.
+///
+/// What is written is opened before it takes its place, so that nothing is left behind that cannot
+/// be loaded, whatever happens meanwhile. The same model makes the same bytes.
+///
+/// # Errors
+/// If the file cannot be written, or would be no model file.
+pub fn write_model(
+    path: impl AsRef<Path>,
+    graph: &Graph,
+    inputs: &[TensorSpec],
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<(), ModelError> {
+    let path = path.as_ref();
+    let failed = |source| ModelError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let header = header(graph, inputs, weights)?;
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut file = temporary(folder).map_err(failed)?;
+    let mut out = BufWriter::new(file.as_file_mut());
+    let write = (|| {
+        out.write_all(&header)?;
+        for (_, bytes) in weights {
+            out.write_all(bytes)?;
+        }
+        out.flush()?;
+        out.get_ref().sync_all()
+    })();
+    drop(out);
+    write.map_err(failed)?;
+    ModelFile::open_within(file.path(), &Limits::default())?;
+    file.persist(path).map_err(|error| failed(error.error))?;
+    Ok(())
+}
+
+/// The same bytes in memory.
+///
+/// # Errors
+/// If they would be no model file.
+pub fn model_bytes(
+    graph: &Graph,
+    inputs: &[TensorSpec],
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<Vec<u8>, ModelError> {
+    let mut bytes = header(graph, inputs, weights)?;
+    for (_, own) in weights {
+        bytes.extend_from_slice(own);
+    }
+    Ok(bytes)
+}
+
+/// A file that others may read once it has its name.
+fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".corsac-").suffix(".partial");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // What the user's mask leaves of it, as for any new file.
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    builder.tempfile_in(folder)
+}
+
+fn header(
+    graph: &Graph,
+    inputs: &[TensorSpec],
+    weights: &[(TensorSpec, &[u8])],
+) -> Result<Vec<u8>, ModelError> {
+    let graph = plain(graph).map_err(|error| ModelError::graph("", error.to_string()))?;
+    let mut entries = Map::new();
+    let metadata = json!({
+        FORMAT: super::VERSION.to_string(),
+        GRAPH: graph.to_lossless(),
+        INPUTS: write_inputs(inputs)?,
+    });
+    entries.insert("__metadata__".to_owned(), metadata);
+    let mut start = 0;
+    for (spec, bytes) in weights {
+        let wrong = |reason: String| ModelError::Weight {
+            name: spec.name.clone(),
+            reason,
+        };
+        let dtype = file_type(spec.dtype)
+            .ok_or_else(|| wrong(format!("files have no elements of {}", spec.dtype)))?;
+        let end = start + bytes.len();
+        let dtype = serde_json::to_value(dtype).map_err(|error| wrong(error.to_string()))?;
+        let entry = json!({"dtype": dtype, "shape": spec.shape, "data_offsets": [start, end]});
+        if entries.insert(spec.name.clone(), entry).is_some() {
+            return Err(wrong("two weights have this name".to_owned()));
+        }
+        start = end;
+    }
+    let text = Json::Object(entries).to_string();
+    let mut header = text.into_bytes();
+    // Tensors begin at a multiple of eight bytes; spaces are no part of the JSON text.
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.append(&mut header);
+    Ok(bytes)
+}
+
+/// `graph` without what only its host knows, and without where its nodes come from: paths of
+/// somebody's machine.
+fn plain(graph: &Graph) -> Result<Graph, GraphError> {
+    let mut plain = graph.clone();
+    let nodes: Vec<_> = plain.nodes().collect();
+    for id in nodes {
+        plain.set_origin(id, corsac_ir::Origin::default());
+        plain.set_ty(id, None)?;
+        if let Target::Function(function) = plain.node(id).target()
+            && plain.function_info(function).external.is_some()
+        {
+            let name = plain.function_name(function).to_owned();
+            let named = plain.function(&name);
+            plain.set_target(id, Target::Function(named))?;
+        }
+    }
+    Ok(plain)
+}
