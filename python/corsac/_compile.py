@@ -282,13 +282,16 @@ class CompiledModule(torch.nn.Module):
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
         """The whole graph as a program, or what the engine knows of it as several."""
+        # Programs around the graphs of Dynamo may write to their results.
+        strict = self._capture is not None
         try:
-            return NativeCall(_core.compile_graph(self._captured.graph, inputs, strict=True)), None
+            program = _core.compile_graph(self._captured.graph, inputs, strict=strict)
+            return NativeCall(program), None
         except CompileError:
             # Types of what has no rule are found by running it: hooks are to run in calls only.
             if self._fullgraph or self._seen.has_hooks():
                 raise
-            lowered = lower(self._captured, Engine(), inputs, min_nodes=LEAST)
+            lowered = lower(self._captured, Engine(strict=strict), inputs, min_nodes=LEAST)
             preview = lowered.meta["lowering"]
             if not preview.parts:
                 raise

@@ -965,8 +965,9 @@ def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False) -> Any:
     """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
 
     Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
-    that fails when it runs. Results are new tensors: `strict` makes it a `CompileError` if one would
-    share memory with an input, a weight or another result in PyTorch.
+    that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
+    share memory with an input, a weight or another result in PyTorch, and what is returned twice one
+    tensor.
     """
     ...
 
@@ -1018,8 +1019,10 @@ def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any
     """
     ...
 
-def explain_compilation(graph: Graph, inputs: Any) -> Any:
-    """The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons."""
+def explain_compilation(graph: Graph, inputs: Any, *, strict: Any = False) -> Any:
+    """The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
+    `strict` is as for `compile_graph`.
+    """
     ...
 
 def extract_nodes(graph: Graph, nodes: Any, *, tuple_return: Any = False) -> Any:

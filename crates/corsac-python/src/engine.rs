@@ -33,6 +33,8 @@ create_exception!(
 #[pyclass(name = "NativeProgram", module = "corsac._core", frozen)]
 pub(crate) struct PyProgram {
     executable: Executable,
+    /// Whether what is returned twice is one tensor.
+    strict: bool,
     /// Memory of runs that are over, for those to come.
     idle: Mutex<Vec<Memory>>,
 }
@@ -138,8 +140,9 @@ fn shared_results(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)
 /// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
 ///
 /// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
-/// that fails when it runs. Results are new tensors: `strict` makes it a `CompileError` if one would
-/// share memory with an input, a weight or another result in PyTorch.
+/// that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
+/// share memory with an input, a weight or another result in PyTorch, and what is returned twice one
+/// tensor.
 #[pyfunction]
 #[pyo3(signature = (graph, inputs, *, strict = false))]
 fn compile_graph<'py>(
@@ -177,21 +180,27 @@ fn compile_graph<'py>(
         .map_err(|error| run_error(&error))?;
     Ok(PyProgram {
         executable,
+        strict,
         idle: Mutex::default(),
     })
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
+/// `strict` is as for `compile_graph`.
 #[pyfunction]
+#[pyo3(signature = (graph, inputs, *, strict = false))]
 fn explain_compilation<'py>(
     graph: &Bound<'py, PyGraph>,
     inputs: &Bound<'py, PyTuple>,
+    strict: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let py = graph.py();
     let facts = TypeFacts::of_graph(graph)?;
     let unknown = with_types(graph, inputs, &facts, |ir, types| {
         let mut unknown = unsupported(ir, types);
-        unknown.extend(shared_results(ir, types));
+        if strict {
+            unknown.extend(shared_results(ir, types));
+        }
         Ok(unknown)
     })?;
     let borrowed = graph.try_borrow()?;
@@ -280,9 +289,15 @@ impl PyProgram {
 
     /// What the graph returns, with the numbers of results in the places of tensors.
     fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let numbers = self.executable.program().outputs();
+        let results = self.executable.program().outputs();
+        let mut next = 0..results.len();
+        let mut number = |value: &ValueId| {
+            let first = results.iter().position(|own| own == value);
+            let own = next.next().unwrap_or_default();
+            first.filter(|_| self.strict).unwrap_or(own)
+        };
         match &self.executable.program().output {
-            Some(output) => structure(py, output, &numbers),
+            Some(output) => structure(py, output, &mut number),
             None => Ok(py.None().into_bound(py)),
         }
     }
@@ -307,26 +322,22 @@ impl PyProgram {
 fn structure<'py>(
     py: Python<'py>,
     output: &Output,
-    results: &[ValueId],
+    number: &mut dyn FnMut(&ValueId) -> usize,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let mut all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
         items
             .iter()
-            .map(|item| structure(py, item, results))
+            .map(|item| structure(py, item, number))
             .collect()
     };
     Ok(match output {
-        // What is returned twice is one tensor.
-        Output::Value(value) => {
-            let number = results.iter().position(|own| own == value);
-            number.unwrap_or_default().into_pyobject(py)?.into_any()
-        }
+        Output::Value(value) => number(value).into_pyobject(py)?.into_any(),
         Output::Tuple(items) => PyTuple::new(py, all(items)?)?.into_any(),
         Output::List(items) => PyList::new(py, all(items)?)?.into_any(),
         Output::Dict(entries) => {
             let dict = PyDict::new(py);
             for (key, item) in entries {
-                dict.set_item(key, structure(py, item, results)?)?;
+                dict.set_item(key, structure(py, item, number)?)?;
             }
             dict.into_any()
         }

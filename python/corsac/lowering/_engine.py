@@ -18,7 +18,9 @@ class Engine(Backend):
 
     name = "corsac"
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        #: Whether results that share memory with inputs or each other have to do so.
+        self._strict = strict
         self._module: GraphModule | None = None
         self._reasons: dict[Node, str] | None = None
 
@@ -30,7 +32,9 @@ class Engine(Backend):
             graph = node.graph
             placeholders = graph.find_nodes(op="placeholder")
             inputs = tuple(spec_of(types[placeholder]) for placeholder in placeholders)
-            self._reasons = _core.explain_compilation(graph, inputs)
+            self._reasons = _core.explain_compilation(
+                graph, inputs, strict=self._strict
+            )
         return self._reasons.get(node, True)
 
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
