@@ -32,9 +32,7 @@ class Engine(Backend):
             graph = node.graph
             placeholders = graph.find_nodes(op="placeholder")
             inputs = tuple(spec_of(types[placeholder]) for placeholder in placeholders)
-            self._reasons = _core.explain_compilation(
-                graph, inputs, strict=self._strict
-            )
+            self._reasons = _core.explain_compilation(graph, inputs, strict=self._strict)
         return self._reasons.get(node, True)
 
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
