@@ -1,11 +1,13 @@
 //! Programs with their weights packed, ready to run.
 
+use crate::general;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::matmul::Product;
 use crate::kernels::{layout, normalise, pool, reduce};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_kernel, linear_kernel};
-use crate::program::{Op, Post, Program, Source, Step, ValueId};
+use crate::data::{Data, DataMut, Elements};
+use crate::program::{Element, Op, Post, Program, Source, Step, ValueId};
 
 /// What is wrong with a call of a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +40,29 @@ pub enum RunError {
         /// How many it has.
         got: usize,
     },
+    /// A tensor of another type of elements.
+    #[error("{what} {number} is of {expected}, not {got}")]
+    Element {
+        /// What it is.
+        what: &'static str,
+        /// Its number.
+        number: usize,
+        /// What it should be made of.
+        expected: &'static str,
+        /// What it is made of.
+        got: &'static str,
+    },
+    /// An index that is out of range.
+    #[error("index {index} is out of range for a dimension of size {size}")]
+    Index {
+        /// The index.
+        index: i64,
+        /// How many elements the dimension has.
+        size: usize,
+    },
+    /// Integers divided by zero.
+    #[error("integer division by zero")]
+    DivisionByZero,
     /// A weight that the program needs is not there.
     #[error("weight {number} is missing")]
     MissingWeight {
@@ -53,13 +78,18 @@ pub struct Executable {
     plan: Plan,
     /// Weights that steps read as they are, by value.
     weights: Vec<Option<Vec<f32>>>,
+    /// Integers and truth values among them.
+    other_weights: Vec<Option<Elements>>,
     prepared: Vec<Prepared>,
 }
 
 /// The memory of one run.
 #[derive(Debug, Default)]
 pub struct Context {
+    /// Empty where the buffer holds something else than numbers.
     buffers: Vec<Vec<f32>>,
+    /// The buffers of integers and truth values, in their places.
+    others: Vec<Elements>,
 }
 
 impl Executable {
@@ -77,11 +107,13 @@ impl Executable {
         for value in program.outputs() {
             loader.keep(value)?;
         }
+        let other_weights = loader.take_others();
         let weights = loader.unpacked();
         Ok(Self {
             program,
             plan,
             weights,
+            other_weights,
             prepared,
         })
     }
@@ -101,9 +133,18 @@ impl Executable {
     /// Memory for a run.
     #[must_use]
     pub fn context(&self) -> Context {
-        let buffers = self.plan.buffers().iter().map(|&len| vec![0.0; len]);
+        let plan = self.plan.buffers().iter().zip(self.plan.elements());
+        let numbers = plan.clone().map(|(&len, &element)| match element {
+            Element::F32 => vec![0.0; len],
+            Element::I64 | Element::Bool => Vec::new(),
+        });
+        let others = plan.map(|(&len, &element)| match element {
+            Element::F32 => Elements::F32(Vec::new()),
+            element => Elements::zeros(element, len),
+        });
         Context {
-            buffers: buffers.collect(),
+            buffers: numbers.collect(),
+            others: others.collect(),
         }
     }
 
@@ -117,6 +158,22 @@ impl Executable {
         inputs: &[&[f32]],
         outputs: &mut [&mut [f32]],
     ) -> Result<(), RunError> {
+        let inputs: Vec<Data<'_>> = inputs.iter().map(|&input| Data::F32(input)).collect();
+        let outputs = outputs.iter_mut();
+        let mut outputs: Vec<DataMut<'_>> = outputs.map(|out| DataMut::F32(out)).collect();
+        self.run_typed(context, &inputs, &mut outputs)
+    }
+
+    /// The same for inputs and outputs of any type of elements.
+    ///
+    /// # Errors
+    /// Inputs or outputs of another number, size or type than the program has; indices out of range.
+    pub fn run_typed(
+        &self,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+    ) -> Result<(), RunError> {
         self.check(inputs, outputs)?;
         for (at, step) in self.program.steps.iter().enumerate() {
             let root = self.program.root(step.output);
@@ -124,36 +181,69 @@ impl Executable {
                 continue;
             };
             let len = self.program.value(root).len();
+            if self.program.element(root) != Element::F32 {
+                let mut buffer = std::mem::take(&mut context.others[place]);
+                let values = Values {
+                    executable: self,
+                    buffers: &context.buffers,
+                    others: &context.others,
+                    inputs,
+                };
+                let done = general::run(&self.program, step, &values, buffer.first_mut(len));
+                context.others[place] = buffer;
+                done?;
+                continue;
+            }
             // Taken out, so that inputs can be read meanwhile.
             let mut buffer = std::mem::take(&mut context.buffers[place]);
             let values = Values {
                 executable: self,
                 buffers: &context.buffers,
+                others: &context.others,
                 inputs,
             };
+            if let Op::General(_) = step.op {
+                let out = DataMut::F32(&mut buffer[..len]);
+                let done = general::run(&self.program, step, &values, out);
+                context.buffers[place] = buffer;
+                done?;
+                continue;
+            }
             self.step(at, step, &values, &mut buffer[..len]);
             context.buffers[place] = buffer;
         }
         let values = Values {
             executable: self,
             buffers: &context.buffers,
+            others: &context.others,
             inputs,
         };
         for (value, out) in self.program.outputs().into_iter().zip(outputs) {
-            out.copy_from_slice(values.get(value));
+            out.copy_from(values.data(value));
         }
         Ok(())
     }
 
-    fn check(&self, inputs: &[&[f32]], outputs: &[&mut [f32]]) -> Result<(), RunError> {
-        let length = |what, number, expected, got| match expected == got {
-            true => Ok(()),
-            false => Err(RunError::Length {
-                what,
-                number,
-                expected,
-                got,
-            }),
+    fn check(&self, inputs: &[Data<'_>], outputs: &[DataMut<'_>]) -> Result<(), RunError> {
+        let fits = |what, number, value: ValueId, element: Element, got: usize| {
+            let info = self.program.value(value);
+            if info.element != element {
+                return Err(RunError::Element {
+                    what,
+                    number,
+                    expected: info.element.name(),
+                    got: element.name(),
+                });
+            }
+            match info.len() == got {
+                true => Ok(()),
+                false => Err(RunError::Length {
+                    what,
+                    number,
+                    expected: info.len(),
+                    got,
+                }),
+            }
         };
         if inputs.len() != self.program.inputs {
             return Err(RunError::InputCount {
@@ -161,9 +251,11 @@ impl Executable {
                 got: inputs.len(),
             });
         }
-        for value in &self.program.values {
+        for (at, value) in self.program.values.iter().enumerate() {
             if let Source::Input(number) = value.source {
-                length("input", number, value.len(), inputs[number].len())?;
+                let given = &inputs[number];
+                let value = ValueId::new(at);
+                fits("input", number, value, given.element(), given.len())?;
             }
         }
         let results = self.program.outputs();
@@ -174,7 +266,7 @@ impl Executable {
             });
         }
         for (number, (&value, out)) in results.iter().zip(outputs).enumerate() {
-            length("output", number, self.program.value(value).len(), out.len())?;
+            fits("output", number, value, out.element(), out.len())?;
         }
         Ok(())
     }
@@ -302,7 +394,7 @@ impl Executable {
             (Op::Pad { widths, value }, _) => {
                 layout::pad(input(0), shape_of(0), widths, *value, out);
             }
-            (Op::MatMul { .. } | Op::BatchNorm { .. }, _) => {
+            (Op::MatMul { .. } | Op::BatchNorm { .. } | Op::General(_), _) => {
                 unreachable!("prepared when the program was made")
             }
         }
@@ -336,19 +428,39 @@ fn finish(post: &[Post], values: &Values<'_>, start: usize, chunk: &mut [f32]) {
 }
 
 /// The values of a run, as far as they are computed.
-struct Values<'a> {
+pub(crate) struct Values<'a> {
     executable: &'a Executable,
     buffers: &'a [Vec<f32>],
-    inputs: &'a [&'a [f32]],
+    others: &'a [Elements],
+    inputs: &'a [Data<'a>],
 }
 
 impl<'a> Values<'a> {
-    fn get(&self, value: ValueId) -> &'a [f32] {
+    /// The elements of a value of any type.
+    pub(crate) fn data(&self, value: ValueId) -> Data<'a> {
         let program = &self.executable.program;
         let root = program.root(value);
         let len = program.value(root).len();
         match program.value(root).source {
+            _ if program.element(root) == Element::F32 => Data::F32(self.get(root)),
             Source::Input(number) => self.inputs[number],
+            Source::Weight(_) | Source::Derived(_) => {
+                let weight = self.executable.other_weights[root.index()].as_ref();
+                weight.map_or(Data::I64(&[]), |weight| weight.first(len))
+            }
+            Source::Step | Source::Alias(_) => match self.executable.plan.place(root) {
+                Some(place) => self.others[place].first(len),
+                None => Data::I64(&[]),
+            },
+        }
+    }
+
+    pub(crate) fn get(&self, value: ValueId) -> &'a [f32] {
+        let program = &self.executable.program;
+        let root = program.root(value);
+        let len = program.value(root).len();
+        match program.value(root).source {
+            Source::Input(number) => self.inputs[number].numbers(),
             Source::Weight(_) | Source::Derived(_) => self.executable.weights[root.index()]
                 .as_deref()
                 .unwrap_or(&[]),

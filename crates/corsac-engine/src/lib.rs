@@ -13,7 +13,9 @@
 
 #![forbid(unsafe_code)]
 
+mod data;
 mod execute;
+pub mod general;
 pub mod kernels;
 mod lower;
 mod model;
@@ -24,6 +26,7 @@ mod program;
 mod threads;
 
 pub use corsac_ir::DType;
+pub use data::{Data, DataMut, Elements};
 pub use execute::{Context, Executable, RunError};
 pub use lower::{LowerError, lower, unsupported};
 pub use model::{
@@ -34,7 +37,7 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::Weights;
 pub use program::{
-    Binary, Conv, Op, Output, Pool, Post, Program, Recipe, Reduction, Source, Step, Unary, ValueId,
+    Binary, Conv, Element, Op, Output, Pool, Post, Program, Recipe, Reduction, Source, Step, Unary, ValueId,
     ValueInfo,
 };
 pub use threads::on_threads;

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Binary, Op, Post, Program, Recipe, Step, ValueId};
+use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
@@ -56,6 +56,9 @@ fn absorb(
     kept: &mut [Step],
     step: &Step,
 ) -> Option<usize> {
+    if program.element(step.output) != Element::F32 {
+        return None;
+    }
     // Of the same shape: an alias may have another one than what its maker computes.
     let made_by = |program: &Program, value: ValueId| {
         let whole = program.root(value) == value && uses.once(value);

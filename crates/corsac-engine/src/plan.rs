@@ -1,6 +1,6 @@
 //! Where values lie: as few and as small buffers as lifetimes allow.
 
-use crate::program::{Op, Program, Source, Step, ValueId};
+use crate::program::{Element, Op, Program, Source, Step, ValueId};
 
 /// Places for the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub struct Plan {
     place: Vec<Option<usize>>,
     /// How many elements the buffers hold.
     buffers: Vec<usize>,
+    /// What the buffers hold.
+    elements: Vec<Element>,
     /// The steps whose result takes the place of their first input.
     in_place: Vec<bool>,
 }
@@ -31,6 +33,7 @@ impl Plan {
         let mut plan = Self {
             place: vec![None; count],
             buffers: Vec::new(),
+            elements: Vec::new(),
             in_place: vec![false; program.steps.len()],
         };
         let mut free: Vec<usize> = Vec::new();
@@ -42,6 +45,7 @@ impl Plan {
             let takes_over = first.filter(|&value| {
                 works_in_place(program, step)
                     && matches!(program.value(value).source, Source::Step)
+                    && program.element(value) == program.element(output)
                     && dies(value)
                     && program.value(value).len() == len
                     && step
@@ -54,7 +58,7 @@ impl Plan {
                     plan.in_place[at] = true;
                     buffer
                 }
-                None => plan.take(&mut free, len),
+                None => plan.take_typed(&mut free, program.element(output), len),
             };
             plan.place[output.index()] = Some(buffer);
             let mut dead: Vec<usize> = step
@@ -75,10 +79,11 @@ impl Plan {
     }
 
     /// The smallest free buffer that is large enough, or the largest, made larger.
-    fn take(&mut self, free: &mut Vec<usize>, len: usize) -> usize {
+    fn take_typed(&mut self, free: &mut Vec<usize>, element: Element, len: usize) -> usize {
         let fits = |&&buffer: &&usize| self.buffers[buffer] >= len;
-        let best = free.iter().filter(fits).min_by_key(|&&b| self.buffers[b]);
-        let best = best.or_else(|| free.iter().max_by_key(|&&b| self.buffers[b]));
+        let typed = || free.iter().filter(|&&buffer| self.elements[buffer] == element);
+        let best = typed().filter(fits).min_by_key(|&&b| self.buffers[b]);
+        let best = best.or_else(|| typed().max_by_key(|&&b| self.buffers[b]));
         match best.copied() {
             Some(buffer) => {
                 free.retain(|&other| other != buffer);
@@ -87,6 +92,7 @@ impl Plan {
             }
             None => {
                 self.buffers.push(len);
+                self.elements.push(element);
                 self.buffers.len() - 1
             }
         }
@@ -106,10 +112,17 @@ impl Plan {
         &self.buffers
     }
 
+    /// What the buffers hold.
+    #[must_use]
+    pub fn elements(&self) -> &[Element] {
+        &self.elements
+    }
+
     /// How many bytes the buffers take.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        self.buffers.iter().sum::<usize>() * size_of::<f32>()
+        let buffers = self.buffers.iter().zip(&self.elements);
+        buffers.map(|(len, element)| len * element.size_bytes()).sum()
     }
 }
 

@@ -1,14 +1,25 @@
 //! Weights on their way from the host to where steps want them.
 
 use crate::execute::RunError;
+use crate::data::Elements;
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul::{self, LinearKernel};
-use crate::program::{Op, Program, Recipe, Source, Step, ValueId};
+use crate::program::{Element, Op, Program, Recipe, Source, Step, ValueId};
 
 /// Where weights come from.
 pub trait Weights {
     /// The elements of the weight with this number, row by row; `None` if there is none.
     fn weight(&self, number: usize) -> Option<Vec<f32>>;
+
+    /// The same for a weight of integers.
+    fn integers(&self, _number: usize) -> Option<Vec<i64>> {
+        None
+    }
+
+    /// The same for a weight of truth values: bytes, of which those that are not 0 are true.
+    fn flags(&self, _number: usize) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// What a step needs besides its inputs, made once.
@@ -25,6 +36,8 @@ pub(crate) struct Loader<'a> {
     program: &'a Program,
     source: &'a dyn Weights,
     values: Vec<Option<Vec<f32>>>,
+    /// Integers and truth values, which are read as they are.
+    others: Vec<Option<Elements>>,
     /// Those that steps read as they are.
     needed: Vec<bool>,
 }
@@ -35,6 +48,7 @@ impl<'a> Loader<'a> {
             program,
             source,
             values: vec![None; program.values.len()],
+            others: vec![None; program.values.len()],
             needed: vec![false; program.values.len()],
         }
     }
@@ -45,6 +59,11 @@ impl<'a> Loader<'a> {
         values
             .map(|(value, needed)| value.filter(|_| needed))
             .collect()
+    }
+
+    /// The weights of integers and truth values, by value.
+    pub(crate) fn take_others(&mut self) -> Vec<Option<Elements>> {
+        std::mem::take(&mut self.others)
     }
 
     /// Loads a weight that is a result.
@@ -61,6 +80,27 @@ impl<'a> Loader<'a> {
             return Ok(());
         }
         let info = self.program.value(value);
+        if info.element != Element::F32 {
+            if let Source::Weight(number) = info.source
+                && self.others[value.index()].is_none()
+            {
+                let found = match info.element {
+                    Element::I64 => self.source.integers(number).map(Elements::I64),
+                    _ => self.source.flags(number).map(Elements::flags),
+                };
+                let found = found.ok_or(RunError::MissingWeight { number })?;
+                if found.len() != info.len() {
+                    return Err(RunError::Length {
+                        what: "weight",
+                        number,
+                        expected: info.len(),
+                        got: found.len(),
+                    });
+                }
+                self.others[value.index()] = Some(found);
+            }
+            return Ok(());
+        }
         let loaded = match info.source {
             Source::Weight(number) => {
                 let found = self.source.weight(number);

@@ -5,6 +5,8 @@ use std::fmt;
 use corsac_ir::NodeId;
 use smallvec::SmallVec;
 
+use crate::general::General;
+
 /// A value of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(u32);
@@ -37,11 +39,47 @@ pub enum Source {
     Alias(ValueId),
 }
 
+/// What a value is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Element {
+    /// Truth values: bytes that are 0 or 1.
+    Bool,
+    /// Integers of 64 bits.
+    I64,
+    /// Floating-point numbers of 32 bits.
+    #[default]
+    F32,
+}
+
+impl Element {
+    /// How many bytes one takes.
+    #[must_use]
+    pub fn size_bytes(self) -> usize {
+        match self {
+            Self::Bool => 1,
+            Self::I64 => 8,
+            Self::F32 => 4,
+        }
+    }
+
+    /// PyTorch's name for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::I64 => "int64",
+            Self::F32 => "float32",
+        }
+    }
+}
+
 /// What is known of a value before the program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueInfo {
     /// Its sizes.
     pub shape: Vec<usize>,
+    /// What it is made of.
+    pub element: Element,
     /// Where it comes from.
     pub source: Source,
 }
@@ -251,6 +289,8 @@ pub enum Op {
         /// Which one.
         dim: usize,
     },
+    /// What [`general`](crate::general) computes: operators over all types of elements.
+    General(General),
     /// Surrounded by a number.
     Pad {
         /// Elements before and after, by dimension.
@@ -382,8 +422,27 @@ impl Program {
     }
 
     pub(crate) fn add_value(&mut self, shape: Vec<usize>, source: Source) -> ValueId {
-        self.values.push(ValueInfo { shape, source });
+        self.add_typed(Element::F32, shape, source)
+    }
+
+    pub(crate) fn add_typed(
+        &mut self,
+        element: Element,
+        shape: Vec<usize>,
+        source: Source,
+    ) -> ValueId {
+        self.values.push(ValueInfo {
+            shape,
+            element,
+            source,
+        });
         ValueId::new(self.values.len() - 1)
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub fn element(&self, value: ValueId) -> Element {
+        self.value(value).element
     }
 }
 
@@ -446,6 +505,7 @@ impl Op {
             Self::Copy { .. } => "copy",
             Self::Concat { .. } => "concat",
             Self::Pad { .. } => "pad",
+            Self::General(general) => general.name(),
         }
     }
 }

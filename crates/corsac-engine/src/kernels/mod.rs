@@ -3,6 +3,7 @@
 pub mod conv;
 mod depthwise;
 pub mod elementwise;
+pub mod generic;
 pub mod layout;
 pub mod matmul;
 pub mod normalise;

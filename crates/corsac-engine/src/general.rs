@@ -1,0 +1,635 @@
+//! Operators over elements of all types: what is no arithmetic of floating-point numbers alone.
+
+use smallvec::SmallVec;
+
+use crate::data::{Data, DataMut};
+use crate::execute::{RunError, Values};
+use crate::kernels::generic::{self, Steps};
+use crate::program::{Element, Program, Step};
+
+/// What two numbers are compared for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `a == b`
+    Eq,
+    /// `a != b`
+    Ne,
+    /// `a < b`
+    Lt,
+    /// `a <= b`
+    Le,
+    /// `a > b`
+    Gt,
+    /// `a >= b`
+    Ge,
+}
+
+/// Functions of two elements of one type, which the result has, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// The larger one.
+    Maximum,
+    /// The smaller one.
+    Minimum,
+    /// The larger one; if one is NaN, the other.
+    Fmax,
+    /// The smaller one; if one is NaN, the other.
+    Fmin,
+    /// Division, rounded down.
+    FloorDivide,
+    /// Division, rounded to zero.
+    TruncDivide,
+    /// What is left of division rounded down: the sign is that of `b`.
+    Remainder,
+    /// What is left of division rounded to zero: the sign is that of `a`.
+    Fmod,
+    /// `a ** b`
+    Power,
+    /// The angle of the point `(b, a)`.
+    Atan2,
+    /// `sqrt(a * a + b * b)`
+    Hypot,
+    /// The bits that are set in both.
+    And,
+    /// The bits that are set in one.
+    Or,
+    /// The bits that are set in one only.
+    Xor,
+}
+
+/// How elements along dimensions are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Folding {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Product,
+    /// The largest: whether any is true.
+    Max,
+    /// The smallest: whether all are true.
+    Min,
+}
+
+/// A number of the type of the result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scalar {
+    /// An integer, or a truth value.
+    Int(i64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+impl Scalar {
+    fn float(self) -> f64 {
+        match self {
+            Self::Int(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+
+    fn int(self) -> i64 {
+        match self {
+            Self::Int(value) => value,
+            Self::Float(value) => float_to_int(value as f32),
+        }
+    }
+}
+
+/// What a step computes of elements of any type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum General {
+    /// The same numbers as elements of the result's type.
+    Cast,
+    /// Of two of one type, broadcast; truth values.
+    Compare(Comparison),
+    /// Of two of one type, broadcast.
+    Arithmetic(Arithmetic),
+    /// Whether it is 0.
+    Not,
+    /// Truth values, and two of one type, broadcast.
+    Where,
+    /// A number everywhere.
+    Fill(Scalar),
+    /// Numbers one step apart.
+    Range {
+        /// The first.
+        start: Scalar,
+        /// From one to the next.
+        step: Scalar,
+    },
+    /// A view, copied; steps may be negative.
+    Copy {
+        /// Where the first element is.
+        offset: usize,
+        /// Steps along the dimensions of the result.
+        steps: Steps,
+    },
+    /// One behind the other along a dimension.
+    Concat {
+        /// Which one.
+        dim: usize,
+    },
+    /// Surrounded by a number.
+    Pad {
+        /// Elements before and after, by dimension; fewer than none are left out.
+        widths: SmallVec<[[usize; 2]; 6]>,
+        /// The number.
+        value: Scalar,
+    },
+    /// A tensor and integers: rows of the tensor along a dimension.
+    Select {
+        /// Which one.
+        dim: usize,
+        /// Whether negative indices count from the end.
+        wraps: bool,
+    },
+    /// A tensor and integers of the same rank: an element for each of these.
+    Gather {
+        /// Along which dimension.
+        dim: usize,
+    },
+    /// Sums or products of all elements up to each.
+    Cumulate {
+        /// Along which dimension.
+        dim: usize,
+        /// Whether products are meant.
+        product: bool,
+    },
+    /// The places of elements in order, along a dimension; as many as the result has.
+    Sort {
+        /// Which one.
+        dim: usize,
+        /// Whether the largest come first.
+        descending: bool,
+    },
+    /// The place of an extreme along a dimension.
+    Extreme {
+        /// Which one.
+        dim: usize,
+        /// Whether the largest is meant.
+        largest: bool,
+    },
+    /// Elements along dimensions combined.
+    Fold {
+        /// How.
+        folding: Folding,
+        /// Which dimensions.
+        dims: SmallVec<[usize; 4]>,
+    },
+}
+
+impl General {
+    /// A word for it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Cast => "cast",
+            Self::Compare(_) => "compare",
+            Self::Arithmetic(_) => "arithmetic",
+            Self::Not => "not",
+            Self::Where => "where",
+            Self::Fill(_) => "fill",
+            Self::Range { .. } => "range",
+            Self::Copy { .. } => "copy",
+            Self::Concat { .. } => "concat",
+            Self::Pad { .. } => "pad",
+            Self::Select { .. } => "select",
+            Self::Gather { .. } => "gather",
+            Self::Cumulate { .. } => "cumulate",
+            Self::Sort { .. } => "sort",
+            Self::Extreme { .. } => "extreme",
+            Self::Fold { .. } => "fold",
+        }
+    }
+}
+
+/// A number as PyTorch casts it on x86: what does not fit is the smallest integer.
+fn float_to_int(x: f32) -> i64 {
+    // 2^63 as a float is the first that does not fit.
+    match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x) {
+        true => x as i64,
+        false => i64::MIN,
+    }
+}
+
+/// Does the step `step`, which is [`General`] or one that only moves elements.
+pub(crate) fn run(
+    program: &Program,
+    step: &Step,
+    values: &Values<'_>,
+    out: DataMut<'_>,
+) -> Result<(), RunError> {
+    let general = match &step.op {
+        crate::program::Op::General(general) => general,
+        other => unreachable!("{} has floating-point results", other.name()),
+    };
+    let work = Work {
+        program,
+        step,
+        values,
+    };
+    match general {
+        General::Cast => work.cast(out),
+        General::Compare(comparison) => work.compare(*comparison, out),
+        General::Arithmetic(function) => return work.arithmetic(*function, out),
+        General::Not => match (work.data(0), out) {
+            (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
+            (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
+            (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| x ^ 1),
+            (Data::I64(x), DataMut::I64(out)) => generic::map(x, out, |x| !x),
+            _ => mismatch(),
+        },
+        General::Where => match out {
+            DataMut::F32(out) => work.choose(out, Data::numbers),
+            DataMut::I64(out) => work.choose(out, Data::integers),
+            DataMut::Bool(out) => work.choose(out, Data::flags),
+        },
+        General::Fill(number) => match out {
+            DataMut::F32(out) => out.fill(number.float() as f32),
+            DataMut::I64(out) => out.fill(number.int()),
+            DataMut::Bool(out) => out.fill(u8::from(number.float() != 0.0)),
+        },
+        General::Range { start, step } => match out {
+            DataMut::F32(out) => out.iter_mut().enumerate().for_each(|(at, out)| {
+                *out = (start.float() + at as f64 * step.float()) as f32;
+            }),
+            DataMut::I64(out) => out.iter_mut().zip(0..).for_each(|(out, at)| {
+                *out = start.int().wrapping_add(step.int().wrapping_mul(at));
+            }),
+            DataMut::Bool(_) => mismatch(),
+        },
+        General::Copy { offset, steps } => {
+            let shape = program.shape(step.output);
+            match (work.data(0), out) {
+                (Data::F32(x), DataMut::F32(out)) => generic::copy(x, *offset, steps, shape, out),
+                (Data::I64(x), DataMut::I64(out)) => generic::copy(x, *offset, steps, shape, out),
+                (Data::Bool(x), DataMut::Bool(out)) => generic::copy(x, *offset, steps, shape, out),
+                _ => mismatch(),
+            }
+        }
+        General::Concat { dim } => match out {
+            DataMut::F32(out) => work.concat(*dim, out, Data::numbers),
+            DataMut::I64(out) => work.concat(*dim, out, Data::integers),
+            DataMut::Bool(out) => work.concat(*dim, out, Data::flags),
+        },
+        General::Pad { widths, value } => {
+            let shape = work.shape(0);
+            match (work.data(0), out) {
+                (Data::F32(x), DataMut::F32(out)) => {
+                    crate::kernels::layout::pad(x, shape, widths, value.float() as f32, out);
+                }
+                (Data::I64(x), DataMut::I64(out)) => {
+                    crate::kernels::layout::pad(x, shape, widths, value.int(), out);
+                }
+                (Data::Bool(x), DataMut::Bool(out)) => {
+                    let value = u8::from(value.float() != 0.0);
+                    crate::kernels::layout::pad(x, shape, widths, value, out);
+                }
+                _ => mismatch(),
+            }
+        }
+        General::Select { dim, wraps } => {
+            let (shape, indices) = (work.shape(0), work.data(1).integers());
+            let (size, inner) = (shape[*dim], shape[dim + 1..].iter().product());
+            let done = match (work.data(0), out) {
+                (Data::F32(x), DataMut::F32(out)) => {
+                    generic::select(x, size, inner, indices, *wraps, out)
+                }
+                (Data::I64(x), DataMut::I64(out)) => {
+                    generic::select(x, size, inner, indices, *wraps, out)
+                }
+                (Data::Bool(x), DataMut::Bool(out)) => {
+                    generic::select(x, size, inner, indices, *wraps, out)
+                }
+                _ => {
+                    mismatch();
+                    Ok(())
+                }
+            };
+            return done.map_err(|index| RunError::Index { index, size });
+        }
+        General::Gather { dim } => {
+            let shape = work.shape(0);
+            let indices = (work.data(1).integers(), work.shape(1));
+            let done = match (work.data(0), out) {
+                (Data::F32(x), DataMut::F32(out)) => generic::gather(x, shape, *dim, indices, out),
+                (Data::I64(x), DataMut::I64(out)) => generic::gather(x, shape, *dim, indices, out),
+                (Data::Bool(x), DataMut::Bool(out)) => {
+                    generic::gather(x, shape, *dim, indices, out)
+                }
+                _ => {
+                    mismatch();
+                    Ok(())
+                }
+            };
+            let size = shape[*dim];
+            return done.map_err(|index| RunError::Index { index, size });
+        }
+        General::Cumulate { dim, product } => {
+            let [size, inner] = work.along(*dim);
+            match (work.data(0), out) {
+                // In double precision, as PyTorch does.
+                (Data::F32(x), DataMut::F32(out)) => {
+                    let zero = f64::from(u8::from(*product));
+                    let f = |a: f64, x: f32| match product {
+                        true => a * f64::from(x),
+                        false => a + f64::from(x),
+                    };
+                    generic::cumulate(x, size, inner, zero, f, |a| a as f32, out);
+                }
+                (Data::I64(x), DataMut::I64(out)) => {
+                    let f = |a: i64, x: i64| match product {
+                        true => a.wrapping_mul(x),
+                        false => a.wrapping_add(x),
+                    };
+                    generic::cumulate(x, size, inner, i64::from(*product), f, |a| a, out);
+                }
+                _ => mismatch(),
+            }
+        }
+        General::Sort { dim, descending } => {
+            let keep = program.shape(step.output)[*dim];
+            let sizes = work.along(*dim);
+            match (work.data(0), out) {
+                (Data::F32(x), DataMut::I64(out)) => {
+                    generic::sort(x, sizes, *descending, keep, out);
+                }
+                (Data::I64(x), DataMut::I64(out)) => {
+                    generic::sort(x, sizes, *descending, keep, out);
+                }
+                (Data::Bool(x), DataMut::I64(out)) => {
+                    generic::sort(x, sizes, *descending, keep, out);
+                }
+                _ => mismatch(),
+            }
+        }
+        General::Extreme { dim, largest } => {
+            let sizes = work.along(*dim);
+            match (work.data(0), out) {
+                (Data::F32(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
+                (Data::I64(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
+                (Data::Bool(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
+                _ => mismatch(),
+            }
+        }
+        General::Fold { folding, dims } => work.fold(*folding, dims, out),
+    }
+    Ok(())
+}
+
+/// Programs are typed when they are made.
+fn mismatch() {
+    debug_assert!(false, "types were checked when the program was made");
+}
+
+/// A step with its values.
+struct Work<'a> {
+    program: &'a Program,
+    step: &'a Step,
+    values: &'a Values<'a>,
+}
+
+impl<'a> Work<'a> {
+    fn data(&self, index: usize) -> Data<'a> {
+        self.values.data(self.step.inputs[index])
+    }
+
+    fn shape(&self, index: usize) -> &'a [usize] {
+        self.program.shape(self.step.inputs[index])
+    }
+
+    /// The size of the first input's dimension `dim`, and how far apart its elements lie.
+    fn along(&self, dim: usize) -> [usize; 2] {
+        let shape = self.shape(0);
+        [shape[dim], shape[dim + 1..].iter().product()]
+    }
+
+    fn cast(&self, out: DataMut<'_>) {
+        match (self.data(0), out) {
+            (Data::F32(x), DataMut::I64(out)) => generic::map(x, out, float_to_int),
+            (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
+            (Data::I64(x), DataMut::F32(out)) => generic::map(x, out, |x| x as f32),
+            (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0)),
+            (Data::Bool(x), DataMut::F32(out)) => generic::map(x, out, f32::from),
+            (Data::Bool(x), DataMut::I64(out)) => generic::map(x, out, i64::from),
+            (from, mut out) => out.copy_from(from),
+        }
+    }
+
+    fn compare(&self, comparison: Comparison, out: DataMut<'_>) {
+        let DataMut::Bool(out) = out else {
+            return mismatch();
+        };
+        match (self.data(0), self.data(1)) {
+            (Data::F32(a), Data::F32(b)) => self.compare_as(comparison, a, b, out),
+            (Data::I64(a), Data::I64(b)) => self.compare_as(comparison, a, b, out),
+            (Data::Bool(a), Data::Bool(b)) => self.compare_as(comparison, a, b, out),
+            _ => mismatch(),
+        }
+    }
+
+    fn compare_as<T: Copy + Sync + PartialOrd>(
+        &self,
+        comparison: Comparison,
+        a: &[T],
+        b: &[T],
+        out: &mut [u8],
+    ) {
+        let shape = self.program.shape(self.step.output);
+        let (a, b) = ((a, self.shape(0)), (b, self.shape(1)));
+        match comparison {
+            Comparison::Eq => generic::zip(a, b, shape, out, |a, b| u8::from(a == b)),
+            Comparison::Ne => generic::zip(a, b, shape, out, |a, b| u8::from(a != b)),
+            Comparison::Lt => generic::zip(a, b, shape, out, |a, b| u8::from(a < b)),
+            Comparison::Le => generic::zip(a, b, shape, out, |a, b| u8::from(a <= b)),
+            Comparison::Gt => generic::zip(a, b, shape, out, |a, b| u8::from(a > b)),
+            Comparison::Ge => generic::zip(a, b, shape, out, |a, b| u8::from(a >= b)),
+        }
+    }
+
+    fn choose<T: Copy + Send + Sync + 'a>(&self, out: &mut [T], get: impl Fn(Data<'a>) -> &'a [T]) {
+        let condition = (self.data(0).flags(), self.shape(0));
+        let (a, b) = (get(self.data(1)), get(self.data(2)));
+        let shape = self.program.shape(self.step.output);
+        generic::choose(condition, (a, self.shape(1)), (b, self.shape(2)), shape, out);
+    }
+
+    fn concat<T: Copy + 'a>(&self, dim: usize, out: &mut [T], get: impl Fn(Data<'a>) -> &'a [T]) {
+        let parts = (0..self.step.inputs.len())
+            .map(|at| (get(self.data(at)), self.shape(at)[dim..].iter().product()));
+        generic::concat(&parts.collect::<Vec<_>>(), out);
+    }
+
+    fn arithmetic(&self, function: Arithmetic, out: DataMut<'_>) -> Result<(), RunError> {
+        let shape = self.program.shape(self.step.output);
+        let (a_shape, b_shape) = (self.shape(0), self.shape(1));
+        match (self.data(0), self.data(1), out) {
+            (Data::F32(a), Data::F32(b), DataMut::F32(out)) => {
+                let f = of_floats(function);
+                generic::zip((a, a_shape), (b, b_shape), shape, out, f);
+            }
+            (Data::I64(a), Data::I64(b), DataMut::I64(out)) => {
+                let divides = matches!(
+                    function,
+                    Arithmetic::FloorDivide
+                        | Arithmetic::TruncDivide
+                        | Arithmetic::Remainder
+                        | Arithmetic::Fmod
+                );
+                if divides && !out.is_empty() && b.contains(&0) {
+                    return Err(RunError::DivisionByZero);
+                }
+                let f = of_integers(function);
+                generic::zip((a, a_shape), (b, b_shape), shape, out, f);
+            }
+            (Data::Bool(a), Data::Bool(b), DataMut::Bool(out)) => {
+                let f = |a: u8, b: u8| match function {
+                    Arithmetic::And | Arithmetic::Mul | Arithmetic::Minimum | Arithmetic::Fmin => {
+                        a & b
+                    }
+                    Arithmetic::Xor => a ^ b,
+                    _ => a | b,
+                };
+                generic::zip((a, a_shape), (b, b_shape), shape, out, f);
+            }
+            _ => mismatch(),
+        }
+        Ok(())
+    }
+
+    fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) {
+        let shape = self.shape(0);
+        match (self.data(0), out) {
+            (Data::F32(x), DataMut::F32(out)) => {
+                let mut sums = vec![0.0_f64; out.len()];
+                let (zero, f): (f64, fn(f64, f32) -> f64) = match folding {
+                    Folding::Product => (1.0, |a, x| a * f64::from(x)),
+                    _ => (0.0, |a, x| a + f64::from(x)),
+                };
+                generic::fold(x, shape, dims, zero, f, &mut sums);
+                generic::map(&sums, out, |x| x as f32);
+            }
+            (Data::I64(x), DataMut::I64(out)) => {
+                let (zero, f): (i64, fn(i64, i64) -> i64) = match folding {
+                    Folding::Sum => (0, i64::wrapping_add),
+                    Folding::Product => (1, i64::wrapping_mul),
+                    Folding::Max => (i64::MIN, i64::max),
+                    Folding::Min => (i64::MAX, i64::min),
+                };
+                generic::fold(x, shape, dims, zero, f, out);
+            }
+            (Data::Bool(x), DataMut::Bool(out)) => {
+                let (zero, f): (u8, fn(u8, u8) -> u8) = match folding {
+                    Folding::Sum | Folding::Max => (0, |a, x| a | x),
+                    Folding::Product | Folding::Min => (1, |a, x| a & x),
+                };
+                generic::fold(x, shape, dims, zero, f, out);
+            }
+            _ => mismatch(),
+        }
+    }
+}
+
+fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
+    match function {
+        Arithmetic::Add => |a, b| a + b,
+        Arithmetic::Sub => |a, b| a - b,
+        Arithmetic::Mul => |a, b| a * b,
+        Arithmetic::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
+        Arithmetic::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
+        Arithmetic::Fmax => f32::max,
+        Arithmetic::Fmin => f32::min,
+        Arithmetic::FloorDivide => floor_divide,
+        Arithmetic::TruncDivide => |a, b| (a / b).trunc(),
+        Arithmetic::Remainder => |a, b| {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+                rest + b
+            } else {
+                rest
+            }
+        },
+        Arithmetic::Fmod => |a, b| a % b,
+        Arithmetic::Power => f32::powf,
+        Arithmetic::Atan2 => f32::atan2,
+        Arithmetic::Hypot => f32::hypot,
+        // Bits of floating-point numbers are not combined.
+        Arithmetic::And | Arithmetic::Or | Arithmetic::Xor => |a, _| a,
+    }
+}
+
+/// Source: `div_floor_floating` of PyTorch, which is Python's.
+fn floor_divide(a: f32, b: f32) -> f32 {
+    if b == 0.0 {
+        return a / b;
+    }
+    let rest = a % b;
+    let mut quotient = (a - rest) / b;
+    if rest != 0.0 && (b < 0.0) != (rest < 0.0) {
+        quotient -= 1.0;
+    }
+    if quotient == 0.0 {
+        return 0.0_f32.copysign(a / b);
+    }
+    let floor = quotient.floor();
+    if quotient - floor > 0.5 {
+        floor + 1.0
+    } else {
+        floor
+    }
+}
+
+fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
+    match function {
+        Arithmetic::Add => i64::wrapping_add,
+        Arithmetic::Sub => i64::wrapping_sub,
+        Arithmetic::Mul => i64::wrapping_mul,
+        Arithmetic::Maximum | Arithmetic::Fmax => i64::max,
+        Arithmetic::Minimum | Arithmetic::Fmin => i64::min,
+        Arithmetic::FloorDivide => |a, b| {
+            let quotient = a.wrapping_div(b);
+            let inexact = a.wrapping_rem(b) != 0 && (a < 0) != (b < 0);
+            quotient - i64::from(inexact)
+        },
+        Arithmetic::TruncDivide => i64::wrapping_div,
+        Arithmetic::Remainder => |a, b| {
+            let rest = a.wrapping_rem(b);
+            match rest != 0 && (rest < 0) != (b < 0) {
+                true => rest + b,
+                false => rest,
+            }
+        },
+        Arithmetic::Fmod => i64::wrapping_rem,
+        Arithmetic::Power => |a, b| match u32::try_from(b) {
+            Ok(exponent) => a.wrapping_pow(exponent),
+            // Exponents that are negative are refused when a program is made, if they are known.
+            Err(_) => match (a, b % 2 == 0) {
+                (1, _) | (-1, true) => 1,
+                (-1, false) => -1,
+                _ => 0,
+            },
+        },
+        Arithmetic::And => |a, b| a & b,
+        Arithmetic::Or => |a, b| a | b,
+        Arithmetic::Xor => |a, b| a ^ b,
+        // Results are floating-point numbers.
+        Arithmetic::Atan2 | Arithmetic::Hypot => |a, _| a,
+    }
+}
+
+impl Element {
+    /// Zero, as a number of this type.
+    #[must_use]
+    pub fn zero(self) -> Scalar {
+        match self {
+            Self::F32 => Scalar::Float(0.0),
+            Self::I64 | Self::Bool => Scalar::Int(0),
+        }
+    }
+}
