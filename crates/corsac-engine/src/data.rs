@@ -145,7 +145,9 @@ impl Elements {
     /// Truth values from bytes, of which those that are not 0 are true.
     #[must_use]
     pub fn flags(mut bytes: Vec<u8>) -> Self {
-        bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        bytes
+            .iter_mut()
+            .for_each(|byte| *byte = u8::from(*byte != 0));
         Self::Bool(bytes)
     }
 

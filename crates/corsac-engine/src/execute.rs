@@ -1,12 +1,12 @@
 //! Programs with their weights packed, ready to run.
 
+use crate::data::{Data, DataMut, Elements};
 use crate::general;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::matmul::Product;
 use crate::kernels::{layout, normalise, pool, reduce};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_kernel, linear_kernel};
-use crate::data::{Data, DataMut, Elements};
 use crate::program::{Element, Op, Post, Program, Source, Step, ValueId};
 
 /// What is wrong with a call of a program.

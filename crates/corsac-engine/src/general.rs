@@ -457,7 +457,13 @@ impl<'a> Work<'a> {
         let condition = (self.data(0).flags(), self.shape(0));
         let (a, b) = (get(self.data(1)), get(self.data(2)));
         let shape = self.program.shape(self.step.output);
-        generic::choose(condition, (a, self.shape(1)), (b, self.shape(2)), shape, out);
+        generic::choose(
+            condition,
+            (a, self.shape(1)),
+            (b, self.shape(2)),
+            shape,
+            out,
+        );
     }
 
     fn concat<T: Copy + 'a>(&self, dim: usize, out: &mut [T], get: impl Fn(Data<'a>) -> &'a [T]) {

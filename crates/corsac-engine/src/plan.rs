@@ -81,7 +81,10 @@ impl Plan {
     /// The smallest free buffer that is large enough, or the largest, made larger.
     fn take_typed(&mut self, free: &mut Vec<usize>, element: Element, len: usize) -> usize {
         let fits = |&&buffer: &&usize| self.buffers[buffer] >= len;
-        let typed = || free.iter().filter(|&&buffer| self.elements[buffer] == element);
+        let typed = || {
+            free.iter()
+                .filter(|&&buffer| self.elements[buffer] == element)
+        };
         let best = typed().filter(fits).min_by_key(|&&b| self.buffers[b]);
         let best = best.or_else(|| typed().max_by_key(|&&b| self.buffers[b]));
         match best.copied() {
@@ -122,7 +125,9 @@ impl Plan {
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let buffers = self.buffers.iter().zip(&self.elements);
-        buffers.map(|(len, element)| len * element.size_bytes()).sum()
+        buffers
+            .map(|(len, element)| len * element.size_bytes())
+            .sum()
     }
 }
 

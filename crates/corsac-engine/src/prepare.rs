@@ -1,7 +1,7 @@
 //! Weights on their way from the host to where steps want them.
 
-use crate::execute::RunError;
 use crate::data::Elements;
+use crate::execute::RunError;
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul::{self, LinearKernel};
 use crate::program::{Element, Op, Program, Recipe, Source, Step, ValueId};

@@ -63,7 +63,10 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
     f: impl Fn(A, B) -> O + Sync,
 ) {
     let rank = shape.len();
-    let (a_steps, b_steps) = (broadcast_steps(a_shape, rank), broadcast_steps(b_shape, rank));
+    let (a_steps, b_steps) = (
+        broadcast_steps(a_shape, rank),
+        broadcast_steps(b_shape, rank),
+    );
     let last = |steps: &[isize]| steps.last().copied().unwrap_or(0).unsigned_abs();
     let outer = &shape[..rank.saturating_sub(1)];
     by_rows(shape, out, |index, out| {
@@ -71,8 +74,14 @@ pub fn zip<A: Copy + Sync, B: Copy + Sync, O: Send>(
         let (a, b) = (&a[from(&a_steps)..], &b[from(&b_steps)..]);
         match (last(&a_steps), last(&b_steps)) {
             (0, 0) => out.iter_mut().for_each(|out| *out = f(a[0], b[0])),
-            (0, _) => out.iter_mut().zip(b).for_each(|(out, &b)| *out = f(a[0], b)),
-            (_, 0) => out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(a, b[0])),
+            (0, _) => out
+                .iter_mut()
+                .zip(b)
+                .for_each(|(out, &b)| *out = f(a[0], b)),
+            (_, 0) => out
+                .iter_mut()
+                .zip(a)
+                .for_each(|(out, &a)| *out = f(a, b[0])),
             _ => out
                 .iter_mut()
                 .zip(a.iter().zip(b))
@@ -318,26 +327,28 @@ pub fn extreme<T: Ordered + PartialEq>(
     }
     #[expect(clippy::eq_op, reason = "NaN differs from itself")]
     let is_nan = |x: &T| x != x;
-    out.par_chunks_mut(inner).enumerate().for_each(|(block, out)| {
-        let input = &input[block * size * inner..];
-        for (at, out) in out.iter_mut().enumerate() {
-            let (mut best, mut best_at) = (input[at], 0);
-            for place in 1..size {
-                let x = input[at + place * inner];
-                let order = x.order(&best);
-                let better = match largest {
-                    _ if is_nan(&best) => false,
-                    _ if is_nan(&x) => true,
-                    true => order == Ordering::Greater,
-                    false => order == Ordering::Less,
-                };
-                if better {
-                    (best, best_at) = (x, place as i64);
+    out.par_chunks_mut(inner)
+        .enumerate()
+        .for_each(|(block, out)| {
+            let input = &input[block * size * inner..];
+            for (at, out) in out.iter_mut().enumerate() {
+                let (mut best, mut best_at) = (input[at], 0);
+                for place in 1..size {
+                    let x = input[at + place * inner];
+                    let order = x.order(&best);
+                    let better = match largest {
+                        _ if is_nan(&best) => false,
+                        _ if is_nan(&x) => true,
+                        true => order == Ordering::Greater,
+                        false => order == Ordering::Less,
+                    };
+                    if better {
+                        (best, best_at) = (x, place as i64);
+                    }
                 }
+                *out = best_at;
             }
-            *out = best_at;
-        }
-    });
+        });
 }
 
 /// Combines elements along `dims`, beginning with `zero`.
@@ -395,7 +406,10 @@ mod tests {
         let mut out = [0.0; 2];
         assert_eq!(select(&[1.0, 2.0], 2, 1, &[1, -1], true, &mut out), Ok(()));
         assert_eq!(out, [2.0, 2.0]);
-        assert_eq!(select(&[1.0, 2.0], 2, 1, &[1, -1], false, &mut out), Err(-1));
+        assert_eq!(
+            select(&[1.0, 2.0], 2, 1, &[1, -1], false, &mut out),
+            Err(-1)
+        );
         assert_eq!(select(&[1.0, 2.0], 2, 1, &[2, 0], true, &mut out), Err(2));
     }
 

@@ -52,13 +52,7 @@ pub fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usiz
 }
 
 /// Surrounds `input` by `value`.
-pub fn pad<T: Copy>(
-    input: &[T],
-    shape: &[usize],
-    widths: &[[usize; 2]],
-    value: T,
-    out: &mut [T],
-) {
+pub fn pad<T: Copy>(input: &[T], shape: &[usize], widths: &[[usize; 2]], value: T, out: &mut [T]) {
     out.fill(value);
     let Some((&row, outer)) = shape.split_last() else {
         out.copy_from_slice(input);
