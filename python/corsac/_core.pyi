@@ -951,8 +951,18 @@ def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
     """Puts code together from its parts: source, line map, line that the function starts on."""
     ...
 
+def call_layers(graph: Graph, modules: Any) -> Any:
+    """Calls modules, by path, in the place of what the nodes of `graph` call."""
+    ...
+
 def canonicalize(graph: Graph, *, budget: Any = None) -> Any:
     """Puts the nodes of `graph` into canonical order. Answers the nodes that have moved."""
+    ...
+
+def cast_layers(graph: Graph, *, budget: Any = None) -> Any:
+    """Calls functions in the place of the modules whose weights autocast casts. Answers every call of
+    such a module.
+    """
     ...
 
 def common_subexpressions(graph: Graph, *, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
@@ -1042,6 +1052,12 @@ def find_constants(graph: Graph, skipped: Any, *, budget: Any = None) -> Any:
     """
     ...
 
+def find_layers(graph: Graph, parameters: Any, *, budget: Any = None) -> Any:
+    """The calls of functions in `graph` that modules can make, and all calls of such functions, with
+    the reason where none can. `parameters` has the paths of all parameters.
+    """
+    ...
+
 def find_linears(graph: Graph, unfit: Any, kinds: Any = None, *, budget: Any = None) -> Any:
     """The calls of `nn.Linear` in `graph` that can be changed, and all of them with the reason why they
     cannot. `unfit` says of layers, by path, why the host cannot change them. With `kinds`, a number
@@ -1096,6 +1112,12 @@ def infer_type(target: Any, args: Any, kwargs: Any) -> Any:
     """
     ...
 
+def insert_casts(graph: Graph, dtype: Any, cast: Any, widest: Any, *, budget: Any = None) -> Any:
+    """Inserts the casts of autocast: `cast(value, dtype)`, `widest(list)`. Answers every call that it
+    casts for, with the type, and what it knows nothing of.
+    """
+    ...
+
 def intercept_call(module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
     """What `Module.__call__` does while traces are active."""
     ...
@@ -1131,9 +1153,22 @@ def merge_linears(graph: Graph, calls: Any, widths: Any, merged: Any, getitem: A
     """
     ...
 
+def merge_products(graph: Graph, split: Any = None, *, trusting: Any = False, budget: Any = None) -> Any:
+    """Makes one matrix product of several in `graph` with one right-hand side. With `trusting`, shapes
+    that are not known count as fitting. `split(product, inputs)` takes the product apart, by default
+    `torch.split` with the sizes. Answers every product.
+    """
+    ...
+
 def mkldnn_table() -> Any:
     """The names of what is supported: classes of modules, functions, and functions that are supported
     with an operand that is.
+    """
+    ...
+
+def modules_to_functions(graph: Graph, classes: Any = None, *, budget: Any = None) -> Any:
+    """Calls functions in the place of modules of `graph`; with `classes`, qualified names, only of
+    modules of those. Answers every call of such a module.
     """
     ...
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import types
 
 import pytest
 import torch
@@ -33,6 +34,7 @@ class Everything(nn.Module):
         a, b = torch.cos(y), torch.cos(y)
         torch.sin(a)
         scale = torch.exp(self.weight.t())
+        a, b = torch.matmul(a, self.weight), torch.matmul(b, self.weight)
         y = torch.abs(-torch.cat([F.relu(a), b], 0)) @ scale
         y = self.norm(self.before(self.linear(y) + self.twin(y) / 3.0))
         return F.linear(torch.neg(y), self.weight, self.bias)
@@ -40,6 +42,12 @@ class Everything(nn.Module):
 
 def softplus(x, inplace=False):
     return torch.log(1 + torch.exp(x))
+
+
+def merge_matmul(gm, **options):
+    for node in gm.graph.find_nodes(op="call_function", target=torch.cos):
+        node.meta["tensor_meta"] = types.SimpleNamespace(shape=(3, 2), dtype=torch.float32)
+    return corsac.passes.merge_matmul(gm, **options)
 
 
 #: How each pass is called. A new pass needs an entry.
@@ -57,6 +65,7 @@ CALLS = {
     "fuse_bias_in_linear": REGISTRY["fuse_bias_in_linear"],
     "fuse_conv_bn": corsac.passes.fuse_conv_bn,
     "merge_linears": REGISTRY["merge_linears"],
+    "merge_matmul": merge_matmul,
     "modules_to_functions": corsac.passes.modules_to_functions,
     "optimize_layout": REGISTRY["optimize_layout"],
     "reinplace": functools.partial(corsac.passes.reinplace, gradients=False),

@@ -1,5 +1,6 @@
 """Normal forms of calls and merged matrix products, beside torch.fx's."""
 
+import pytest
 import torch
 import torch.fx
 import torch.fx.experimental.merge_matmul as their_merge
@@ -8,10 +9,12 @@ import torch.fx.operator_schemas as their_schemas
 import torch.nn.functional as F
 from torch import nn
 
+import corsac.analysis
 import corsac.fx
 import corsac.fx.experimental.merge_matmul as our_merge
 import corsac.fx.experimental.normalize as our_normalize
 import corsac.fx.operator_schemas as our_schemas
+import corsac.passes
 
 
 class Model(nn.Module):
@@ -141,3 +144,35 @@ def test_products_that_depend_on_each_other_stay():
         gm = our_merge.merge_matmul(model)
         assert len([n for n in gm.graph.nodes if n.target is torch.matmul]) == 2
         torch.testing.assert_close(gm(x.clone()), model(x.clone()))
+
+
+def test_shapes_that_do_not_fit_keep_products_apart():
+    class Batched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(2, 3, 4))
+
+        def forward(self, x, y):
+            return torch.matmul(x, self.w), torch.matmul(y, self.w)
+
+    model, inputs = Batched(), (torch.randn(5, 3), torch.randn(7, 3))
+    gm = our_merge.merge_matmul(model)
+    for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
+        torch.testing.assert_close(found, expected)
+    with pytest.raises(RuntimeError):
+        their_merge.merge_matmul(model)(*inputs)
+
+
+def test_the_pass_takes_no_shape_for_granted():
+    model, inputs = Products(), (torch.randn(2, 3), torch.randn(5, 3), torch.randn(1, 3))
+    gm = corsac.fx.symbolic_trace(model)
+    report = corsac.passes.merge_matmul(gm)
+    reasons = [site.reason for site in report.sites]
+    assert reasons[:2] == ["the shape of x is not known"] * 2
+    assert reasons[2] == "no other product has its right-hand side"
+    corsac.analysis.propagate(gm, *inputs)
+    assert corsac.passes.merge_matmul(gm).count == 2
+    (split,) = gm.graph.find_nodes(op="call_function", target=torch.split)
+    assert split.args[1] == [2, 5]
+    for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
+        torch.testing.assert_close(found, expected)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
+import corsac.analysis
 import corsac.fx
 from corsac.passes import (
     NotInvertible,
@@ -147,6 +148,93 @@ def test_autocast_says_what_it_does_not_know():
     assert [site.reason for site in report.kept] == ["what it calls inside is not known"]
     with pytest.raises(ValueError, match=r"not in torch\.float32"):
         autocast(corsac.fx.symbolic_trace(Mixed()), torch.float32)
+
+
+def test_autocast_of_functions_that_call_others():
+    class Composed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x, target):
+            y = torch.einsum("ij,jk->ik", x, self.weight)
+            joined = torch.concat([y, torch.inner(x, self.weight)], 1)
+            return joined, F.cross_entropy(y, target), torch.tensordot(x, self.weight, 1)
+
+    torch.manual_seed(0)
+    model, x, target = Composed(), torch.randn(3, 4), torch.tensor([0, 1, 3])
+    gm = corsac.fx.symbolic_trace(model)
+    assert autocast(gm).count == 5
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = model(x, target)
+        for left, right in zip(gm(x, target), expected, strict=True):
+            assert left.dtype == right.dtype
+            assert torch.equal(left, right)
+
+
+def test_what_autocast_does_not_know_gets_what_its_weights_are():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.lstm = nn.Linear(3, 3), nn.LSTM(3, 3)
+            self.conv = nn.Conv1d(3, 3, 1)
+            self.second = nn.Conv1d(3, 3, 3, padding=1, padding_mode="reflect")
+
+        def forward(self, x):
+            y = self.lstm(self.first(x))[0]
+            return self.second(self.conv(y.transpose(1, 2)))
+
+    model, x = Model().eval(), torch.randn(2, 4, 3)
+    gm = corsac.fx.symbolic_trace(model)
+    report = autocast(gm)
+    assert [site.reason for site in report.kept] == [
+        "it pads by reflect",
+        "what it calls inside is not known",
+    ]
+    with torch.no_grad():
+        torch.testing.assert_close(gm(x), model(x), rtol=0.05, atol=0.05)
+
+
+def test_autocast_casts_again_what_is_written_to_through_a_view():
+    class Written(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            a = torch.mm(y, y)
+            y.view(-1).add_(1)
+            return a, torch.mm(y, y)
+
+    gm = corsac.fx.symbolic_trace(Written())
+    autocast(gm)
+    x = torch.randn(4, 4)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            expected = Written()(x)
+        for left, right in zip(gm(x), expected, strict=True):
+            assert torch.equal(left, right)
+
+
+def test_autocast_leaves_what_is_written_into_a_given_tensor():
+    def program(x, out):
+        torch.mm(x, x, out=out)
+        return out + 1
+
+    gm = corsac.fx.symbolic_trace(program)
+    report = autocast(gm)
+    assert [site.reason for site in report.sites] == ["it writes to its arguments"]
+    x, out = torch.randn(3, 3), torch.empty(3, 3)
+    torch.testing.assert_close(gm(x, out), x @ x + 1)
+
+
+def test_autocast_forgets_types_that_hold_no_more():
+    def program(x):
+        return torch.mm(x.relu(), x).neg()
+
+    gm = corsac.fx.symbolic_trace(program)
+    corsac.analysis.propagate(gm, torch.randn(3, 3))
+    autocast(gm)
+    known = {node.name: "tensor_meta" in node.meta for node in gm.graph.nodes}
+    assert known["relu"] and not known["mm"] and not known["neg"]
 
 
 MODULES = [

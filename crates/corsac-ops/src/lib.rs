@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod aliases;
+pub mod autocast;
 mod behaviour;
 mod catalogue;
 mod effects;
@@ -36,6 +37,7 @@ mod functions;
 mod host;
 mod in_place;
 mod methods;
+mod module_calls;
 mod modules;
 pub mod schema;
 pub mod shape;
@@ -52,4 +54,5 @@ pub use in_place::{
     InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
     result_is_free, view_written_by,
 };
+pub use module_calls::{ModuleCall, Requirement, Source, module_class_of};
 pub use spelling::operator_name;

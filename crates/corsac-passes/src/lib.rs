@@ -14,6 +14,9 @@
 //! | [`dropout`] | removes dropouts that are the identity |
 //! | [`linears`] | merges linear layers with one input, makes biases columns of weights |
 //! | [`division`] | multiplies by the inverse of a number |
+//! | [`functional`] | calls functions in the place of modules, and back |
+//! | [`products`] | makes one matrix product of several with one right-hand side |
+//! | [`autocast`] | inserts the casts of automatic mixed precision |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`no_ops`] | removes what computes what is there already |
 //! | [`reinplace`] | computes into the input what may overwrite it |
@@ -48,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+pub mod autocast;
 mod budget;
 pub mod canonical;
 pub mod common_subexpressions;
@@ -56,11 +60,14 @@ pub mod conv_bn;
 pub mod dead_code;
 pub mod division;
 pub mod dropout;
+mod edits;
 mod error;
+pub mod functional;
 pub mod linears;
 pub mod mkldnn;
 pub mod no_ops;
 mod pass;
+pub mod products;
 pub mod reinplace;
 mod report;
 pub mod rules;
@@ -70,6 +77,7 @@ mod tensors;
 pub mod weights;
 
 pub use budget::{Budget, first_failing};
+pub use edits::{Added, Edits};
 pub use error::PassError;
 pub use pass::{Context, Pass, RunError, registry, run_passes};
 pub use report::{Report, Site};

@@ -2,6 +2,7 @@
 
 use corsac_ir::{Graph, LintReport};
 use corsac_ops::Host;
+use corsac_ops::shape::TypeHost;
 use thiserror::Error;
 
 use crate::budget::Budget;
@@ -11,7 +12,9 @@ use crate::dead_code;
 use crate::division;
 use crate::dropout;
 use crate::error::PassError;
+use crate::functional;
 use crate::no_ops;
+use crate::products;
 use crate::reinplace;
 use crate::report::Report;
 use crate::saturate;
@@ -23,6 +26,8 @@ use crate::weights::Weights;
 pub struct Context<'a> {
     /// What only the host knows.
     pub host: &'a dyn Host,
+    /// The attributes of modules, for passes that write them into the program.
+    pub types: &'a dyn TypeHost,
     /// Shapes and element types, where they are known.
     pub tensors: &'a TensorFacts,
     /// The weights, for passes that change them; those do nothing without.
@@ -53,6 +58,8 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(simplify::pass(false)),
         Box::new(saturate::Saturate::default()),
         Box::new(division::MultiplyByInverses),
+        Box::new(products::MergeProducts::default()),
+        Box::new(functional::ModulesToFunctions),
         Box::new(conv_bn::FuseBatchNorms::default()),
         Box::new(common_subexpressions::CommonSubexpressions),
         Box::new(dead_code::DeadCode::default()),
@@ -87,6 +94,7 @@ pub enum RunError {
 /// ```
 /// use corsac_ir::Graph;
 /// use corsac_ops::Unhosted;
+/// use corsac_ops::shape::NoModules;
 /// use corsac_passes::{Budget, Context, TensorFacts, registry, run_passes};
 ///
 /// let mut graph = Graph::new();
@@ -97,6 +105,7 @@ pub enum RunError {
 /// graph.output(a)?;
 /// let mut context = Context {
 ///     host: &Unhosted,
+///     types: &NoModules,
 ///     tensors: &TensorFacts::default(),
 ///     weights: None,
 ///     budget: Budget::of(1),

@@ -25,6 +25,7 @@ mod canonical;
 mod codegen;
 mod collector;
 mod config;
+mod conversion;
 mod drawing;
 mod effects;
 mod engine;
@@ -83,6 +84,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
     mkldnn::register(m)?;
     linears::register(m)?;
+    conversion::register(m)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
     m.add_function(wrap_pyfunction!(passes::graph_effects, m)?)?;
     m.add_class::<rules::PyRewriteRule>()?;

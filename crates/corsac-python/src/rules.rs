@@ -1,8 +1,9 @@
 //! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
 
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op};
+use corsac_passes::Added;
 use corsac_passes::rules::{
-    Added, Answer, Condition, MatchView, NoRuleHost, Options, Replacement, Rule, RuleHost, RuleSet,
+    Answer, Condition, MatchView, NoRuleHost, Options, Replacement, Rule, RuleHost, RuleSet,
     Session, from_graphs, parse, replacement_from_graph,
 };
 use corsac_passes::simplify::laws;

@@ -33,6 +33,7 @@ from corsac.passes._extract import extract_subgraph
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._invert import NotInvertible, invert
 from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
+from corsac.passes._products import merge_matmul
 from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
 from corsac.passes._report import Report, Site
@@ -68,6 +69,7 @@ __all__ = [
     "functions_to_modules",
     "fuse_conv_bn",
     "invert",
+    "merge_matmul",
     "modules_to_functions",
     "pure",
     "reinplace",

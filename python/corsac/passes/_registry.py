@@ -25,6 +25,7 @@ from corsac.passes._conversion import functions_to_modules, modules_to_functions
 from corsac.passes._decompose import decompose
 from corsac.passes._dropout import remove_dropout
 from corsac.passes._fusion import fuse_conv_bn
+from corsac.passes._products import merge_matmul
 from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
 from corsac.passes._rules import rewrite, simplify
@@ -48,6 +49,7 @@ REGISTRY: dict[str, Callable[..., Any]] = {
         fuse_bias_in_linear,
         fuse_conv_bn,
         merge_linears,
+        merge_matmul,
         modules_to_functions,
         optimize_layout,
         reinplace,

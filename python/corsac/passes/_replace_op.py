@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.nn.modules import module as _module
 
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.passes import _signatures
 from corsac.passes._budget import Budget, current_budget
-from corsac.passes._conversion import has_hooks
 from corsac.passes._derive import OF_VALUE, unique_attribute
 from corsac.passes._effects import Effects, effects
 from corsac.passes._report import Report, Site
@@ -101,7 +101,7 @@ class _Swaps:
 
     def apply(self, node: Node, wanted: Operator, budget: Budget | None) -> str | None:
         """Make ``node`` call ``wanted``, or answer why it cannot be."""
-        if node.op == "call_module" and has_hooks(self._gm.get_submodule(node.target)):
+        if node.op == "call_module" and _has_hooks(self._gm.get_submodule(node.target)):
             return "it has hooks"
         call = self._call(node, wanted)
         if isinstance(call, str):
@@ -189,6 +189,20 @@ class _Swaps:
             self._made[key] = name
         call.target = name
         return call
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module runs more, or something else, than the forward of its class."""
+    own = module.__dict__
+    return bool(
+        "forward" in own
+        or own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+        or _module._global_forward_hooks
+        or _module._global_forward_pre_hooks
+    )
 
 
 def _set(node: Node, call: _Call) -> None:

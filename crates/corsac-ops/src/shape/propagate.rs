@@ -32,6 +32,16 @@ impl ModuleFacts {
         let found = self.attributes.iter().find(|(own, _)| &**own == name);
         found.map(|(_, value)| value)
     }
+
+    /// The name of the class among `torch.nn`'s own: `Conv2d`; `None` for any other class.
+    #[must_use]
+    pub fn torch_class(&self) -> Option<&str> {
+        let (_, class) = self
+            .class
+            .strip_prefix("torch.nn.modules.")?
+            .rsplit_once('.')?;
+        Some(class)
+    }
 }
 
 /// What only the host knows of a graph: its modules, its attributes, its constants.

@@ -62,7 +62,7 @@ pub use rule::{
     Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Predicate,
     Replacement, Rule, Value, Var, is_commutative,
 };
-pub use session::{Added, Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
+pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
 pub use traced::{FunctionNames, TracedRuleError, from_graphs, replacement_from_graph};
 
 use std::borrow::Cow;

@@ -15,6 +15,7 @@ use super::search::{Found, Search, Targets, find};
 use super::vocabulary::Vocabulary;
 use crate::analysis::Analysis;
 use crate::budget::Budget;
+use crate::edits::Added;
 use crate::error::PassError;
 use crate::tensors::TensorFacts;
 
@@ -164,17 +165,6 @@ struct Built {
     replacement: Replacement,
     /// For each new node, whether its value may share storage with an argument.
     views: Vec<bool>,
-}
-
-/// A node that a rewrite has added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Added {
-    /// The node; it may have been removed again.
-    pub node: NodeId,
-    /// The node that was replaced, erased by now.
-    pub root: NodeId,
-    /// Whether it has the value of `root`, and is not only on the way to it.
-    pub has_its_value: bool,
 }
 
 const ENDLESS: &str = "stopped: the rules may not come to an end";

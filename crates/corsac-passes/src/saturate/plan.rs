@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::chosen::Chosen;
 use super::language::{Call, Head};
 use super::region::Region;
-use crate::rules::Added;
+use crate::edits::Added;
 
 /// What a class is computed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

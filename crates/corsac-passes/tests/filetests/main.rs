@@ -7,14 +7,21 @@
 //! ```
 //!
 //! that is: its path, its class under `torch.nn.modules`, and which of [`ModuleInfo`]'s flags hold.
-//! `same=PATH` says that it is the object at that other path.
+//! `same=PATH` says that it is the object at that other path. Attributes that passes write into the
+//! program stand in another comment; a tensor is a name alone:
+//!
+//! ```text
+//! # attributes drop p=0.5 inplace=False
+//! ```
 
+mod conversion;
 mod layers;
 mod rewriting;
 
 use std::fmt::Write;
 
-use corsac_ir::{FunctionId, Graph, NodeId};
+use corsac_ir::{DType, ExternalId, FunctionId, Graph, NodeId};
+use corsac_ops::shape::{Dim, ModuleFacts, TensorType, TypeHost, Value};
 use corsac_ops::{FunctionInfo, Host, ModuleInfo};
 use corsac_passes::{Budget, TensorFacts, common_subexpressions, conv_bn, dead_code, dropout};
 use corsac_testkit::filetest::{on_graph, run};
@@ -22,7 +29,10 @@ use rustc_hash::FxHashMap;
 
 /// The modules that an input declares.
 #[derive(Default)]
-struct Declared(FxHashMap<String, ModuleInfo>);
+struct Declared(
+    FxHashMap<String, ModuleInfo>,
+    FxHashMap<String, ModuleFacts>,
+);
 
 impl Declared {
     fn in_comments_of(input: &str) -> Self {
@@ -30,6 +40,8 @@ impl Declared {
         for line in input.lines() {
             if let Some(declaration) = line.strip_prefix("# module ") {
                 declared.declare(declaration);
+            } else if let Some(attributes) = line.strip_prefix("# attributes ") {
+                declared.add_attributes(attributes);
             }
         }
         declared
@@ -59,7 +71,64 @@ impl Declared {
                 },
             }
         }
+        let facts = ModuleFacts {
+            class: info.class.clone(),
+            training: info.training,
+            hooked: info.hooks,
+            attributes: Vec::new(),
+        };
         self.0.insert(path.to_owned(), info);
+        self.1.insert(path.to_owned(), facts);
+    }
+
+    fn add_attributes(&mut self, attributes: &str) {
+        let mut words = attributes.split_whitespace();
+        let path = words.next().unwrap_or_default();
+        let facts = self.1.get_mut(path);
+        let facts = facts.unwrap_or_else(|| panic!("declare the module {path} first"));
+        for word in words {
+            let (name, value) = match word.split_once('=') {
+                None => {
+                    let sizes = [Dim::Known(2), Dim::Known(2)];
+                    (word, Value::tensor(TensorType::new(DType::Float32, sizes)))
+                }
+                Some((name, value)) => (name, literal(value)),
+            };
+            facts.attributes.push((name.into(), value));
+        }
+    }
+}
+
+/// `None`, `True`, `3`, `0.5`, `(1,2)`, or a string.
+fn literal(text: &str) -> Value {
+    let items = text.strip_prefix('(').and_then(|t| t.strip_suffix(')'));
+    match (text, items) {
+        (_, Some(items)) => Value::Tuple(items.split(',').map(literal).collect()),
+        ("None", _) => Value::None,
+        ("True" | "False", _) => Value::Bool(text == "True"),
+        _ => match (text.parse(), text.parse()) {
+            (Ok(int), _) => Value::int(int),
+            (_, Ok(float)) => Value::Float(float),
+            _ => Value::Str(text.into()),
+        },
+    }
+}
+
+impl TypeHost for Declared {
+    fn module(&self, path: &str) -> Option<&ModuleFacts> {
+        self.1.get(path)
+    }
+
+    fn attribute(&self, _path: &str) -> Option<Value> {
+        None
+    }
+
+    fn constant(&self, _id: ExternalId) -> Option<Value> {
+        None
+    }
+
+    fn weight_count(&self) -> usize {
+        0
     }
 }
 

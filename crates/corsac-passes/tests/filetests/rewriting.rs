@@ -18,14 +18,14 @@ use crate::{Declared, name, outcome};
 
 /// What the comments of an input say.
 #[derive(Default)]
-struct Setting {
+pub(crate) struct Setting {
     rules: String,
-    types: Vec<(String, TensorFact)>,
-    budget: Budget,
+    pub(crate) types: Vec<(String, TensorFact)>,
+    pub(crate) budget: Budget,
 }
 
 impl Setting {
-    fn in_comments_of(input: &str) -> Self {
+    pub(crate) fn in_comments_of(input: &str) -> Self {
         let mut setting = Self::default();
         for line in input.lines() {
             if let Some(rule) = line.strip_prefix("# rule ") {
@@ -44,7 +44,7 @@ impl Setting {
         parse(&self.rules).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    fn facts(&self, graph: &Graph) -> TensorFacts {
+    pub(crate) fn facts(&self, graph: &Graph) -> TensorFacts {
         let mut facts = TensorFacts::new();
         for node in graph.nodes() {
             let own = graph.node(node).name();

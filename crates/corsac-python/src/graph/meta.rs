@@ -76,9 +76,14 @@ impl PyGraph {
         old: NodeId,
     ) -> PyResult<()> {
         Self::inherit_metas(graph, &[(new, old)])?;
+        Self::forget_value(graph, new)
+    }
+
+    /// Takes what describes the value of a node out of its metadata.
+    pub(crate) fn forget_value(graph: &Bound<'_, Self>, node: NodeId) -> PyResult<()> {
         let meta = {
             let borrowed = graph.try_borrow()?;
-            borrowed.host.meta(new).map(|m| m.clone_ref(graph.py()))
+            borrowed.host.meta(node).map(|m| m.clone_ref(graph.py()))
         };
         let Some(meta) = meta else { return Ok(()) };
         if let Ok(meta) = meta.bind(graph.py()).cast::<PyDict>() {

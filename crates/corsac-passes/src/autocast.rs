@@ -1,0 +1,397 @@
+//! Inserts the casts of automatic mixed precision.
+//!
+//! What it does: convolutions, linear layers, matrix products and attention get their tensors in a
+//! lower precision, operators that need the range get them in float32, and those that join tensors
+//! get them in the widest type among them ([`corsac_ops::autocast`] has the lists). A value is cast
+//! once, however often it is used, unless somebody writes to it or to what it shares storage with.
+//! Linear layers and convolutions become functions of their parameters first ([`crate::functional`]),
+//! so that those are cast too.
+//!
+//! Needs: a function of the host that casts what is a floating-point tensor ([`Casts::ByHost`]), or
+//! element types ([`TensorFacts`]) that hold for every call ([`Casts::ByType`]).
+//!
+//! Preserves: order and names. Results differ in precision. What is known of values that are
+//! computed from cast ones holds no more: [`Casted::stale`].
+//!
+//! Stays: what writes to its arguments, as with `out=`; modules and functions of which it is not
+//! known what they call. They get in float32 what was computed in a lower precision, since their
+//! weights are not cast. Each call is one change of the budget.
+//!
+//! ```text
+//!                        cast = cast(x, torch.bfloat16)
+//! mm = x @ w      →      cast_1 = cast(w, torch.bfloat16)
+//!                        mm = cast @ cast_1
+//! ```
+//!
+//! Reference: docs.pytorch.org/docs/stable/amp.html, "CPU Op-Specific Behavior".
+
+use corsac_ir::{Arg, DType, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
+use corsac_ops::Host;
+use corsac_ops::autocast::{LAYERS, NEUTRAL, Precision, is_composed, precision};
+use corsac_ops::shape::TypeHost;
+use rustc_hash::{FxHashMap, FxHashSet};
+use thiserror::Error;
+
+use crate::analysis::Analysis;
+use crate::budget::Budget;
+use crate::edits::{Call, Edits};
+use crate::error::PassError;
+use crate::functional::Functional;
+use crate::tensors::TensorFacts;
+
+/// How values are cast.
+#[derive(Clone, Copy, Debug)]
+pub enum Casts<'a> {
+    /// By functions of the host, which look at what they get.
+    ByHost {
+        /// Of a value and an element type: the value in that type, if it is a floating-point tensor
+        /// that is not float64.
+        cast: FunctionId,
+        /// Of a list: its tensors in the widest floating-point type among them.
+        widest: FunctionId,
+    },
+    /// By the method `to`, where the element type is known. Operators that join tensors stay: they
+    /// promote their arguments themselves.
+    ByType(&'a TensorFacts),
+}
+
+/// A call that autocast casts for, or a module that it does not know, and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The node.
+    pub node: NodeId,
+    /// What it computes in, or why it stays.
+    pub outcome: Result<Precision, Refusal>,
+}
+
+/// Why a call computes in what it gets.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A module, or a function composed of several operators.
+    #[error("what it calls inside is not known")]
+    Inside,
+    /// It writes to an argument, which a cast would have put another tensor in the place of.
+    #[error("it writes to its arguments")]
+    Writes,
+    /// What it joins is no list in the program.
+    #[error("what it joins is no list of the program")]
+    NoList,
+    /// It joins tensors whose types only the run tells, and does not promote them.
+    #[error("it is not known what the widest type among its tensors is")]
+    Widest,
+    /// An element type is not known.
+    #[error("the element type of {value} is not known")]
+    Unknown {
+        /// The value.
+        value: String,
+    },
+    /// No more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
+}
+
+/// What was cast for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Casted {
+    /// Every call that autocast casts for, and what it knows nothing of, in order.
+    pub sites: Vec<Site>,
+    /// Which nodes came.
+    pub edits: Edits,
+    /// Nodes whose values have other element types than before, or may have.
+    pub stale: Vec<NodeId>,
+}
+
+/// Whether modules of this class, by qualified name, become functions of their parameters first.
+#[must_use]
+pub fn is_layer(class: &str) -> bool {
+    let own = class.strip_prefix("torch.nn.modules.");
+    let own = own.and_then(|class| class.rsplit_once('.'));
+    own.is_some_and(|(_, class)| LAYERS.contains(&class))
+}
+
+/// The layers whose parameters are to be cast, for [`Functional::apply`].
+#[must_use]
+pub fn find_layers(graph: &Graph, types: &dyn TypeHost, budget: &mut Budget) -> Functional {
+    crate::functional::find(graph, types, &is_layer, budget)
+}
+
+/// Inserts casts to `dtype`, which is bfloat16 or float16, after layers have become functions.
+///
+/// # Errors
+/// If a node of `graph` comes before what it uses.
+pub fn insert(
+    graph: &mut Graph,
+    host: &dyn Host,
+    types: &dyn TypeHost,
+    dtype: DType,
+    casts: &Casts<'_>,
+    budget: &mut Budget,
+) -> Result<Casted, PassError> {
+    let mut inserter = Inserter {
+        casts: *casts,
+        dtype,
+        program: Program::of_graph(graph, host)?,
+        known: FxHashMap::default(),
+        stale: FxHashSet::default(),
+        done: Casted::default(),
+    };
+    for node in graph.nodes().collect::<Vec<_>>() {
+        let wanted = inserter.wanted(graph, types, node);
+        let wanted =
+            wanted.map(|w| w.and_then(|p| budget.take().then_some(p).ok_or(Refusal::Budget)));
+        let outcome = match wanted {
+            Some(Ok(precision)) => Some(inserter.cast(graph, node, precision)?),
+            Some(Err(refusal)) => Some(Err(refusal)),
+            None => None,
+        };
+        if matches!(outcome, Some(Err(_))) || is_kept_layer(graph, types, node) {
+            inserter.restore(graph, node)?;
+        }
+        let mut inputs = graph.inputs(node);
+        let cast_for = matches!(outcome, Some(Ok(_)));
+        if cast_for || inputs.any(|input| inserter.stale.contains(&input)) {
+            inserter.stale.insert(node);
+            inserter.done.stale.push(node);
+        }
+        if let Some(outcome) = outcome {
+            inserter.done.sites.push(Site { node, outcome });
+        }
+    }
+    Ok(inserter.done)
+}
+
+/// What the nodes of a graph do, as far as casts mind.
+struct Program {
+    /// By node: what it writes to.
+    mutates: FxHashMap<NodeId, Vec<NodeId>>,
+    /// Calls of which nothing is known.
+    opaque: FxHashSet<NodeId>,
+    /// By node: whether its value, or what shares storage with it, is written to.
+    written: Vec<bool>,
+}
+
+impl Program {
+    fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
+        let analysis = Analysis::of_graph(graph, host)?;
+        let len = graph.id_bound().max(1);
+        let mut classes = vec![false; len];
+        let (mut mutates, mut opaque) = (FxHashMap::default(), FxHashSet::default());
+        for (_, node, effects) in analysis.walk() {
+            if effects.opaque {
+                opaque.insert(node);
+            }
+            if !effects.mutates.is_empty() {
+                mutates.insert(node, effects.mutates.to_vec());
+            }
+            for &value in &effects.mutates {
+                classes[analysis.classes.class(value).index()] = true;
+            }
+        }
+        let mut written = vec![false; len];
+        for &node in &analysis.nodes {
+            written[node.index()] = classes[analysis.classes.class(node).index()];
+        }
+        Ok(Self {
+            mutates,
+            opaque,
+            written,
+        })
+    }
+}
+
+struct Inserter<'a> {
+    casts: Casts<'a>,
+    dtype: DType,
+    program: Program,
+    /// What is cast already, by value and type.
+    known: FxHashMap<(NodeId, DType), NodeId>,
+    /// Values that may be in a lower precision than before.
+    stale: FxHashSet<NodeId>,
+    done: Casted,
+}
+
+impl Inserter<'_> {
+    /// What a call is to compute in; `None` where autocast has nothing to say.
+    fn wanted(
+        &self,
+        graph: &Graph,
+        types: &dyn TypeHost,
+        id: NodeId,
+    ) -> Option<Result<Precision, Refusal>> {
+        let node = graph.node(id);
+        if node.op() == Op::CallModule {
+            let class = types.module(node.target_name());
+            let class = class.and_then(|facts| facts.torch_class());
+            // A layer that is a module still has told why it is.
+            let told =
+                class.is_some_and(|class| NEUTRAL.contains(&class) || LAYERS.contains(&class));
+            return (!told).then_some(Err(Refusal::Inside));
+        }
+        let opaque = self.program.opaque.contains(&id);
+        if opaque || is_composed(node.op(), node.target_name()) {
+            return Some(Err(Refusal::Inside));
+        }
+        let precision = precision(node.op(), node.target_name())?;
+        if self.program.mutates.contains_key(&id) {
+            return Some(Err(Refusal::Writes));
+        }
+        if precision == Precision::Widest {
+            let joined = node.args().first();
+            return match (self.casts, joined) {
+                (Casts::ByHost { .. }, Some(Arg::Tuple(_) | Arg::List(_))) => Some(Ok(precision)),
+                (Casts::ByHost { .. }, _) => Some(Err(Refusal::NoList)),
+                (Casts::ByType(_), Some(Arg::Tuple(_) | Arg::List(_))) => None,
+                (Casts::ByType(_), _) => Some(Err(Refusal::Widest)),
+            };
+        }
+        if let Casts::ByType(facts) = self.casts {
+            let unknown = node.inputs().find(|&input| facts.dtype(input).is_none());
+            if let Some(value) = unknown {
+                let value = graph.node(value).name().to_owned();
+                return Some(Err(Refusal::Unknown { value }));
+            }
+            if !node.inputs().any(|input| is_cast(facts, input)) {
+                return None;
+            }
+        }
+        Some(Ok(precision))
+    }
+
+    fn cast(
+        &mut self,
+        graph: &mut Graph,
+        node: NodeId,
+        precision: Precision,
+    ) -> Result<Result<Precision, Refusal>, PassError> {
+        let dtype = match precision {
+            Precision::Lower => self.dtype,
+            Precision::Single => DType::Float32,
+            Precision::Widest => return self.widen(graph, node),
+        };
+        let inputs = inputs(graph, node);
+        self.cast_inputs(graph, node, &inputs, dtype)?;
+        Ok(Ok(precision))
+    }
+
+    /// Gives what stays as it is float32 where it would get a lower precision now.
+    fn restore(&mut self, graph: &mut Graph, node: NodeId) -> Result<(), PassError> {
+        let mut inputs = inputs(graph, node);
+        let written = self.program.mutates.get(&node);
+        inputs.retain(|input| {
+            let is_written = written.is_some_and(|written| written.contains(input));
+            self.stale.contains(input) && !is_written
+        });
+        self.cast_inputs(graph, node, &inputs, DType::Float32)
+    }
+
+    fn cast_inputs(
+        &mut self,
+        graph: &mut Graph,
+        node: NodeId,
+        inputs: &[NodeId],
+        dtype: DType,
+    ) -> Result<(), PassError> {
+        let mut replaced = FxHashMap::default();
+        for &input in inputs {
+            if let Some(cast) = self.cast_of(graph, input, dtype, node)? {
+                replaced.insert(input, cast);
+            }
+        }
+        if replaced.is_empty() {
+            return Ok(());
+        }
+        let mut leaf = |arg: &Arg| -> Result<Arg, PassError> {
+            let cast = arg.as_node().and_then(|node| replaced.get(&node));
+            Ok(cast.map_or_else(|| arg.clone(), |&cast| cast.into()))
+        };
+        let view = graph.node(node);
+        let args = view.args().iter().map(|arg| arg.map_leaves(&mut leaf));
+        let args = args.collect::<Result<ThinVec<_>, _>>()?;
+        let kwargs = view.kwargs().iter();
+        let kwargs = kwargs.map(|(key, arg)| Ok((*key, arg.map_leaves(&mut leaf)?)));
+        let kwargs = kwargs.collect::<Result<ThinVec<_>, PassError>>()?;
+        graph.set_arguments(node, args, kwargs)?;
+        Ok(())
+    }
+
+    /// `value` in `dtype`, in front of `user`; `None` where nothing is to be cast.
+    fn cast_of(
+        &mut self,
+        graph: &mut Graph,
+        value: NodeId,
+        dtype: DType,
+        user: NodeId,
+    ) -> Result<Option<NodeId>, PassError> {
+        if let Some(&known) = self.known.get(&(value, dtype)) {
+            return Ok(Some(known));
+        }
+        let args = [value.into(), Arg::DType(dtype)];
+        let call = match self.casts {
+            Casts::ByHost { cast, .. } => Call::function(cast, args),
+            Casts::ByType(facts) => {
+                // Of what was computed from cast values only the kind is known, which is enough.
+                if !is_cast(facts, value) {
+                    return Ok(None);
+                }
+                let to = Target::Name(graph.intern("to"));
+                Call::new(Op::CallMethod, to, args)
+            }
+        };
+        let cast = self.done.edits.add_before(graph, user, value, call)?;
+        // A value that is written to has to be cast again.
+        if !self.program.written[value.index()] {
+            self.known.insert((value, dtype), cast);
+        }
+        Ok(Some(cast))
+    }
+
+    fn widen(
+        &mut self,
+        graph: &mut Graph,
+        node: NodeId,
+    ) -> Result<Result<Precision, Refusal>, PassError> {
+        let Casts::ByHost { widest, .. } = self.casts else {
+            return Ok(Err(Refusal::Widest));
+        };
+        let mut args: ThinVec<Arg> = graph.node(node).args().into();
+        let Some(first) = args.first_mut() else {
+            return Ok(Err(Refusal::NoList));
+        };
+        let items: ThinVec<Arg> = first.as_items().unwrap_or_default().into();
+        let call = Call::function(widest, [Arg::list(items)?]);
+        let wide = self.done.edits.add_before(graph, node, node, call)?;
+        *first = wide.into();
+        graph.set_args(node, args)?;
+        Ok(Ok(Precision::Widest))
+    }
+}
+
+/// Whether a node calls a layer that has not become a function.
+fn is_kept_layer(graph: &Graph, types: &dyn TypeHost, node: NodeId) -> bool {
+    let node = graph.node(node);
+    let facts = types.module(node.target_name());
+    node.op() == Op::CallModule && facts.is_some_and(|facts| is_layer(&facts.class))
+}
+
+/// What a node uses, each once.
+fn inputs(graph: &Graph, node: NodeId) -> Vec<NodeId> {
+    let mut inputs: Vec<NodeId> = Vec::new();
+    for input in graph.inputs(node) {
+        if !inputs.contains(&input) {
+            inputs.push(input);
+        }
+    }
+    inputs
+}
+
+/// Whether a value is a tensor that autocast casts: float64 stays.
+fn is_cast(facts: &TensorFacts, value: NodeId) -> bool {
+    let floats = [DType::Float32, DType::Float16, DType::BFloat16];
+    facts
+        .dtype(value)
+        .is_some_and(|known| floats.contains(&known))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! Nodes that a pass adds because of others.
+
+use corsac_ir::{Arg, Graph, InsertPoint, NodeId, NodeSpec, Op, Symbol, Target, ThinVec};
+
+use crate::error::PassError;
+
+/// A node that a pass has added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// The node; it may have been removed again.
+    pub node: NodeId,
+    /// The node that it is there because of, which may be erased by now: what the new one has of
+    /// source line, scope and metadata comes from it.
+    pub root: NodeId,
+    /// Whether it has the value of `root`, and is not only on the way to it or from it.
+    pub has_its_value: bool,
+}
+
+/// Which nodes came and went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edits {
+    /// The new nodes, in the order in which they were made.
+    pub added: Vec<Added>,
+    /// The nodes erased.
+    pub erased: Vec<NodeId>,
+}
+
+/// What a new node calls.
+pub(crate) struct Call {
+    op: Op,
+    target: Target,
+    args: ThinVec<Arg>,
+    kwargs: ThinVec<(Symbol, Arg)>,
+}
+
+impl Call {
+    pub(crate) fn function(function: corsac_ir::FunctionId, args: impl Into<ThinVec<Arg>>) -> Self {
+        Self::new(Op::CallFunction, Target::Function(function), args)
+    }
+
+    pub(crate) fn new(op: Op, target: Target, args: impl Into<ThinVec<Arg>>) -> Self {
+        Self {
+            op,
+            target,
+            args: args.into(),
+            kwargs: ThinVec::new(),
+        }
+    }
+}
+
+impl Edits {
+    /// Makes `call` in front of `place`, as something that is there because of `from`.
+    pub(crate) fn add_before(
+        &mut self,
+        graph: &mut Graph,
+        place: NodeId,
+        from: NodeId,
+        call: Call,
+    ) -> Result<NodeId, PassError> {
+        let spec = NodeSpec {
+            op: call.op,
+            target: call.target,
+            args: call.args,
+            kwargs: call.kwargs,
+            ty: None,
+        };
+        let outer = graph.set_insert_point(InsertPoint::Before(place))?;
+        let node = graph.create(spec, None);
+        graph.restore_insert_point(outer);
+        let node = node?;
+        graph.set_origin(node, graph.origin(from));
+        self.added.push(Added {
+            node,
+            root: from,
+            has_its_value: false,
+        });
+        Ok(node)
+    }
+
+    /// Makes the users of `old` use `new`, a node of this change that has its value; `new` gets
+    /// its name and type, and `old` is erased.
+    pub(crate) fn take_place(
+        &mut self,
+        graph: &mut Graph,
+        new: NodeId,
+        old: NodeId,
+    ) -> Result<(), PassError> {
+        let name = graph.node(old).name().to_owned();
+        graph.replace_uses_if(old, new, |_, user| user != new)?;
+        graph.set_ty(new, graph.node(old).ty())?;
+        graph.erase(old)?;
+        graph.set_name(new, &name)?;
+        self.erased.push(old);
+        for added in &mut self.added {
+            if added.node == new {
+                (added.root, added.has_its_value) = (old, true);
+            }
+        }
+        graph.set_origin(new, graph.origin(old));
+        Ok(())
+    }
+}

@@ -1,0 +1,507 @@
+//! Makes one matrix product of several with one right-hand side.
+//!
+//! What it does: `x @ w` and `y @ w` become one product of the rows of `x` and of `y`, which is taken
+//! apart again. What uses one of the results and comes before the last of the products moves behind
+//! it.
+//!
+//! Needs: left-hand sides that agree in all dimensions but the first, of two or more, and a right-hand
+//! side of two dimensions or one. Where shapes are known ([`TensorFacts`]) they decide; where they
+//! are not, the products stay unless [`Options::trusting`] says that the caller knows. Nothing may be
+//! written to, drawn or otherwise done between the first and the last product, and nobody may write
+//! to a result, which is a view of all of them afterwards.
+//!
+//! Preserves: names and everything known of the results. Results differ in rounding, since a product
+//! of more rows may be summed in another order.
+//!
+//! ```text
+//! a = x @ w          cat = torch.cat([x, y])
+//! b = y @ w     →    matmul = torch.matmul(cat, w)
+//!                    split = torch.split(matmul, [2, 5])
+//!                    a = split[0]
+//!                    b = split[1]
+//! ```
+//!
+//! Reference: `torch.fx.experimental.merge_matmul`, which looks neither at shapes of the right-hand
+//! side nor at what is done in between, and computes something else then, or fails.
+
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, Target, ThinVec};
+use corsac_ops::Host;
+use rustc_hash::{FxHashMap, FxHashSet};
+use thiserror::Error;
+
+use crate::analysis::Analysis;
+use crate::budget::Budget;
+use crate::edits::{Call, Edits};
+use crate::error::PassError;
+use crate::pass::{Context, Pass};
+use crate::report;
+use crate::tensors::TensorFacts;
+
+/// What counts as known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether shapes that are not known count as fitting, as torch.fx takes them to.
+    pub trusting: bool,
+}
+
+/// The pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MergeProducts {
+    /// What counts as known.
+    pub options: Options,
+}
+
+impl Pass for MergeProducts {
+    fn name(&self) -> &'static str {
+        "matrix products"
+    }
+
+    fn run(
+        &self,
+        graph: &mut Graph,
+        context: &mut Context<'_>,
+    ) -> Result<report::Report, PassError> {
+        let nodes_before = graph.len();
+        let mut found = find(graph, context.host, context.tensors, self.options)?;
+        found.limit(&mut context.budget);
+        let functions = Functions::of_torch(graph);
+        found.merge(graph, &functions)?;
+        let sites = found.sites.iter().map(|site| {
+            let reason = site.refusal.as_ref().map(ToString::to_string);
+            report::Site::new(graph, site.node, None, reason)
+        });
+        Ok(report::Report {
+            pass: self.name().to_owned(),
+            sites: sites.collect(),
+            nodes_before,
+            nodes_after: graph.len(),
+        })
+    }
+}
+
+/// A matrix product, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The node.
+    pub node: NodeId,
+    /// Why it stays, if it does.
+    pub refusal: Option<Refusal>,
+}
+
+/// Why a matrix product stays.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No other product has its right-hand side.
+    #[error("no other product has its right-hand side")]
+    Alone,
+    /// One of the products is computed from another.
+    #[error("{user} is computed from it, or it from {user}")]
+    Dependent {
+        /// A product that depends on another one.
+        user: String,
+    },
+    /// Its left-hand side has another shape than those of the others, or too few dimensions.
+    #[error("its left-hand side does not fit to those of the others")]
+    Shape,
+    /// The shape of an operand is not known.
+    #[error("the shape of {operand} is not known")]
+    Unknown {
+        /// The operand.
+        operand: String,
+    },
+    /// The right-hand side has more than two dimensions.
+    #[error("{operand} has {rank} dimensions")]
+    Batched {
+        /// The right-hand side.
+        operand: String,
+        /// How many.
+        rank: usize,
+    },
+    /// Something between the products writes, draws random numbers, or is unknown.
+    #[error("{node} comes in between and does more than compute a value")]
+    Between {
+        /// What does.
+        node: String,
+    },
+    /// One of the results is written to.
+    #[error("the result of one of the products is written to")]
+    Written,
+    /// No more changes may be made.
+    #[error("{}", Budget::EXHAUSTED)]
+    Budget,
+}
+
+/// Products that become one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The products, in order of the graph.
+    pub members: Vec<Member>,
+}
+
+/// One of several products that become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its place among the sites.
+    pub site: usize,
+    /// How many rows its left-hand side has, where that is known.
+    pub rows: Option<i64>,
+}
+
+/// Every product of two values, and which of them become one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Products {
+    /// The products, in order of the graph.
+    pub sites: Vec<Site>,
+    /// Those that become one.
+    pub groups: Vec<Group>,
+}
+
+/// The functions of which merged products are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Functions {
+    /// `torch.cat`
+    pub cat: FunctionId,
+    /// `torch.matmul`
+    pub matmul: FunctionId,
+    /// `operator.getitem`
+    pub getitem: FunctionId,
+    /// How the product is taken apart.
+    pub split: Split,
+}
+
+/// How a product is taken apart.
+#[derive(Clone, Copy, Debug)]
+pub enum Split {
+    /// By `torch.split`, with the sizes of the left-hand sides.
+    Sizes(FunctionId),
+    /// By a function of the host, which gets the product and the list of left-hand sides.
+    ByInputs(FunctionId),
+}
+
+impl Functions {
+    /// The functions of PyTorch.
+    pub fn of_torch(graph: &mut Graph) -> Self {
+        Self {
+            cat: graph.function("torch.cat"),
+            matmul: graph.function("torch.matmul"),
+            getitem: graph.function("operator.getitem"),
+            split: Split::Sizes(graph.function("torch.split")),
+        }
+    }
+}
+
+/// The operands of `torch.matmul(x, w)` and `x.matmul(w)`.
+fn operands(graph: &Graph, node: NodeId) -> Option<(NodeId, NodeId)> {
+    let node = graph.node(node);
+    let is_product = match node.op() {
+        Op::CallFunction => node.calls("torch.matmul"),
+        Op::CallMethod => node.target_name() == "matmul",
+        Op::Placeholder | Op::GetAttr | Op::CallModule | Op::Output => false,
+    };
+    match (node.args(), node.kwargs()) {
+        ([Arg::Node(left), Arg::Node(right)], []) if is_product => Some((*left, *right)),
+        _ => None,
+    }
+}
+
+/// What tells right-hand sides apart: two nodes may read one attribute.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Attribute(Target),
+    Node(NodeId),
+}
+
+/// Finds the products that can be merged. Nothing changes.
+///
+/// # Errors
+/// If a node of `graph` comes before what it uses.
+pub fn find(
+    graph: &Graph,
+    host: &dyn Host,
+    tensors: &TensorFacts,
+    options: Options,
+) -> Result<Products, PassError> {
+    let mut found = Products::default();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut by_key: FxHashMap<Key, usize> = FxHashMap::default();
+    for node in graph.nodes() {
+        let Some((left, right)) = operands(graph, node) else {
+            continue;
+        };
+        let key = match graph.node(right).op() {
+            Op::GetAttr => Key::Attribute(graph.node(right).target()),
+            _ => Key::Node(right),
+        };
+        let group = *by_key.entry(key).or_insert_with(|| {
+            groups.push(Group {
+                members: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        groups[group].members.push(Member {
+            site: found.sites.len(),
+            rows: tensors.shape(left).and_then(|shape| shape.first().copied()),
+        });
+        found.sites.push(Site {
+            node,
+            refusal: None,
+        });
+    }
+    if groups.iter().all(|group| group.members.len() < 2) {
+        for site in &mut found.sites {
+            site.refusal = Some(Refusal::Alone);
+        }
+        return Ok(found);
+    }
+    let program = Program::of_graph(graph, host)?;
+    for group in groups {
+        let nodes = found.nodes(&group);
+        let refusal = program
+            .refusal(graph, &nodes)
+            .or_else(|| shapes(graph, tensors, options, &nodes));
+        match refusal {
+            Some(refusal) => found.refuse(&group, &refusal),
+            None => found.groups.push(group),
+        }
+    }
+    Ok(found)
+}
+
+/// What the nodes of a graph do, as far as products mind.
+struct Program {
+    /// Nodes that do more than compute a value, in order.
+    busy: Vec<NodeId>,
+    /// By node: whether its value is written to.
+    written: Vec<bool>,
+}
+
+impl Program {
+    fn of_graph(graph: &Graph, host: &dyn Host) -> Result<Self, PassError> {
+        let analysis = Analysis::of_graph(graph, host)?;
+        let mut classes = vec![false; graph.id_bound().max(1)];
+        for (_, effects) in analysis.special() {
+            for &value in &effects.mutates {
+                classes[analysis.classes.class(value).index()] = true;
+            }
+        }
+        let mut written = vec![false; graph.id_bound()];
+        let mut busy = Vec::new();
+        for (_, node, effects) in analysis.walk() {
+            written[node.index()] = classes[analysis.classes.class(node).index()];
+            if !effects.is_pure() && graph.node(node).op() != Op::Output {
+                busy.push(node);
+            }
+        }
+        Ok(Self { busy, written })
+    }
+
+    fn refusal(&self, graph: &Graph, nodes: &[NodeId]) -> Option<Refusal> {
+        let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
+            return Some(Refusal::Alone);
+        };
+        if nodes.len() < 2 {
+            return Some(Refusal::Alone);
+        }
+        if let Some(user) = dependent(graph, nodes) {
+            let user = graph.node(user).name().to_owned();
+            return Some(Refusal::Dependent { user });
+        }
+        let after = self.busy.partition_point(|&n| !graph.is_before(first, n));
+        if let Some(&node) = self.busy.get(after)
+            && graph.is_before(node, last)
+        {
+            let node = graph.node(node).name().to_owned();
+            return Some(Refusal::Between { node });
+        }
+        let written = nodes.iter().any(|node| self.written[node.index()]);
+        written.then_some(Refusal::Written)
+    }
+}
+
+/// A node of `nodes`, which come in order, that depends on another one of them.
+fn dependent(graph: &Graph, nodes: &[NodeId]) -> Option<NodeId> {
+    let (&first, &last) = (nodes.first()?, nodes.last()?);
+    let chosen: FxHashSet<NodeId> = nodes.iter().copied().collect();
+    let mut tainted = FxHashSet::default();
+    let mut node = first;
+    loop {
+        let depends = graph
+            .inputs(node)
+            .any(|input| tainted.contains(&input) || chosen.contains(&input));
+        if depends && chosen.contains(&node) {
+            return Some(node);
+        }
+        if depends {
+            tainted.insert(node);
+        }
+        if node == last {
+            return None;
+        }
+        node = graph.next(node);
+    }
+}
+
+/// Why the operands of `nodes` do not fit, if they do not.
+fn shapes(
+    graph: &Graph,
+    tensors: &TensorFacts,
+    options: Options,
+    nodes: &[NodeId],
+) -> Option<Refusal> {
+    let name = |node: NodeId| graph.node(node).name().to_owned();
+    let unknown = |node: NodeId| {
+        let operand = name(node);
+        (!options.trusting).then_some(Refusal::Unknown { operand })
+    };
+    let mut like: Option<&[i64]> = None;
+    for &node in nodes {
+        let (left, right) = operands(graph, node)?;
+        match tensors.rank(right) {
+            Some(rank @ 3..) => {
+                let operand = name(right);
+                return Some(Refusal::Batched { operand, rank });
+            }
+            Some(_) => {}
+            None => {
+                if let refusal @ Some(_) = unknown(right) {
+                    return refusal;
+                }
+            }
+        }
+        match tensors.shape(left) {
+            Some([_, rest @ ..]) if !rest.is_empty() && like.is_none_or(|like| like == rest) => {
+                like = Some(rest);
+            }
+            Some(_) => return Some(Refusal::Shape),
+            None => {
+                if let refusal @ Some(_) = unknown(left) {
+                    return refusal;
+                }
+            }
+        }
+    }
+    None
+}
+
+impl Products {
+    fn nodes(&self, group: &Group) -> Vec<NodeId> {
+        let members = group.members.iter();
+        members.map(|member| self.sites[member.site].node).collect()
+    }
+
+    fn refuse(&mut self, group: &Group, refusal: &Refusal) {
+        for member in &group.members {
+            self.sites[member.site].refusal = Some(refusal.clone());
+        }
+    }
+
+    /// Leaves groups as they are that the budget, of which each takes one change, does not allow
+    /// to merge.
+    pub fn limit(&mut self, budget: &mut Budget) {
+        let granted = budget.take_up_to(self.groups.len());
+        for group in self.groups.split_off(granted) {
+            self.refuse(&group, &Refusal::Budget);
+        }
+    }
+
+    /// Makes one product of each group. A group that a merge before it has made depend on itself
+    /// stays, which its sites then say.
+    ///
+    /// # Errors
+    /// If the graph is another one than the products were found in.
+    pub fn merge(&mut self, graph: &mut Graph, functions: &Functions) -> Result<Edits, PassError> {
+        let mut edits = Edits::default();
+        for mut group in std::mem::take(&mut self.groups) {
+            // Users have moved behind the groups before.
+            group
+                .members
+                .sort_by_key(|member| graph.node(self.sites[member.site].node).order());
+            let nodes = self.nodes(&group);
+            if let Some(user) = dependent(graph, &nodes) {
+                let user = graph.node(user).name().to_owned();
+                self.refuse(&group, &Refusal::Dependent { user });
+                continue;
+            }
+            merge_group(graph, &nodes, &group, functions, &mut edits)?;
+            self.groups.push(group);
+        }
+        Ok(edits)
+    }
+}
+
+fn merge_group(
+    graph: &mut Graph,
+    nodes: &[NodeId],
+    group: &Group,
+    functions: &Functions,
+    edits: &mut Edits,
+) -> Result<(), PassError> {
+    let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
+        return Ok(());
+    };
+    // Everything is there at the place of the last; the users of the others move behind it.
+    sink_users(graph, nodes)?;
+    let Some((_, right)) = operands(graph, first) else {
+        return Ok(());
+    };
+    let left: Vec<NodeId> = nodes
+        .iter()
+        .filter_map(|&node| Some(operands(graph, node)?.0))
+        .collect();
+    let list = list(left.iter().map(|&node| node.into()))?;
+    let cat = Call::function(functions.cat, [list.clone()]);
+    let cat = edits.add_before(graph, last, first, cat)?;
+    let product = Call::function(functions.matmul, [cat.into(), right.into()]);
+    let product = edits.add_before(graph, last, first, product)?;
+    let parts = match functions.split {
+        Split::ByInputs(function) => Call::function(function, [product.into(), list]),
+        Split::Sizes(function) => {
+            let mut rows = Vec::with_capacity(left.len());
+            for (member, &left) in group.members.iter().zip(&left) {
+                rows.push(match member.rows {
+                    Some(rows) => Arg::Int(rows),
+                    None => {
+                        let size = Target::Name(graph.intern("size"));
+                        let call = Call::new(Op::CallMethod, size, [left.into(), Arg::Int(0)]);
+                        edits.add_before(graph, last, first, call)?.into()
+                    }
+                });
+            }
+            Call::function(function, [product.into(), self::list(rows.into_iter())?])
+        }
+    };
+    let parts = edits.add_before(graph, last, first, parts)?;
+    for (index, &node) in (0..).zip(nodes) {
+        let part = Call::function(functions.getitem, [parts.into(), Arg::Int(index)]);
+        let part = edits.add_before(graph, last, node, part)?;
+        edits.take_place(graph, part, node)?;
+    }
+    Ok(())
+}
+
+fn list(items: impl Iterator<Item = Arg>) -> Result<Arg, PassError> {
+    Ok(Arg::list(items.collect::<ThinVec<_>>())?)
+}
+
+/// Moves what depends on one of `nodes` and comes before the last of them behind it.
+fn sink_users(graph: &mut Graph, nodes: &[NodeId]) -> Result<(), PassError> {
+    let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
+        return Ok(());
+    };
+    let mut tainted: FxHashSet<NodeId> = nodes.iter().copied().collect();
+    let (mut node, mut place) = (first, last);
+    while node != last {
+        let following = graph.next(node);
+        if !nodes.contains(&node) && graph.inputs(node).any(|input| tainted.contains(&input)) {
+            tainted.insert(node);
+            graph.move_after(node, place)?;
+            place = node;
+        }
+        node = following;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
