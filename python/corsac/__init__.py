@@ -15,6 +15,8 @@ from corsac._core import __version__
 if TYPE_CHECKING:
     from corsac._compile import CompileError, HostWarning, compile
     from corsac._drawing import draw, draw_diff
+    from corsac._model_file import ModelFileError, NumpyModel, load
+    from corsac._saving import save
     from corsac.analysis import summary
     from corsac.config import build, describe
     from corsac.lowering import lower
@@ -23,25 +25,33 @@ if TYPE_CHECKING:
 _HOMES = {
     "CompileError": "corsac._compile",
     "HostWarning": "corsac._compile",
+    "ModelFileError": "corsac._model_file",
+    "NumpyModel": "corsac._model_file",
     "build": "corsac.config",
     "compile": "corsac._compile",
     "describe": "corsac.config",
     "draw": "corsac._drawing",
     "draw_diff": "corsac._drawing",
+    "load": "corsac._model_file",
     "lower": "corsac.lowering",
+    "save": "corsac._saving",
     "summary": "corsac.analysis",
 }
 
 __all__ = [
     "CompileError",
     "HostWarning",
+    "ModelFileError",
+    "NumpyModel",
     "__version__",
     "build",
     "compile",
     "describe",
     "draw",
     "draw_diff",
+    "load",
     "lower",
+    "save",
     "summary",
 ]
 

@@ -319,14 +319,16 @@ def _captured(model: torch.nn.Module) -> GraphModule:
     program = model.forward if isinstance(model, _Shell) else model
     if not isinstance(program, torch.nn.Module | types.FunctionType):
         raise CompileError(f"{program!r} is neither a module nor a function in Python")
+    tracer = Tracer()
     try:
-        graph = Tracer().trace(program)
+        graph = tracer.trace(program)
     except TraceError:
         raise
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
         raise TraceError(f"{type(error).__name__}: {error}") from error
-    return GraphModule(model, graph)
+    # Tensors that a function finds around it are attributes of what the tracer made for it.
+    return GraphModule(tracer.root if isinstance(model, _Shell) else model, graph)
 
 
 def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:

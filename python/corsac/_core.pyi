@@ -384,6 +384,44 @@ class Matches:
         ...
 
 @final
+class ModelFile:
+    """A model file, read and checked."""
+    def __new__(cls, path: Any) -> ModelFile: ...
+    @property
+    def inputs(self) -> Any:
+        """What it takes: names, element types, sizes."""
+        ...
+    @inputs.setter
+    def inputs(self, value: Any) -> None: ...
+    @property
+    def outputs(self) -> Any:
+        """What it gives: places in the result, element types, sizes."""
+        ...
+    @outputs.setter
+    def outputs(self, value: Any) -> None: ...
+    def program(self) -> Any:
+        """The program that it is, with its weights packed."""
+        ...
+    @property
+    def text(self) -> Any:
+        """The graph, in the lossless form."""
+        ...
+    @text.setter
+    def text(self, value: Any) -> None: ...
+    def weight_bytes(self, number: Any) -> Any:
+        """The bytes of the weight with this number, in little-endian order, row by row."""
+        ...
+    @property
+    def weights(self) -> Any:
+        """Its weights: names, element types, sizes."""
+        ...
+    @weights.setter
+    def weights(self, value: Any) -> None: ...
+
+class ModelFileError(ValueError):
+    """A file is no model file, is damaged, or asks for more than it may."""
+
+@final
 class Namespace:
     """Hands out names of which no two are the same."""
     def __new__(cls) -> Namespace: ...
@@ -1330,4 +1368,10 @@ def user_location() -> Any:
 
 def write_config(graph: Graph, name: str, modules: Any, tensors: Any, inputs: Any, format: Any) -> Any:
     """Writes a configuration: what `read_config` returns, as lists, and the graph."""
+    ...
+
+def write_model_file(path: Any, text: str, inputs: Any, weights: Any) -> Any:
+    """Writes a model file: the graph that `text` says, in the lossless form, what it takes, and the
+    tensors that it names, with their bytes.
+    """
     ...

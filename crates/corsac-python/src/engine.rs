@@ -178,11 +178,7 @@ fn compile_graph<'py>(
     let executable = py
         .detach(|| Executable::new(program, &weights))
         .map_err(|error| run_error(&error))?;
-    Ok(PyProgram {
-        executable,
-        strict,
-        idle: Mutex::default(),
-    })
+    Ok(PyProgram::new(executable, strict))
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
@@ -212,6 +208,14 @@ fn explain_compilation<'py>(
 }
 
 impl PyProgram {
+    pub(crate) fn new(executable: Executable, strict: bool) -> Self {
+        Self {
+            executable,
+            strict,
+            idle: Mutex::default(),
+        }
+    }
+
     fn memory(&self) -> Memory {
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
         idle.unwrap_or_else(|| {

@@ -39,6 +39,7 @@ mod linears;
 mod liveness;
 mod matching;
 mod mkldnn;
+mod model_file;
 mod namespace;
 mod node;
 mod nodes;
@@ -119,6 +120,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("ConfigError", m.py().get_type::<config::ConfigError>())?;
     analysis::register(m)?;
     engine::register(m)?;
+    model_file::register(m)?;
     m.add_class::<text::PyGraphDiff>()?;
     m.add("GraphTextError", m.py().get_type::<text::GraphTextError>())?;
     Ok(())

@@ -17,6 +17,7 @@ use super::limits::{Limits, within};
 use super::metadata::ModelMetadata;
 use super::source::Source;
 use super::tensor::TensorSpec;
+use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
 use crate::prepare::Weights;
@@ -149,11 +150,19 @@ impl ModelFile {
         Ok(work(&mut types))
     }
 
-    pub(super) fn loader(&self) -> FileWeights<'_> {
-        FileWeights {
-            file: self,
-            failed: Mutex::default(),
-        }
+    /// The program with its weights, which are read and packed here.
+    ///
+    /// # Errors
+    /// If the file cannot be read any more.
+    pub fn executable(&self) -> Result<Executable, ModelError> {
+        without_panic(|| {
+            let weights = FileWeights {
+                file: self,
+                failed: Mutex::default(),
+            };
+            Executable::new(self.program.clone(), &weights)
+                .map_err(|error| weights.into_error().unwrap_or(ModelError::Run(error)))
+        })
     }
 }
 
@@ -415,7 +424,7 @@ impl TypeHost for FileHost {
 }
 
 /// The weights of a file, for packing.
-pub(super) struct FileWeights<'f> {
+struct FileWeights<'f> {
     file: &'f ModelFile,
     /// What the first weight that could not be read failed with.
     failed: Mutex<Option<ModelError>>,
@@ -423,7 +432,7 @@ pub(super) struct FileWeights<'f> {
 
 impl FileWeights<'_> {
     /// Why a weight was not given.
-    pub(super) fn into_error(self) -> Option<ModelError> {
+    fn into_error(self) -> Option<ModelError> {
         self.failed.into_inner().ok().flatten()
     }
 }

@@ -87,12 +87,7 @@ impl Model {
     /// If the file cannot be read any more.
     pub fn from_file(file: ModelFile) -> Result<Self, ModelError> {
         let (inputs, outputs) = (file.inputs().to_vec(), file.outputs().to_vec());
-        let program = file.program().clone();
-        let executable = without_panic(|| {
-            let weights = file.loader();
-            Executable::new(program, &weights)
-                .map_err(|error| weights.into_error().unwrap_or(ModelError::Run(error)))
-        })?;
+        let executable = file.executable()?;
         Ok(Self {
             executable,
             inputs,

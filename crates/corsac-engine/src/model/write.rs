@@ -37,7 +37,8 @@ pub fn write_model(
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut file = temporary(folder).map_err(failed)?;
+    // What is said of the file in between means nothing to the caller.
+    let mut file = temporary(folder).map_err(|error| failed(error.kind().into()))?;
     let mut out = BufWriter::new(file.as_file_mut());
     let write = (|| {
         out.write_all(&header)?;

@@ -1,0 +1,86 @@
+//! `corsac bench`
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use corsac_engine::{Tensor, TensorSpec};
+use serde_json::json;
+
+use crate::arguments::BenchOptions;
+use crate::failure::Failure;
+use crate::table::grouped;
+
+/// Calls before those that are timed.
+const WARM_UP: usize = 3;
+
+/// Measures loading and calls.
+pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Failure> {
+    let path = &options.model.path;
+    let failed = Failure::model(path);
+    let start = Instant::now();
+    let model = options.model.load(options.threads)?;
+    let load = start.elapsed();
+    let inputs = match options.input.is_empty() {
+        true => model.inputs().iter().map(made_up).collect(),
+        false => crate::run::inputs(&model, &options.input)?,
+    };
+    let call = || -> Result<Duration, Failure> {
+        let start = Instant::now();
+        model.run(&inputs).map_err(&failed)?;
+        Ok(start.elapsed())
+    };
+    let first = call()?;
+    for _ in 1..WARM_UP {
+        call()?;
+    }
+    let mut times = Vec::with_capacity(options.repeat);
+    for _ in 0..options.repeat {
+        times.push(call()?);
+    }
+    times.sort_unstable();
+    let (least, most) = (times[0], times[times.len() - 1]);
+    let median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2;
+    let arena = model.executable().plan().size_bytes();
+    if options.json {
+        let report = json!({
+            "model": path.display().to_string(),
+            "threads": model.threads(),
+            "repeat": options.repeat,
+            "load_seconds": load.as_secs_f64(),
+            "first_seconds": first.as_secs_f64(),
+            "min_seconds": least.as_secs_f64(),
+            "median_seconds": median.as_secs_f64(),
+            "max_seconds": most.as_secs_f64(),
+            "arena_bytes": arena,
+        });
+        writeln!(out, "{report:#}")?;
+        return Ok(());
+    }
+    let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
+    writeln!(out, "load     {}", ms(load))?;
+    writeln!(out, "first    {}", ms(first))?;
+    writeln!(out, "min      {}", ms(least))?;
+    writeln!(out, "median   {}", ms(median))?;
+    writeln!(out, "max      {}", ms(most))?;
+    let arena = grouped(i64::try_from(arena).unwrap_or(i64::MAX));
+    writeln!(
+        out,
+        "{} calls on {} threads; {arena} bytes for values",
+        options.repeat,
+        model.threads()
+    )?;
+    Ok(())
+}
+
+/// An input of numbers between -1 and 1, the same in every run.
+fn made_up(spec: &TensorSpec) -> Tensor {
+    let len = spec.shape.iter().product();
+    let mut state = 1_u32;
+    let mut next = || {
+        // Source: Numerical Recipes, "An even quicker generator".
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    let elements: Vec<f32> = (0..len).map(|_| next()).collect();
+    Tensor::new(spec.shape.clone(), elements).unwrap_or_default()
+}

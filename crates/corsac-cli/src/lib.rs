@@ -1,0 +1,90 @@
+//! The `corsac` program: runs, measures and shows model files that `corsac.save` wrote, and links
+//! neither Python nor PyTorch.
+//!
+//! Standard output has what was asked for, as a table or, with `--json`, for programs to read. What
+//! goes wrong is one line on standard error and the exit code 2.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bench;
+mod failure;
+mod npy;
+mod ops;
+mod run;
+mod show;
+mod table;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use arguments::{Arguments, Command};
+use failure::Failure;
+
+/// Exit codes.
+const DONE: u8 = 0;
+const FAILED: u8 = 2;
+
+/// Does what the command line asks for, and answers the exit code.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> u8 {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+            ) =>
+        {
+            // If nobody reads it, nothing is to be said.
+            let _ = write!(out, "{error}");
+            return DONE;
+        }
+        Err(error) => return failed(&Failure::Usage(usage_error(&error)), err),
+    };
+    let done = match &arguments.command {
+        Command::Run(options) => run::run(options, out),
+        Command::Bench(options) => bench::run(options, out),
+        Command::Show(options) => show::run(options, out),
+        Command::Ops(options) => ops::run(options, out),
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => DONE,
+        // The reader of the output has gone, as `head` does.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => DONE,
+        Err(failure) => failed(&failure, err),
+    }
+}
+
+fn failed(failure: &Failure, err: &mut dyn Write) -> u8 {
+    // There is nobody to tell that nobody can be told.
+    let _ = writeln!(err, "corsac: error: {failure}");
+    FAILED
+}
+
+/// What clap says, in one line.
+fn usage_error(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let mut message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
+    if message.ends_with(':') {
+        // What follows is a list: of what is missing.
+        let missing = lines.take_while(|line| !line.starts_with("Usage"));
+        message = format!("{message} {}", missing.collect::<Vec<_>>().join(", "));
+    }
+    let values = text.lines().map(str::trim);
+    for values in values.filter(|line| line.starts_with("[possible values")) {
+        message = format!("{message} {values}");
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        "a command is missing".clone_into(&mut message);
+    }
+    format!("{message} (--help shows how)")
+}

@@ -1,0 +1,133 @@
+//! Arrays in `*.npy` files.
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use corsac_engine::{Tensor, TensorSpec};
+use npyz::{NpyFile, Order, WriterBuilder};
+
+use crate::failure::Failure;
+
+/// Most bytes of a header: those of numpy's own files have about a hundred.
+const HEADER: usize = 4096;
+
+/// The array in the file at `path`, which is to be an input like `spec`.
+pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
+    let wrong = |reason: String| Failure::array(path, reason);
+    let file = File::open(path).map_err(|error| Failure::array(path, error))?;
+    let mut reader = BufReader::new(file);
+    // Headers are nested text: a hostile one is looked at before it is parsed.
+    let head = head(&mut reader).map_err(|error| Failure::array(path, error))?;
+    if !head.starts_with(b"\x93NUMPY") {
+        return Err(wrong("this is no .npy file".to_owned()));
+    }
+    let text = &head[head.len().min(10)..];
+    let text = &text[..text.iter().position(|&b| b == b'\n').unwrap_or(text.len())];
+    if text
+        .iter()
+        .filter(|&&b| matches!(b, b'(' | b'[' | b'{'))
+        .count()
+        > 8
+    {
+        return Err(wrong("an array of numbers is needed".to_owned()));
+    }
+    let whole = head.chain(reader);
+    let array = catch_unwind(AssertUnwindSafe(|| NpyFile::new(whole)));
+    let array = array.map_err(|_| wrong("the shape cannot be".to_owned()))?;
+    let array = array.map_err(|error| wrong(error.to_string().replace('\n', " ")))?;
+    let shape: Vec<u64> = spec.shape.iter().map(|&size| size as u64).collect();
+    if array.shape() != shape {
+        return Err(wrong(format!(
+            "the shape is {:?}, and {spec} is needed",
+            array.shape()
+        )));
+    }
+    let order = array.order();
+    let dtype = array.dtype().descr();
+    let numbers = array.data::<f32>().map_err(|_| {
+        wrong(format!(
+            "elements are {}, and {spec} is needed",
+            dtype.trim()
+        ))
+    })?;
+    let elements: std::io::Result<Vec<f32>> = numbers.collect();
+    let elements = elements.map_err(|_| wrong("it is not whole".to_owned()))?;
+    let elements = match order {
+        Order::C => elements,
+        Order::Fortran => row_by_row(&elements, &spec.shape),
+    };
+    Tensor::new(spec.shape.clone(), elements).map_err(|error| wrong(error.to_string()))
+}
+
+/// The beginning of a file, with its header.
+fn head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    reader.take(HEADER as u64).read_to_end(&mut head)?;
+    let number = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(0_usize, |n, &b| n << 8 | usize::from(b))
+    };
+    let len = match head.get(6) {
+        Some(1) => head.get(8..10).map_or(0, number),
+        _ => head.get(8..12).map_or(0, number),
+    };
+    match len <= HEADER {
+        true => Ok(head),
+        false => Err(std::io::Error::other(format!("a header of {len} bytes"))),
+    }
+}
+
+/// Elements that lie column by column, row by row.
+fn row_by_row(elements: &[f32], shape: &[usize]) -> Vec<f32> {
+    let mut strides = vec![1; shape.len()];
+    for at in 1..shape.len() {
+        strides[at] = strides[at - 1] * shape[at - 1];
+    }
+    let mut index = vec![0; shape.len()];
+    let mut rows = Vec::with_capacity(elements.len());
+    for _ in 0..elements.len() {
+        let at: usize = index
+            .iter()
+            .zip(&strides)
+            .map(|(i, stride)| i * stride)
+            .sum();
+        rows.push(elements[at]);
+        for dim in (0..shape.len()).rev() {
+            index[dim] += 1;
+            if index[dim] < shape[dim] {
+                break;
+            }
+            index[dim] = 0;
+        }
+    }
+    rows
+}
+
+/// Writes `tensor` to the file at `path`.
+pub(crate) fn write(path: &Path, tensor: &Tensor) -> Result<(), Failure> {
+    let failed = |error| Failure::array(path, error);
+    let shape: Vec<u64> = tensor.shape().iter().map(|&size| size as u64).collect();
+    let file = BufWriter::new(File::create(path).map_err(failed)?);
+    let mut file = Inner(file);
+    let options = npyz::WriteOptions::new().default_dtype().shape(&shape);
+    let mut writer = options.writer(&mut file).begin_nd().map_err(failed)?;
+    writer.extend(tensor.elements()).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    file.flush().map_err(failed)
+}
+
+struct Inner(BufWriter<File>);
+
+impl Write for Inner {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}

@@ -1,0 +1,135 @@
+"""``corsac.load``: a model from a file, with PyTorch or without."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from corsac import _core
+
+if TYPE_CHECKING:
+    import torch
+
+    from corsac._compile import CompiledModule
+
+ModelFileError = _core.ModelFileError
+
+#: What the graph of a file may name. The operators were looked up in the catalogue before, which has
+#: none that read files or run code.
+_NAMES = ("torch", "operator", "_operator", "builtins", "math", "torchvision.ops")
+
+
+def load(
+    path: str | os.PathLike[str], *, framework: str | None = None
+) -> CompiledModule | NumpyModel:
+    """The model in the file at ``path``, which :func:`corsac.save` wrote.
+
+    The file is data: everything in it is checked, nothing in it is run, and it has no pickles.
+
+    Args:
+        path: the file.
+        framework: ``"torch"`` for a module of PyTorch, which runs as :func:`corsac.compile` does and
+            has the weights as its state; ``"numpy"`` for a :class:`NumpyModel`, which does not need
+            PyTorch. By default the first where PyTorch is installed.
+
+    Raises:
+        ModelFileError: (a ``ValueError``) the file is no model file, is damaged, or asks for more
+            memory than it may.
+        CompileError: the graph has operators that the engine does not know.
+        OSError: the file cannot be read.
+    """
+    if framework not in (None, "torch", "numpy"):
+        raise ValueError(f"framework is 'torch' or 'numpy', not {framework!r}")
+    file = _core.ModelFile(os.fspath(path))
+    if framework == "numpy" or (framework is None and importlib.util.find_spec("torch") is None):
+        return NumpyModel(file)
+    return _module(file)
+
+
+class NumpyModel:
+    """A model as a function of numpy arrays of float32. Results are new arrays.
+
+    Calls from many threads at once are safe, and Python is free while one runs.
+    """
+
+    def __init__(self, file: _core.ModelFile) -> None:
+        #: What it takes: names, element types, shapes.
+        self.inputs = file.inputs
+        #: What it gives: places in the result, element types, shapes.
+        self.outputs = file.outputs
+        self._program = file.program()
+        self._result = self._program.output()
+
+    def __call__(self, *arrays: Any) -> Any:
+        import numpy
+
+        if len(arrays) != len(self.inputs):
+            raise TypeError(f"the model takes {len(self.inputs)} arrays, not {len(arrays)}")
+        given = []
+        for (name, _, shape), array in zip(self.inputs, arrays, strict=True):
+            array = numpy.asarray(array)
+            if array.dtype != numpy.float32 or list(array.shape) != shape:
+                got = f"{array.dtype}{list(array.shape)}"
+                raise TypeError(f"input {name} is float32{shape}, not {got}")
+            given.append(numpy.ascontiguousarray(array).reshape(-1))
+        shapes = self._program.output_shapes
+        results = [numpy.empty(shape, numpy.float32) for shape in shapes]
+        self._program.run(given, [result.reshape(-1) for result in results], _threads())
+        return _filled(self._result, results)
+
+    def __repr__(self) -> str:
+        return f"NumpyModel({_shown(self.inputs)} -> {_shown(self.outputs)})"
+
+
+def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
+    return ", ".join(f"{name}: {dtype}{shape}" for name, dtype, shape in specs)
+
+
+def _threads() -> int:
+    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _filled(output: Any, results: list[Any]) -> Any:
+    if isinstance(output, int):
+        return results[output]
+    if isinstance(output, tuple | list):
+        return type(output)(_filled(item, results) for item in output)
+    if isinstance(output, dict):
+        return {key: _filled(item, results) for key, item in output.items()}
+    return output
+
+
+def _module(file: _core.ModelFile) -> CompiledModule:
+    import torch
+
+    from corsac._compile import CompiledModule
+    from corsac.fx import Graph, GraphModule
+
+    root = torch.nn.Module()
+    for number, (name, dtype, shape) in enumerate(file.weights):
+        tensor = _tensor(file.weight_bytes(number), getattr(torch, dtype), shape)
+        *path, own = name.split(".")
+        owner = root
+        for part in path:
+            if part not in owner._modules:
+                owner.add_module(part, torch.nn.Module())
+            owner = owner._modules[part]
+        if tensor.is_floating_point():
+            owner.register_parameter(own, torch.nn.Parameter(tensor, requires_grad=False))
+        else:
+            owner.register_buffer(own, tensor)
+    graph = Graph.parse(file.text, allow=_NAMES)
+    return CompiledModule(GraphModule(root, graph, "LoadedModel").eval())
+
+
+def _tensor(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+    import torch
+
+    if not data:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape)
