@@ -1164,6 +1164,12 @@ def intercept_getattr(module: torch.nn.Module, name: str) -> Any:
     """What `Module.__getattr__` does while traces are active."""
     ...
 
+def invert(graph: Graph) -> Any:
+    """The graph that computes the input of `graph` from its result; or the node that is in the way, and
+    why.
+    """
+    ...
+
 def map_aggregate(a: Any, fn: Callable[..., Any]) -> Any:
     """Applies `fn` to each value in `a` that is no tuple, list, dictionary or slice itself. The
     result has the same structure; its lists and dictionaries cannot be changed.

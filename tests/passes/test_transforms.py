@@ -92,6 +92,24 @@ def test_what_has_no_inverse_is_named(program, node):
     assert caught.value.node == node
 
 
+def test_metadata_of_an_inverse():
+    gm = corsac.fx.symbolic_trace(lambda x: torch.exp(x) * 3)
+    for node in gm.graph.nodes:
+        node.meta["mark"] = node.name
+    corsac.analysis.propagate(gm, torch.rand(2))
+    inverse = invert(gm)
+    for new, old in zip(inverse.graph.nodes, ["", "mul", "exp", ""], strict=True):
+        if old:
+            assert new.meta["mark"] == old and "tensor_meta" not in new.meta
+            assert new.source == next(n for n in gm.graph.nodes if n.name == old).source
+
+
+def test_what_is_written_to_is_in_the_way():
+    with pytest.raises(NotInvertible, match="it writes to something") as caught:
+        invert(corsac.fx.symbolic_trace(lambda x: x.add_(1) * 2))
+    assert caught.value.node == "add_"
+
+
 class Mixed(nn.Module):
     def __init__(self):
         super().__init__()

@@ -36,6 +36,7 @@ mod functional;
 mod functions;
 mod host;
 mod in_place;
+mod inverse;
 mod methods;
 mod module_calls;
 mod modules;
@@ -54,5 +55,6 @@ pub use in_place::{
     InPlace, activation_function, in_place, inplace_parameter, is_activation_with_settings,
     result_is_free, view_written_by,
 };
+pub use inverse::{BinaryInverse, inverse_of_binary, inverse_of_unary};
 pub use module_calls::{ModuleCall, Requirement, Source, module_class_of};
 pub use spelling::operator_name;

@@ -17,6 +17,7 @@
 //! | [`functional`] | calls functions in the place of modules, and back |
 //! | [`products`] | makes one matrix product of several with one right-hand side |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
+//! | [`inversion`] | finds the input of a program from its result |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`no_ops`] | removes what computes what is there already |
 //! | [`reinplace`] | computes into the input what may overwrite it |
@@ -63,6 +64,7 @@ pub mod dropout;
 mod edits;
 mod error;
 pub mod functional;
+pub mod inversion;
 pub mod linears;
 pub mod mkldnn;
 pub mod no_ops;

@@ -35,6 +35,7 @@ mod handles;
 mod host;
 mod host_text;
 mod insert_point;
+mod inversion;
 mod linears;
 mod liveness;
 mod matching;
@@ -86,6 +87,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     mkldnn::register(m)?;
     linears::register(m)?;
     conversion::register(m)?;
+    m.add_function(wrap_pyfunction!(inversion::invert, m)?)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
     m.add_function(wrap_pyfunction!(passes::graph_effects, m)?)?;
     m.add_class::<rules::PyRewriteRule>()?;

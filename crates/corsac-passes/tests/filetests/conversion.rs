@@ -7,7 +7,7 @@ use corsac_ir::{DType, Graph};
 use corsac_passes::autocast::{self, Casts};
 use corsac_passes::functional::{self, call_layers, find_layers};
 use corsac_passes::products::{self, Functions};
-use corsac_passes::{PassError, TensorFacts};
+use corsac_passes::{PassError, TensorFacts, inversion};
 use corsac_testkit::filetest::{on_graph, run};
 
 use crate::rewriting::Setting;
@@ -94,6 +94,19 @@ fn casts() {
             line(&mut text, name(graph, site.node), &how, &site.outcome);
         }
         Ok(text)
+    });
+}
+
+#[test]
+fn inverses() {
+    run_conversion("inversion", |graph, host, _| {
+        Ok(match inversion::invert(graph, host) {
+            Ok(inverse) => {
+                *graph = inverse.graph;
+                String::new()
+            }
+            Err(error) => error.to_string(),
+        })
     });
 }
 

@@ -1,0 +1,115 @@
+//! What is undone, and what is in the way.
+
+use corsac_ops::Unhosted;
+
+use super::*;
+
+/// The functions that the inverse of a program of one input calls.
+fn inverted(program: impl FnOnce(&mut Graph, NodeId) -> NodeId) -> Result<Vec<String>, String> {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let result = program(&mut graph, x);
+    graph.output(result).unwrap();
+    let inverse = invert(&graph, &Unhosted).map_err(|error| error.to_string())?;
+    inverse.graph.verify().unwrap();
+    let nodes = inverse.graph.nodes();
+    let names = nodes.map(|id| inverse.graph.node(id).target_name().to_owned());
+    Ok(names.collect())
+}
+
+fn call(graph: &mut Graph, name: &str, args: impl Into<ThinVec<Arg>>) -> NodeId {
+    let function = graph.function(name);
+    graph.call_function(function, args).unwrap()
+}
+
+#[test]
+fn steps_are_undone_in_reverse() {
+    let names = inverted(|g, x| {
+        let w = g.get_attr("w").unwrap();
+        let scale = call(g, "torch.exp", [w.into()]);
+        let y = call(g, "torch.rsqrt", [x.into()]);
+        let y = call(g, "torch.mul", [scale.into(), y.into()]);
+        call(g, "operator.sub", [1.into(), y.into()])
+    });
+    let expected = [
+        "sub",
+        "operator.sub",
+        "w",
+        "torch.exp",
+        "operator.truediv",
+        "torch.square",
+        "torch.reciprocal",
+        "output",
+    ];
+    assert_eq!(names.unwrap(), expected);
+}
+
+#[test]
+fn permutations_are_inverted() {
+    let ints = |dims: &[i64]| dims.iter().copied().map(Arg::Int).collect::<Vec<_>>();
+    let (one_by_one, list) = (ints(&[2, 0, -2]), ints(&[1, 0]));
+    let refs: Vec<&Arg> = one_by_one.iter().collect();
+    assert_eq!(inverse_permutation(&refs), Some(vec![1, 2, 0]));
+    let list = Arg::list(list.into_iter().collect::<ThinVec<_>>()).unwrap();
+    assert_eq!(inverse_permutation(&[&list]), Some(vec![1, 0]));
+    for wrong in [[0, 0], [0, 2], [-3, 1]] {
+        let wrong = ints(&wrong);
+        let refs: Vec<&Arg> = wrong.iter().collect();
+        assert_eq!(inverse_permutation(&refs), None);
+    }
+}
+
+#[test]
+fn what_is_in_the_way_is_named() {
+    type Program = fn(&mut Graph, NodeId) -> NodeId;
+    let cases: [(Program, &str); 8] = [
+        (
+            |g, x| call(g, "torch.relu", [x.into()]),
+            "relu: the inverse of relu is not known",
+        ),
+        (
+            |g, x| call(g, "torch.add", [x.into(), x.into()]),
+            "add: several of its operands depend on the input",
+        ),
+        (
+            |g, x| {
+                let y = call(g, "torch.exp", [x.into()]);
+                call(g, "torch.exp", [y.into()]);
+                call(g, "torch.neg", [y.into()])
+            },
+            "exp: its value is used more than once",
+        ),
+        (
+            |g, _| g.get_attr("w").unwrap(),
+            "w: it does not depend on the input",
+        ),
+        (
+            |g, x| {
+                let w = g.get_attr("w").unwrap();
+                let noise = call(g, "torch.rand_like", [w.into()]);
+                call(g, "torch.add", [x.into(), noise.into()])
+            },
+            "rand_like: it draws random numbers, which the inverse would draw anew",
+        ),
+        (
+            |g, x| {
+                let w = g.get_attr("w").unwrap();
+                g.call_method("add_", [w.into(), 1.into()]).unwrap();
+                call(g, "torch.mul", [x.into(), w.into()])
+            },
+            "add_: it writes to something, or may do",
+        ),
+        (
+            |g, x| call(g, "mine.exp", [x.into()]),
+            "exp: the inverse of exp is not known",
+        ),
+        (
+            |g, x| g.call_module("m", [x.into()]).unwrap(),
+            "m: what call_module does is not known to have an inverse",
+        ),
+    ];
+    for (program, expected) in cases {
+        let expected = format!("the program cannot be inverted at {expected}");
+        assert_eq!(inverted(program), Err(expected));
+    }
+}
