@@ -27,6 +27,9 @@ from corsac.passes import fold_constants
 PROGRAMS = 16
 #: Parts of a graph with fewer computations are left to PyTorch.
 LEAST = 3
+#: What inputs may be made of.
+DTYPES = (torch.float32, torch.int64, torch.bool)
+_OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
 
 
 class HostWarning(UserWarning):
@@ -187,7 +190,7 @@ class CompiledModule(torch.nn.Module):
             return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
         reason = self._why_not(inputs)
         if reason is None:
-            key = tuple(tensor.shape for tensor in inputs)
+            key = tuple((tensor.dtype, tensor.shape) for tensor in inputs)
             compiled = self._programs.get(key)
             if compiled is None:
                 try:
@@ -220,8 +223,8 @@ class CompiledModule(torch.nn.Module):
         for number, tensor in enumerate(inputs):
             if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
                 return f"input {number} is a {type(tensor).__name__}, not a tensor"
-            if tensor.dtype is not torch.float32:
-                return f"input {number} is {tensor.dtype}, not torch.float32"
+            if tensor.dtype not in DTYPES:
+                return f"input {number} is {tensor.dtype}, not {_OF_DTYPES}"
             if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
                 return f"input {number} is on {tensor.device}, {tensor.layout}"
         if torch.is_grad_enabled() and (
@@ -304,7 +307,7 @@ class CompiledModule(torch.nn.Module):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]
         for key, compiled in self._programs.items():
-            shapes = ", ".join(str(list(shape)) for shape in key)
+            shapes = ", ".join(str(list(shape)) for _, shape in key)
             if isinstance(compiled, str):
                 lines.append(f"{shapes}: not compiled: {compiled}")
                 continue
@@ -327,8 +330,11 @@ def _captured(model: torch.nn.Module) -> GraphModule:
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
         raise TraceError(f"{type(error).__name__}: {error}") from error
-    # Tensors that a function finds around it are attributes of what the tracer made for it.
-    return GraphModule(tracer.root if isinstance(model, _Shell) else model, graph)
+    if not isinstance(model, _Shell):
+        return GraphModule(model, graph)
+    # Tensors that a function makes when it is traced are with the tracer.
+    tracer.root.training = False
+    return GraphModule(tracer.root, graph)
 
 
 def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:

@@ -449,14 +449,20 @@ class NativeProgram:
         """What the graph returns, with the numbers of results in the places of tensors."""
         ...
     @property
+    def output_dtypes(self) -> Any:
+        """The element types of the results, by PyTorch's names for them."""
+        ...
+    @output_dtypes.setter
+    def output_dtypes(self, value: Any) -> None: ...
+    @property
     def output_shapes(self) -> Any:
         """The shapes of the results, in order."""
         ...
     @output_shapes.setter
     def output_shapes(self, value: Any) -> None: ...
     def run(self, inputs: Any, outputs: Any, threads: Any) -> Any:
-        """Runs the program on arrays of float32 in row-major order, and writes the results to others.
-        The interpreter is free meanwhile. `threads` is how many take part, one at least.
+        """Runs the program on arrays in row-major order, and writes the results to others: float32,
+        int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many take part, one at least.
         """
         ...
     @property

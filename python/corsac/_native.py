@@ -11,27 +11,34 @@ from corsac import _core
 
 
 class NativeCall:
-    """A program of the engine as a function of tensors, which have to be float32 on the CPU.
+    """A program of the engine as a function of tensors on the CPU, of the types it was made for.
 
     Arguments that are no tensors were compiled in, and are ignored. Results are new tensors.
     """
 
     def __init__(self, program: _core.NativeProgram) -> None:
         self.program = program
-        self._shapes, self._output = program.output_shapes, program.output()
+        dtypes = [getattr(torch, name) for name in program.output_dtypes]
+        self._results = list(zip(program.output_shapes, dtypes, strict=True))
+        self._output = program.output()
 
     def __call__(self, *arguments: Any) -> Any:
-        results = [torch.empty(shape) for shape in self._shapes]
+        results = [torch.empty(shape, dtype=dtype) for shape, dtype in self._results]
         self.program.run(
             [
-                argument.detach().contiguous().view(-1).numpy()
+                _array(argument.detach().contiguous())
                 for argument in arguments
                 if isinstance(argument, torch.Tensor)
             ],
-            [result.view(-1).numpy() for result in results],
+            [_array(result) for result in results],
             _threads(),
         )
         return _filled(self._output, results)
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    flat = tensor.view(-1)
+    return (flat.view(torch.uint8) if flat.dtype is torch.bool else flat).numpy()
 
 
 def _threads() -> int:

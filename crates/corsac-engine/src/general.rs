@@ -175,6 +175,11 @@ pub enum General {
         /// Whether the largest is meant.
         largest: bool,
     },
+    /// Scores of queries and keys in the last two dimensions: minus infinity where the key comes
+    /// after the query.
+    Causal,
+    /// Softmax along the last dimension; 0 where there is nothing but minus infinity.
+    SafeSoftmax,
     /// Elements along dimensions combined.
     Fold {
         /// How.
@@ -205,6 +210,8 @@ impl General {
             Self::Sort { .. } => "sort",
             Self::Extreme { .. } => "extreme",
             Self::Fold { .. } => "fold",
+            Self::Causal => "causal",
+            Self::SafeSoftmax => "softmax",
         }
     }
 }
@@ -376,6 +383,23 @@ pub(crate) fn run(
                 (Data::I64(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 (Data::Bool(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 _ => mismatch(),
+            }
+        }
+        General::Causal | General::SafeSoftmax => {
+            let shape = work.shape(0);
+            let DataMut::F32(out) = out else {
+                mismatch();
+                return Ok(());
+            };
+            out.copy_from_slice(work.data(0).numbers());
+            let [.., rows, columns] = shape[..] else {
+                mismatch();
+                return Ok(());
+            };
+            if matches!(general, General::Causal) {
+                crate::kernels::attention::causal(out, rows, columns);
+            } else {
+                crate::kernels::attention::safe_softmax(out, columns);
             }
         }
         General::Fold { folding, dims } => work.fold(*folding, dims, out),

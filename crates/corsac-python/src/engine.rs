@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use corsac_engine::{
-    Context, Executable, Output, RunError, ValueId, Weights, lower, on_threads, optimise,
+    Context, Data, DataMut, Element, Elements, Executable, Output, RunError, ValueId, Weights, lower, on_threads, optimise,
     unsupported,
 };
 use corsac_ir::{Graph, NodeId, Op};
@@ -42,16 +42,39 @@ pub(crate) struct PyProgram {
 /// The memory of one run.
 struct Memory {
     context: Context,
-    inputs: Vec<Vec<f32>>,
-    outputs: Vec<Vec<f32>>,
+    inputs: Vec<Elements>,
+    outputs: Vec<Elements>,
 }
 
 /// Weights read from tensors.
-struct Loaded(Vec<Mutex<Option<Vec<f32>>>>);
+struct Loaded(Vec<Mutex<Option<Elements>>>);
+
+impl Loaded {
+    fn take(&self, number: usize) -> Option<Elements> {
+        self.0.get(number)?.lock().ok()?.take()
+    }
+}
 
 impl Weights for Loaded {
     fn weight(&self, number: usize) -> Option<Vec<f32>> {
-        self.0.get(number)?.lock().ok()?.take()
+        match self.take(number)? {
+            Elements::F32(data) => Some(data),
+            Elements::I64(_) | Elements::Bool(_) => None,
+        }
+    }
+
+    fn integers(&self, number: usize) -> Option<Vec<i64>> {
+        match self.take(number)? {
+            Elements::I64(data) => Some(data),
+            Elements::F32(_) | Elements::Bool(_) => None,
+        }
+    }
+
+    fn flags(&self, number: usize) -> Option<Vec<u8>> {
+        match self.take(number)? {
+            Elements::Bool(data) => Some(data),
+            Elements::F32(_) | Elements::I64(_) => None,
+        }
     }
 }
 
@@ -60,13 +83,44 @@ fn run_error(error: &RunError) -> PyErr {
 }
 
 /// The elements of a tensor, row by row.
-fn elements(tensor: &Bound<'_, PyAny>) -> PyResult<Vec<f32>> {
+fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     let py = tensor.py();
     let array = tensor
         .call_method0(intern!(py, "detach"))?
         .call_method0(intern!(py, "contiguous"))?
         .call_method0(intern!(py, "numpy"))?;
-    PyBuffer::<f32>::get(&array)?.to_vec(py)
+    Ok(match element {
+        Element::F32 => Elements::F32(PyBuffer::<f32>::get(&array)?.to_vec(py)?),
+        Element::I64 => Elements::I64(PyBuffer::<i64>::get(&array)?.to_vec(py)?),
+        Element::Bool => {
+            let bytes = array.call_method1(intern!(py, "view"), (intern!(py, "uint8"),))?;
+            Elements::flags(PyBuffer::<u8>::get(&bytes)?.to_vec(py)?)
+        }
+    })
+}
+
+/// Reads an array into memory of the same size; truth values are bytes.
+fn read(array: &Bound<'_, PyAny>, to: &mut Elements) -> PyResult<()> {
+    let py = array.py();
+    match to {
+        Elements::F32(to) => PyBuffer::<f32>::get(array)?.copy_to_slice(py, to),
+        Elements::I64(to) => PyBuffer::<i64>::get(array)?.copy_to_slice(py, to),
+        Elements::Bool(to) => {
+            PyBuffer::<u8>::get(array)?.copy_to_slice(py, to)?;
+            to.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+            Ok(())
+        }
+    }
+}
+
+/// Writes memory to an array of the same size; truth values are bytes.
+fn write(array: &Bound<'_, PyAny>, from: &Elements) -> PyResult<()> {
+    let py = array.py();
+    match from {
+        Elements::F32(from) => PyBuffer::<f32>::get(array)?.copy_from_slice(py, from),
+        Elements::I64(from) => PyBuffer::<i64>::get(array)?.copy_from_slice(py, from),
+        Elements::Bool(from) => PyBuffer::<u8>::get(array)?.copy_from_slice(py, from),
+    }
 }
 
 /// Calls `work` with `graph` and the types of its values for tensors like `inputs`.
@@ -163,16 +217,16 @@ fn compile_graph<'py>(
         optimise(&mut program);
         Ok(program)
     })?;
-    let mut wanted = vec![false; facts.tensors.len()];
+    let mut wanted = vec![None; facts.tensors.len()];
     for value in &program.values {
         if let corsac_engine::Source::Weight(number) = value.source {
-            wanted[number] = true;
+            wanted[number] = Some(value.element);
         }
     }
     let tensors = facts.tensors.iter().zip(wanted);
     let weights = tensors.map(|(tensor, wanted)| {
-        let elements = wanted.then(|| elements(tensor.bind(py))).transpose()?;
-        Ok(Mutex::new(elements))
+        let own = wanted.map(|element| elements(tensor.bind(py), element));
+        Ok(Mutex::new(own.transpose()?))
     });
     let weights = Loaded(weights.collect::<PyResult<_>>()?);
     let executable = py
@@ -220,17 +274,19 @@ impl PyProgram {
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
         idle.unwrap_or_else(|| {
             let program = self.executable.program();
-            let mut inputs = vec![Vec::new(); program.inputs];
+            let mut inputs = vec![Elements::default(); program.inputs];
             for value in &program.values {
                 if let corsac_engine::Source::Input(number) = value.source {
-                    inputs[number] = vec![0.0; value.len()];
+                    inputs[number] = Elements::zeros(value.element, value.len());
                 }
             }
             let outputs = program.outputs().into_iter();
             Memory {
                 context: self.executable.context(),
                 inputs,
-                outputs: outputs.map(|v| vec![0.0; program.value(v).len()]).collect(),
+                outputs: outputs
+                    .map(|v| Elements::zeros(program.element(v), program.value(v).len()))
+                    .collect(),
             }
         })
     }
@@ -238,13 +294,13 @@ impl PyProgram {
 
 #[pymethods]
 impl PyProgram {
-    /// Runs the program on arrays of float32 in row-major order, and writes the results to others.
-    /// The interpreter is free meanwhile. `threads` is how many take part, one at least.
+    /// Runs the program on arrays in row-major order, and writes the results to others: float32,
+    /// int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many take part, one at least.
     fn run(
         &self,
         py: Python<'_>,
-        inputs: Vec<PyBuffer<f32>>,
-        outputs: Vec<PyBuffer<f32>>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        outputs: Vec<Bound<'_, PyAny>>,
         threads: usize,
     ) -> PyResult<()> {
         let program = self.executable.program();
@@ -259,7 +315,7 @@ impl PyProgram {
         }
         let mut memory = self.memory();
         for (from, to) in inputs.iter().zip(&mut memory.inputs) {
-            from.copy_to_slice(py, to)?;
+            read(from, to)?;
         }
         let Memory {
             context,
@@ -267,15 +323,16 @@ impl PyProgram {
             outputs: results,
         } = &mut memory;
         let run = py.detach(|| {
-            let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
-            let mut results: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
+            let inputs: Vec<Data<'_>> = inputs.iter().map(Elements::all).collect();
+            let results = results.iter_mut().map(Elements::all_mut);
+            let mut results: Vec<DataMut<'_>> = results.collect();
             on_threads(threads.max(1), || {
-                self.executable.run(context, &inputs, &mut results)
+                self.executable.run_typed(context, &inputs, &mut results)
             })
         });
         run.map_err(|error| run_error(&error))?;
         for (to, from) in outputs.iter().zip(&memory.outputs) {
-            to.copy_from_slice(py, from)?;
+            write(to, from)?;
         }
         if let Ok(mut idle) = self.idle.lock() {
             idle.push(memory);
@@ -289,6 +346,14 @@ impl PyProgram {
         let program = self.executable.program();
         let outputs = program.outputs().into_iter();
         outputs.map(|value| program.shape(value).to_vec()).collect()
+    }
+
+    /// The element types of the results, by PyTorch's names for them.
+    #[getter]
+    fn output_dtypes(&self) -> Vec<&'static str> {
+        let program = self.executable.program();
+        let outputs = program.outputs().into_iter();
+        outputs.map(|value| program.element(value).name()).collect()
     }
 
     /// What the graph returns, with the numbers of results in the places of tensors.

@@ -1,5 +1,6 @@
 //! What steps do to elements. Shapes are checked when a program is made; slices have their lengths.
 
+pub mod attention;
 pub mod conv;
 mod depthwise;
 pub mod elementwise;

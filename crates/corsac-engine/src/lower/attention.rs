@@ -6,7 +6,17 @@ use smallvec::SmallVec;
 use super::call::Call;
 use super::operators::broadcast;
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Op, ValueId};
+use crate::general::{General, Scalar};
+use crate::program::{Binary, Element, Op, ValueId};
+
+/// What is not attended to.
+enum Mask {
+    None,
+    /// What comes later.
+    Causal,
+    /// What is false, or what is added to scores.
+    Tensor(ValueId),
+}
 
 impl Lowerer<'_, '_> {
     /// `softmax(query @ key.T * scale + mask) @ value`
@@ -14,13 +24,62 @@ impl Lowerer<'_, '_> {
         if call.number("dropout_p")?.unwrap_or(0.0) != 0.0 {
             return Err("attention with dropout".to_owned());
         }
-        if call.flag("is_causal", false)? || call.flag("enable_gqa", false)? {
-            return Err("attention with is_causal or enable_gqa".to_owned());
+        for param in ["query", "key", "value"] {
+            if self.program.element(call.tensor(param)?) != Element::F32 {
+                return Err("attention of integers".to_owned());
+            }
         }
+        let causal = call.flag("is_causal", false)?;
+        let grouped = call.flag("enable_gqa", false)?;
         let scale = call.number("scale")?.map(|scale| scale as f32);
         let mask = call.optional("attn_mask")?;
         let [query, key, value] = ["query", "key", "value"].map(|param| call.tensor(param));
-        self.attend(query?, key?, value?, mask, scale)
+        let (query, key, value) = (query?, key?, value?);
+        let mask = match (causal, mask) {
+            (true, Some(_)) => return Err("attention with a mask and is_causal".to_owned()),
+            (true, None) => Mask::Causal,
+            (false, Some(mask)) => Mask::Tensor(mask),
+            (false, None) => Mask::None,
+        };
+        let (q, k) = (self.shape(query), self.shape(key));
+        let (Some(heads), Some(kept)) = (q.len().checked_sub(3), k.len().checked_sub(3)) else {
+            return self.attend(query, key, value, mask, scale);
+        };
+        if !grouped || q[heads] == k[kept] {
+            return self.attend(query, key, value, mask, scale);
+        }
+        // Each head of the key belongs to several of the query, side by side.
+        if k[kept] == 0 || q[heads] % k[kept] != 0 {
+            return Err(format!("{} heads for {}", q[heads], k[kept]));
+        }
+        let each = q[heads] / k[kept];
+        let result = self.result_shape()?;
+        let split = |shape: &[usize], own: [usize; 2]| {
+            let at = shape.len() - 3;
+            [&shape[..at], &own[..], &shape[at + 1..]].concat()
+        };
+        let own = split(&q, [k[kept], each]);
+        let query = self.alias(query, own);
+        let [key, value] = [key, value].map(|value| {
+            let shape = self.shape(value);
+            let own = split(&shape, [shape[shape.len() - 3], 1]);
+            self.alias(value, own)
+        });
+        let mask = match mask {
+            Mask::Tensor(mask) => {
+                let mut own = self.shape(mask);
+                if own.len() >= 3 {
+                    own = match own[own.len() - 3] {
+                        1 => split(&own, [1, 1]),
+                        _ => split(&own, [k[kept], each]),
+                    };
+                }
+                Mask::Tensor(self.alias(mask, own))
+            }
+            other => other,
+        };
+        let value = self.attend(query, key, value, mask, scale)?;
+        Ok(self.alias(value, result))
     }
 
     fn attend(
@@ -28,7 +87,7 @@ impl Lowerer<'_, '_> {
         query: ValueId,
         key: ValueId,
         value: ValueId,
-        mask: Option<ValueId>,
+        mask: Mask,
         scale: Option<f32>,
     ) -> Result<ValueId, Reason> {
         let (q, k) = (self.shape(query), self.shape(key));
@@ -44,14 +103,30 @@ impl Lowerer<'_, '_> {
             scale,
         };
         let mut weights = self.emit(product, [query, key], scores.clone());
-        if let Some(mask) = mask {
-            let mask_shape = self.shape(mask);
-            if broadcast(&mask_shape, &scores)?[..] != scores {
-                return Err("a mask that is larger than the scores".to_owned());
+        let op = match mask {
+            Mask::None => Op::Softmax { dim, log: false },
+            Mask::Causal => {
+                weights = self.general(General::Causal, [weights], Element::F32, scores.clone());
+                Op::Softmax { dim, log: false }
             }
-            weights = self.emit(Op::Binary(Binary::Add), [weights, mask], scores.clone());
-        }
-        let weights = self.emit(Op::Softmax { dim, log: false }, [weights], scores);
+            Mask::Tensor(mask) => {
+                let mask_shape = self.shape(mask);
+                if broadcast(&mask_shape, &scores)?[..] != scores {
+                    return Err("a mask that is larger than the scores".to_owned());
+                }
+                if self.program.element(mask) == Element::Bool {
+                    let never = Scalar::Float(f64::NEG_INFINITY);
+                    let never = self.constant(never, Element::F32);
+                    weights = self.choose(mask, weights, never)?;
+                } else {
+                    let sum = Op::Binary(Binary::Add);
+                    weights = self.emit(sum, [weights, mask], scores.clone());
+                }
+                // Rows of which nothing is seen are 0.
+                Op::General(General::SafeSoftmax)
+            }
+        };
+        let weights = self.emit(op, [weights], scores);
         self.matmul(weights, value)
     }
 
@@ -106,7 +181,7 @@ impl Lowerer<'_, '_> {
             self.emit(op, [all], shape)
         };
         let (query, key, value) = (part(0), part(1), part(2));
-        let mixed = self.attend(query, key, value, None, None)?;
+        let mixed = self.attend(query, key, value, Mask::None, None)?;
         // From [batch, heads, sequence, own] to what the input looks like.
         let (of_batch, of_head, of_row) = (width * sequence[0], own * sequence[0], own);
         let (first, second) = match call.flag("batch_first", false)? {

@@ -96,6 +96,15 @@ impl Call {
         (!matches!(operand, Lowered::Known(Value::None))).then_some(operand)
     }
 
+    /// All operands that are tensors.
+    pub(super) fn tensors_mut(&mut self) -> impl Iterator<Item = &mut ValueId> {
+        let operands = self.operands.iter_mut();
+        operands.filter_map(|(_, operand)| match operand {
+            Lowered::Tensor(value) => Some(value),
+            Lowered::Items(_) | Lowered::Known(_) => None,
+        })
+    }
+
     /// The tensor given for a parameter.
     pub(super) fn tensor(&self, param: &str) -> Result<ValueId, Reason> {
         match self.get(param) {

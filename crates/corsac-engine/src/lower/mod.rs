@@ -8,15 +8,17 @@
 mod attention;
 mod call;
 mod operators;
+mod typed;
 mod views;
 
-use corsac_ir::{Arg, DType, Graph, NodeId, Op as GraphOp, SecondaryMap};
+use corsac_ir::{Arg, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::program::{Op, Output, Program, Source, Step, ValueId};
+use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::Call;
+use typed::element_of;
 
 /// A graph is no program for this engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -111,11 +113,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn given(&mut self, value: &Value) -> Lowered {
         match value {
             Value::Tensor(tensor) => match sizes(tensor) {
-                Ok(shape) => {
-                    let number = self.program.inputs;
-                    self.program.inputs += 1;
-                    Lowered::Tensor(self.program.add_value(shape, Source::Input(number)))
-                }
+                Ok(shape) => self.input(tensor, shape),
                 Err(_) => Lowered::Known(value.clone()),
             },
             Value::Tuple(items) | Value::List(items) => {
@@ -123,6 +121,13 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             }
             other => Lowered::Known(other.clone()),
         }
+    }
+
+    fn input(&mut self, tensor: &TensorType, shape: Vec<usize>) -> Lowered {
+        let source = Source::Input(self.program.inputs);
+        self.program.inputs += 1;
+        let element = element_of(tensor.dtype).unwrap_or_default();
+        Lowered::Tensor(self.program.add_typed(element, shape, source))
     }
 
     fn step(&mut self, node: NodeId) -> Result<(), Reason> {
@@ -133,10 +138,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 self.known(self.types.value(node))?
             }
             GraphOp::Placeholder => {
-                let number = self.program.inputs;
-                self.program.inputs += 1;
-                let shape = sizes(tensor_of(self.types.value(node))?)?;
-                Lowered::Tensor(self.program.add_value(shape, Source::Input(number)))
+                let tensor = tensor_of(self.types.value(node))?;
+                self.input(tensor, sizes(tensor)?)
             }
             // What this engine cannot hold is no obstacle until a step reads it.
             GraphOp::GetAttr => match self.types.value(node) {
@@ -173,17 +176,51 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     }
 
     fn call(&mut self, node: NodeId) -> Result<Lowered, Reason> {
-        let call = Call::of(self, node)?;
+        let mut call = Call::of(self, node)?;
         if call.in_place {
             self.check_in_place(node, &call)?;
         }
-        let lowered = self.operator(&call)?;
+        let lowered = match self.typed(&call)? {
+            Some(lowered) => lowered,
+            None => {
+                self.check_elements(&mut call)?;
+                self.operator(&call)?
+            }
+        };
         if call.in_place
             && let Some(written) = self.graph.node(node).args().first().and_then(Arg::as_node)
         {
             self.lowered.set(written, Some(lowered.clone()));
         }
         Ok(lowered)
+    }
+
+    /// All other operators compute with floating-point numbers; elementwise ones make them of
+    /// others.
+    fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
+        if views::is_view(call.name) || matches!(call.name, "scaled_dot_product_attention") {
+            return Ok(());
+        }
+        let mut results = Ok(());
+        self.types
+            .value(self.node)
+            .for_each_tensor(&mut |tensor| match element_of(tensor.dtype) {
+                Ok(Element::F32) => {}
+                _ => results = Err(format!("{} of {}", call.name, tensor.dtype)),
+            });
+        results?;
+        let casts = operators::is_elementwise(call.name);
+        for operand in call.tensors_mut() {
+            let element = self.program.element(*operand);
+            if element == Element::F32 {
+                continue;
+            }
+            if !casts {
+                return Err(format!("an operand of {}", element.name()));
+            }
+            *operand = self.cast(*operand, Element::F32);
+        }
+        Ok(())
     }
 
     /// Values are never written to, so a call that writes makes a new one. That is the same where
@@ -234,7 +271,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             return Ok(known);
         }
         let shape = sizes(tensor)?;
-        let value = self.program.add_value(shape, Source::Weight(number));
+        let element = element_of(tensor.dtype)?;
+        let value = self
+            .program
+            .add_typed(element, shape, Source::Weight(number));
         self.weights.insert(tensor.storage, value);
         Ok(value)
     }
@@ -302,7 +342,20 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         inputs: impl IntoIterator<Item = ValueId>,
         shape: impl Into<Vec<usize>>,
     ) -> ValueId {
-        let output = self.program.add_value(shape.into(), Source::Step);
+        self.emit_typed(op, inputs, Element::F32, shape)
+    }
+
+    /// The same for a result of this type of elements.
+    fn emit_typed(
+        &mut self,
+        op: Op,
+        inputs: impl IntoIterator<Item = ValueId>,
+        element: Element,
+        shape: impl Into<Vec<usize>>,
+    ) -> ValueId {
+        let output = self
+            .program
+            .add_typed(element, shape.into(), Source::Step);
         self.program.steps.push(Step {
             op,
             inputs: inputs.into_iter().collect(),
@@ -320,7 +373,9 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         }
         // Of what it is a view of in the end: chains of views cost nothing.
         let whole = self.program.root(value);
-        self.program.add_value(shape, Source::Alias(whole))
+        let element = self.program.element(value);
+        self.program
+            .add_typed(element, shape, Source::Alias(whole))
     }
 
     fn shape(&self, value: ValueId) -> Vec<usize> {
@@ -370,8 +425,9 @@ fn tensor_of(value: &Value) -> Result<&Tensor, Reason> {
 
 /// The sizes of a tensor that this engine can hold.
 fn sizes(ty: &TensorType) -> Result<Vec<usize>, Reason> {
-    if ty.dtype != DType::Float32 {
-        return Err(format!("a tensor of {}", ty.dtype));
+    element_of(ty.dtype)?;
+    if ty.device.kind != DeviceKind::Cpu {
+        return Err(format!("a tensor on {}", ty.device));
     }
     let size = |dim: &corsac_ops::shape::Dim| {
         dim.known()

@@ -39,7 +39,7 @@ impl Lowerer<'_, '_> {
                 let shape = self.result_shape()?;
                 self.emit(Op::AdaptiveAvgPool, [input], shape)
             }
-            "mean" | "sum" | "amax" | "amin" => self.reduction(call)?,
+            "mean" | "sum" | "amax" | "amin" | "max" | "min" => self.reduction(call)?,
             "softmax" | "log_softmax" => self.softmax(call)?,
             "dropout"
             | "dropout1d"
@@ -291,7 +291,7 @@ impl Lowerer<'_, '_> {
         let reduction = match call.name {
             "mean" => Reduction::Mean,
             "sum" => Reduction::Sum,
-            "amax" => Reduction::Max,
+            "amax" | "max" => Reduction::Max,
             _ => Reduction::Min,
         };
         let input = call.tensor("input")?;
@@ -331,7 +331,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// A number as a vector of one element: it has a dimension 0, too.
-    fn at_least_a_vector(&mut self, value: ValueId) -> ValueId {
+    pub(super) fn at_least_a_vector(&mut self, value: ValueId) -> ValueId {
         match self.program.shape(value) {
             [] => self.alias(value, vec![1]),
             _ => value,
@@ -399,6 +399,28 @@ impl Lowerer<'_, '_> {
     }
 }
 
+/// Whether it is computed element by element, of floating-point numbers.
+pub(super) fn is_elementwise(name: &str) -> bool {
+    matches!(
+        name,
+        "add" | "sub"
+            | "rsub"
+            | "mul"
+            | "div"
+            | "maximum"
+            | "minimum"
+            | "pow"
+            | "sigmoid"
+            | "tanh"
+            | "erf"
+            | "exp"
+            | "log"
+            | "sqrt"
+            | "rsqrt"
+            | "reciprocal"
+    )
+}
+
 fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
     let number = |param: &str, default: f64| -> Result<f32, Reason> {
         Ok(call.number(param)?.unwrap_or(default) as f32)
@@ -407,10 +429,6 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "relu" => Unary::Relu,
         "relu6" => Unary::Clamp(0.0, 6.0),
         "hardtanh" => Unary::Clamp(number("min_val", -1.0)?, number("max_val", 1.0)?),
-        "clamp" => Unary::Clamp(
-            number("min", f64::NEG_INFINITY)?,
-            number("max", f64::INFINITY)?,
-        ),
         "leaky_relu" => match call.number("alpha")? {
             Some(slope) => Unary::LeakyRelu(slope as f32),
             None => Unary::LeakyRelu(number("negative_slope", 0.01)?),

@@ -5,7 +5,9 @@ use smallvec::SmallVec;
 
 use super::call::{Call, as_int, wrapped};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Op, ValueId};
+use super::typed::scalar;
+use crate::general::General;
+use crate::program::{Element, Op, ValueId};
 
 /// A view of a row-major tensor: shape, and where its elements lie.
 struct View {
@@ -43,6 +45,44 @@ impl View {
         self.shape.insert(dim, 1);
         self.strides.insert(dim, 0);
     }
+}
+
+/// Whether an operator only moves elements, whatever they are.
+pub(super) fn is_view(name: &str) -> bool {
+    matches!(
+        name,
+        "flatten"
+            | "unflatten"
+            | "view"
+            | "reshape"
+            | "view_as"
+            | "reshape_as"
+            | "squeeze"
+            | "unsqueeze"
+            | "permute"
+            | "transpose"
+            | "t"
+            | "numpy_T"
+            | "expand"
+            | "broadcast_to"
+            | "expand_as"
+            | "cat"
+            | "stack"
+            | "chunk"
+            | "split"
+            | "split_with_sizes"
+            | "unbind"
+            | "getitem"
+            | "getattr"
+            | "narrow"
+            | "select"
+            | "roll"
+            | "pad"
+            | "contiguous"
+            | "clone"
+            | "detach"
+            | "Identity"
+    )
 }
 
 impl Lowerer<'_, '_> {
@@ -106,7 +146,16 @@ impl Lowerer<'_, '_> {
                 }
                 // The old form of "nothing" has one dimension.
                 parts.retain(|&part| self.shape(part) != [0]);
-                self.emit(Op::Concat { dim }, parts, shape)
+                match self.result_element()? {
+                    Element::F32 if parts.iter().all(|&p| self.program.element(p) == Element::F32) => {
+                        self.emit(Op::Concat { dim }, parts, shape)
+                    }
+                    element => {
+                        let parts = parts.into_iter();
+                        let parts: Vec<_> = parts.map(|p| self.cast(p, element)).collect();
+                        self.general(General::Concat { dim }, parts, element, shape)
+                    }
+                }
             }
             "getattr" => match call.text("other")? {
                 Some("T") => {
@@ -163,16 +212,38 @@ impl Lowerer<'_, '_> {
                     };
                     widths[rank - 1 - at] = [size(*before)?, size(*after)?];
                 }
-                let value = call.number("value")?.unwrap_or(0.0) as f32;
                 let shape = self.result_shape()?;
-                self.emit(Op::Pad { widths, value }, [input], shape)
+                match self.program.element(input) {
+                    Element::F32 => {
+                        let value = call.number("value")?.unwrap_or(0.0) as f32;
+                        self.emit(Op::Pad { widths, value }, [input], shape)
+                    }
+                    element => {
+                        let value = call.known("value")?.and_then(scalar);
+                        let value = value.unwrap_or(element.zero());
+                        self.general(General::Pad { widths, value }, [input], element, shape)
+                    }
+                }
             }
             name => return Err(format!("{name} is no operator that this engine knows")),
         };
         Ok(Lowered::Tensor(value))
     }
 
-    fn permuted(&mut self, input: ValueId, dims: &[usize]) -> ValueId {
+    /// `len` elements from `start` on along a dimension.
+    pub(super) fn narrowed(
+        &mut self,
+        input: ValueId,
+        dim: usize,
+        start: usize,
+        len: usize,
+    ) -> ValueId {
+        let mut view = View::of(&self.shape(input));
+        view.slice(dim, start, len, 1);
+        self.copied(input, view)
+    }
+
+    pub(super) fn permuted(&mut self, input: ValueId, dims: &[usize]) -> ValueId {
         let from = View::of(&self.shape(input));
         let view = View {
             shape: dims.iter().map(|&dim| from.shape[dim]).collect(),
@@ -190,11 +261,17 @@ impl Lowerer<'_, '_> {
         if len == self.program.value(input).len() && (0..view.shape.len()).all(same) {
             return self.alias(input, view.shape);
         }
-        let op = Op::Copy {
-            offset: view.offset,
-            strides: view.strides,
-        };
-        self.emit(op, [input], view.shape)
+        let (offset, strides) = (view.offset, view.strides);
+        match self.program.element(input) {
+            Element::F32 => self.emit(Op::Copy { offset, strides }, [input], view.shape),
+            element => {
+                let op = General::Copy {
+                    offset,
+                    steps: strides,
+                };
+                self.general(op, [input], element, view.shape)
+            }
+        }
     }
 
     fn parts(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -237,13 +314,22 @@ impl Lowerer<'_, '_> {
             Value::Tuple(items) => items.to_vec(),
             other => vec![other.clone()],
         };
+        self.basic_index(input, &indices).map(Lowered::Tensor)
+    }
+
+    /// A view by integers, slices and new dimensions.
+    pub(super) fn basic_index(
+        &mut self,
+        input: ValueId,
+        indices: &[Value],
+    ) -> Result<ValueId, Reason> {
         let mut view = View::of(&self.shape(input));
         let taken = indices
             .iter()
             .filter(|index| !matches!(index, Value::None | Value::Ellipsis))
             .count();
         let mut dim = 0;
-        for index in &indices {
+        for index in indices {
             match index {
                 Value::None => {
                     view.insert(dim);
@@ -267,7 +353,7 @@ impl Lowerer<'_, '_> {
                 }
             }
         }
-        Ok(Lowered::Tensor(self.copied(input, view)))
+        Ok(self.copied(input, view))
     }
 
     /// Two pieces, the other way round, for each dimension.
@@ -297,7 +383,13 @@ impl Lowerer<'_, '_> {
                 self.copied(value, view)
             };
             let (last, first) = (piece(size - shift, shift), piece(0, size - shift));
-            value = self.emit(Op::Concat { dim }, [last, first], shape.clone());
+            value = match self.program.element(value) {
+                Element::F32 => self.emit(Op::Concat { dim }, [last, first], shape.clone()),
+                element => {
+                    let op = General::Concat { dim };
+                    self.general(op, [last, first], element, shape.clone())
+                }
+            };
         }
         Ok(value)
     }

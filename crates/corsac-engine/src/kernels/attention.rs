@@ -1,0 +1,34 @@
+//! What attention does with scores besides products.
+
+use rayon::prelude::*;
+use rten_simd::SimdOp;
+use rten_vecmath::Softmax;
+
+use super::GRAIN;
+
+/// Minus infinity for each row of scores where the key comes after the query.
+pub fn causal(scores: &mut [f32], rows: usize, columns: usize) {
+    if scores.is_empty() {
+        return;
+    }
+    for (at, row) in scores.chunks_mut(columns).enumerate() {
+        let seen = (at % rows + 1).min(columns);
+        row[seen..].fill(f32::NEG_INFINITY);
+    }
+}
+
+/// Softmax of each row; 0 where there is nothing but minus infinity.
+/// Source: `_safe_softmax` of PyTorch.
+pub fn safe_softmax(data: &mut [f32], columns: usize) {
+    if data.is_empty() {
+        return;
+    }
+    data.par_chunks_mut(columns)
+        .with_min_len(GRAIN.div_ceil(4 * columns))
+        .for_each(|row| match row.iter().all(|&x| x == f32::NEG_INFINITY) {
+            true => row.fill(0.0),
+            false => {
+                Softmax::new_mut(row).dispatch();
+            }
+        });
+}

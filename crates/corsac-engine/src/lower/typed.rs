@@ -1,0 +1,852 @@
+//! Operators over integers and truth values, and between types of elements.
+
+use corsac_ir::DType;
+use corsac_ops::shape::Value;
+use smallvec::SmallVec;
+
+use super::call::{Call, as_number, wrapped};
+use super::operators::broadcast;
+use super::{Lowered, Lowerer, Reason};
+use crate::general::{Arithmetic, Comparison, Folding, General, Scalar};
+use crate::kernels::generic::broadcast_steps;
+use crate::program::{Binary, Element, Op, ValueId};
+
+/// What a type of PyTorch is here.
+pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
+    match dtype {
+        DType::Float32 => Ok(Element::F32),
+        DType::Int64 => Ok(Element::I64),
+        DType::Bool => Ok(Element::Bool),
+        other => Err(format!("a tensor of {other}")),
+    }
+}
+
+/// An operand of an elementwise operator.
+enum Operand {
+    Tensor(ValueId),
+    Number(Scalar),
+}
+
+impl Lowerer<'_, '_> {
+    /// Operators whose operands may be of any type; `None` for all others.
+    pub(super) fn typed(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
+        let value = match call.name {
+            "eq" => self.compare(call, Comparison::Eq)?,
+            "ne" => self.compare(call, Comparison::Ne)?,
+            "lt" => self.compare(call, Comparison::Lt)?,
+            "le" => self.compare(call, Comparison::Le)?,
+            "gt" => self.compare(call, Comparison::Gt)?,
+            "ge" => self.compare(call, Comparison::Ge)?,
+            "logical_and" => self.logical(call, Arithmetic::And)?,
+            "logical_or" => self.logical(call, Arithmetic::Or)?,
+            "logical_xor" => self.logical(call, Arithmetic::Xor)?,
+            "logical_not" => {
+                let input = call.tensor("input")?;
+                self.not(input)
+            }
+            "bitwise_not" => {
+                let input = call.tensor("input")?;
+                let element = self.program.element(input);
+                let shape = self.shape(input);
+                self.general(General::Not, [input], element, shape)
+            }
+            "bitwise_and" => self.arithmetic(call, Arithmetic::And)?,
+            "bitwise_or" => self.arithmetic(call, Arithmetic::Or)?,
+            "bitwise_xor" => self.arithmetic(call, Arithmetic::Xor)?,
+            "floor_divide" => self.arithmetic(call, Arithmetic::FloorDivide)?,
+            "remainder" => self.arithmetic(call, Arithmetic::Remainder)?,
+            "fmod" => self.arithmetic(call, Arithmetic::Fmod)?,
+            "fmax" => self.arithmetic(call, Arithmetic::Fmax)?,
+            "fmin" => self.arithmetic(call, Arithmetic::Fmin)?,
+            "atan2" => self.arithmetic(call, Arithmetic::Atan2)?,
+            "hypot" => self.arithmetic(call, Arithmetic::Hypot)?,
+            "add" | "mul" | "sub" | "rsub" | "maximum" | "minimum"
+                if self.result_element()? != Element::F32 =>
+            {
+                if call.number("alpha")?.unwrap_or(1.0) != 1.0 {
+                    return Err("alpha of integers".to_owned());
+                }
+                let function = match call.name {
+                    "add" => Arithmetic::Add,
+                    "mul" => Arithmetic::Mul,
+                    "sub" | "rsub" => Arithmetic::Sub,
+                    "maximum" => Arithmetic::Maximum,
+                    _ => Arithmetic::Minimum,
+                };
+                self.arithmetic(call, function)?
+            }
+            "div" if call.text("rounding_mode")?.is_some() => match call.text("rounding_mode")? {
+                Some("floor") => self.arithmetic(call, Arithmetic::FloorDivide)?,
+                _ => self.arithmetic(call, Arithmetic::TruncDivide)?,
+            },
+            "pow" => return self.power(call),
+            "neg" if self.result_element()? == Element::I64 => {
+                let input = call.tensor("input")?;
+                let zero = self.constant(Scalar::Int(0), Element::I64);
+                let shape = self.shape(input);
+                let op = General::Arithmetic(Arithmetic::Sub);
+                self.general(op, [zero, input], Element::I64, shape)
+            }
+            "clamp" | "clamp_min" | "clamp_max" => self.clamp(call)?,
+            "where" => self.select_where(call)?,
+            "masked_fill" => {
+                let (input, mask) = (call.tensor("input")?, call.tensor("mask")?);
+                let element = self.program.element(input);
+                let value = self.operand_as(call, "value", element)?;
+                self.choose(mask, value, input)?
+            }
+            "isnan" => {
+                let input = call.tensor("input")?;
+                let shape = self.shape(input);
+                let op = General::Compare(Comparison::Ne);
+                self.general(op, [input, input], Element::Bool, shape)
+            }
+            "to" | "_to_copy" | "convert_element_type" | "float" | "long" | "bool" | "type"
+            | "type_as" | "cpu" => {
+                let input = call.tensor("input")?;
+                let element = self.result_element()?;
+                self.cast(input, element)
+            }
+            "arange" | "full" | "zeros" | "ones" | "zeros_like" | "ones_like" | "full_like"
+            | "new_zeros" | "new_ones" | "new_full" | "scalar_tensor" | "tensor" | "fill"
+            | "fill_" | "zero" | "zero_" => self.creation(call)?,
+            "embedding" => {
+                if call.get("max_norm").is_some() {
+                    return Err("embedding with max_norm".to_owned());
+                }
+                let (mut table, mut indices) = (call.tensor("weight")?, call.tensor("input")?);
+                if self.program.element(table) == Element::I64 {
+                    std::mem::swap(&mut table, &mut indices);
+                }
+                self.rows(table, 0, indices, false)?
+            }
+            "index_select" => {
+                let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+                let input = self.at_least_a_vector(input);
+                let dim = call.dim("dim", self.shape(input).len(), 0)?;
+                let value = self.rows(input, dim, index, false)?;
+                let shape = self.result_shape()?;
+                self.alias(value, shape)
+            }
+            "gather" | "take_along_dim" => {
+                let index = if call.name == "gather" { "index" } else { "indices" };
+                let (input, index) = (call.tensor("input")?, call.tensor(index)?);
+                if call.name == "take_along_dim" && call.get("dim").is_none() {
+                    return Err("take_along_dim without dim".to_owned());
+                }
+                let result = self.result_shape()?;
+                let (mut input, mut index) = (input, index);
+                if call.name == "take_along_dim" {
+                    let rank = self.shape(input).len();
+                    let dim = call.dim("dim", rank, 0)?;
+                    let (mut a, mut b) = (self.shape(input), self.shape(index));
+                    let (size, count) = (a[dim], b[dim]);
+                    (a[dim], b[dim]) = (1, 1);
+                    let mut both = broadcast(&a, &b)?.to_vec();
+                    both[dim] = size;
+                    input = self.broadcast_to(input, &both);
+                    both[dim] = count;
+                    index = self.broadcast_to(index, &both);
+                }
+                let (input, index) = (self.at_least_a_vector(input), self.at_least_a_vector(index));
+                if self.program.element(index) != Element::I64 {
+                    return Err("indices that are not int64".to_owned());
+                }
+                let shape = self.shape(index);
+                let dim = call.dim("dim", shape.len(), 0)?;
+                let element = self.program.element(input);
+                let value = self.general(General::Gather { dim }, [input, index], element, shape);
+                self.alias(value, result)
+            }
+            "take" => {
+                let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+                let len = self.program.value(input).len();
+                let flat = self.alias(input, vec![len]);
+                self.rows(flat, 0, index, true)?
+            }
+            "getitem" | "index" | "_unsafe_index" if self.has_index_tensors(call) => {
+                self.indexed(call)?
+            }
+            "cumsum" | "cumprod" => {
+                let input = call.tensor("input")?;
+                let element = self.result_element()?;
+                let input = self.cast(input, element);
+                let result = self.shape(input);
+                let input = self.at_least_a_vector(input);
+                let shape = self.shape(input);
+                let dim = call.dim("dim", shape.len(), 0)?;
+                let product = call.name == "cumprod";
+                let op = General::Cumulate { dim, product };
+                let value = self.general(op, [input], element, shape);
+                self.alias(value, result)
+            }
+            "any" | "all" => {
+                let input = call.tensor("input")?;
+                let input = self.cast(input, Element::Bool);
+                let folding = match call.name {
+                    "any" => Folding::Max,
+                    _ => Folding::Min,
+                };
+                self.folded(call, input, folding)?
+            }
+            "max" | "min" if call.get("other").is_some() || self.second_tensor(call) => {
+                let function = match call.name {
+                    "max" => Arithmetic::Maximum,
+                    _ => Arithmetic::Minimum,
+                };
+                let param = if call.get("other").is_some() { "other" } else { "dim" };
+                self.arithmetic_of(call, ["input", param], function)?
+            }
+            "sum" | "prod" | "amax" | "amin" | "max" | "min"
+                if call.get("other").is_none()
+                    && (self.first_element(call) != Element::F32 || call.name == "prod") =>
+            {
+                if matches!(call.name, "max" | "min") && call.get("dim").is_some() {
+                    return self.extremes(call).map(Some);
+                }
+                let folding = match call.name {
+                    "sum" => Folding::Sum,
+                    "prod" => Folding::Product,
+                    "amax" | "max" => Folding::Max,
+                    _ => Folding::Min,
+                };
+                let input = call.tensor("input")?;
+                let result = self.reduced_element()?;
+                let input = self.cast(input, result);
+                if result == Element::F32 && !matches!(folding, Folding::Product) {
+                    // A sum of integers as floating-point numbers.
+                    return Err("a sum of integers in floating point".to_owned());
+                }
+                self.folded(call, input, folding)?
+            }
+            "max" | "min" if call.get("dim").is_some() => return self.extremes(call).map(Some),
+            "argmax" | "argmin" => {
+                let mut input = call.tensor("input")?;
+                let result = self.result_shape()?;
+                if call.get("dim").is_none() {
+                    let len = self.program.value(input).len();
+                    input = self.alias(input, vec![len]);
+                }
+                let input = self.at_least_a_vector(input);
+                let dim = call.dim("dim", self.shape(input).len(), 0)?;
+                let places = self.extreme(input, dim, call.name == "argmax")?;
+                self.alias(places, result)
+            }
+            "topk" | "sort" | "msort" | "argsort" | "kthvalue" => {
+                return self.sorted(call).map(Some);
+            }
+            "tril" | "triu" => self.triangle(call)?,
+            "flip" | "fliplr" | "flipud" => self.flipped(call)?,
+            _ => return Ok(None),
+        };
+        Ok(Some(Lowered::Tensor(value)))
+    }
+
+    /// Adds a step over elements of any type.
+    pub(super) fn general(
+        &mut self,
+        op: General,
+        inputs: impl IntoIterator<Item = ValueId>,
+        element: Element,
+        shape: impl Into<Vec<usize>>,
+    ) -> ValueId {
+        self.emit_typed(Op::General(op), inputs, element, shape)
+    }
+
+    /// The type of the elements of the value of the node at hand.
+    pub(super) fn result_element(&self) -> Result<Element, Reason> {
+        element_of(super::tensor_of(self.types.value(self.node))?.dtype)
+    }
+
+    /// The same where it is the first of several.
+    fn reduced_element(&self) -> Result<Element, Reason> {
+        match self.types.value(self.node) {
+            Value::Tensor(tensor) => element_of(tensor.dtype),
+            _ => Err("it has several results".to_owned()),
+        }
+    }
+
+    fn first_element(&self, call: &Call) -> Element {
+        let first = call.tensor("input");
+        first.map_or(Element::F32, |value| self.program.element(value))
+    }
+
+    fn second_tensor(&self, call: &Call) -> bool {
+        matches!(call.get("dim"), Some(Lowered::Tensor(_)))
+    }
+
+    /// `value` with elements of another type.
+    pub(super) fn cast(&mut self, value: ValueId, element: Element) -> ValueId {
+        if self.program.element(value) == element {
+            return value;
+        }
+        let shape = self.shape(value);
+        self.general(General::Cast, [value], element, shape)
+    }
+
+    /// A number, as a tensor without dimensions.
+    pub(super) fn constant(&mut self, number: Scalar, element: Element) -> ValueId {
+        self.general(General::Fill(number), [], element, Vec::new())
+    }
+
+    fn not(&mut self, value: ValueId) -> ValueId {
+        let shape = self.shape(value);
+        self.general(General::Not, [value], Element::Bool, shape)
+    }
+
+    fn elementwise_operand(&self, call: &Call, param: &str) -> Result<Operand, Reason> {
+        match call.get(param) {
+            Some(Lowered::Tensor(value)) => Ok(Operand::Tensor(*value)),
+            Some(Lowered::Known(value)) => scalar(value)
+                .map(Operand::Number)
+                .ok_or_else(|| format!("{param} is no number")),
+            _ => Err(format!("{param} is neither a tensor nor a number")),
+        }
+    }
+
+    /// An operand as a tensor with elements of this type.
+    pub(super) fn operand_as(
+        &mut self,
+        call: &Call,
+        param: &str,
+        element: Element,
+    ) -> Result<ValueId, Reason> {
+        Ok(match self.elementwise_operand(call, param)? {
+            Operand::Tensor(value) => self.cast(value, element),
+            Operand::Number(number) => self.constant(number, element),
+        })
+    }
+
+    /// The type that operands are compared in.
+    fn common(&self, call: &Call, params: [&str; 2]) -> Result<Element, Reason> {
+        let mut common = Element::Bool;
+        for param in params {
+            let own = match self.elementwise_operand(call, param)? {
+                Operand::Tensor(value) => self.program.element(value),
+                Operand::Number(Scalar::Float(_)) => Element::F32,
+                Operand::Number(Scalar::Int(_)) => match call.get(param) {
+                    Some(Lowered::Known(Value::Bool(_))) => Element::Bool,
+                    _ => Element::I64,
+                },
+            };
+            // Truth values, integers, floating-point numbers: later ones win.
+            common = common.max(own);
+        }
+        Ok(common)
+    }
+
+    fn compare(&mut self, call: &Call, comparison: Comparison) -> Result<ValueId, Reason> {
+        let common = self.common(call, ["input", "other"])?;
+        let a = self.operand_as(call, "input", common)?;
+        let b = self.operand_as(call, "other", common)?;
+        let shape = self.result_shape()?;
+        Ok(self.general(General::Compare(comparison), [a, b], Element::Bool, shape))
+    }
+
+    fn logical(&mut self, call: &Call, function: Arithmetic) -> Result<ValueId, Reason> {
+        let a = self.operand_as(call, "input", Element::Bool)?;
+        let b = self.operand_as(call, "other", Element::Bool)?;
+        let shape = self.result_shape()?;
+        Ok(self.general(General::Arithmetic(function), [a, b], Element::Bool, shape))
+    }
+
+    fn arithmetic(&mut self, call: &Call, function: Arithmetic) -> Result<ValueId, Reason> {
+        let params = match call.name {
+            "rsub" => ["other", "input"],
+            _ => ["input", "other"],
+        };
+        self.arithmetic_of(call, params, function)
+    }
+
+    fn arithmetic_of(
+        &mut self,
+        call: &Call,
+        params: [&str; 2],
+        function: Arithmetic,
+    ) -> Result<ValueId, Reason> {
+        let element = self.result_element()?;
+        let a = self.operand_as(call, params[0], element)?;
+        let b = self.operand_as(call, params[1], element)?;
+        let shape = self.result_shape()?;
+        // Those with kernels of their own, which others are fused with.
+        let own = match function {
+            Arithmetic::Maximum => Some(Binary::Maximum),
+            Arithmetic::Minimum => Some(Binary::Minimum),
+            _ => None,
+        };
+        if let (Some(own), Element::F32) = (own, element) {
+            return Ok(self.emit(Op::Binary(own), [a, b], shape));
+        }
+        Ok(self.general(General::Arithmetic(function), [a, b], element, shape))
+    }
+
+    fn power(&mut self, call: &Call) -> Result<Option<Lowered>, Reason> {
+        let element = self.result_element()?;
+        let exponent = match call.get("exponent") {
+            Some(Lowered::Known(value)) => scalar(value),
+            _ => None,
+        };
+        let base = matches!(call.get("input"), Some(Lowered::Tensor(_)));
+        if element == Element::F32
+            && base
+            && exponent.is_some()
+            && self.first_element(call) == Element::F32
+        {
+            return Ok(None);
+        }
+        if element == Element::I64 && !matches!(exponent, Some(Scalar::Int(0..))) {
+            return Err("integers to the power of what may be negative".to_owned());
+        }
+        let value = self.arithmetic_of(call, ["input", "exponent"], Arithmetic::Power)?;
+        Ok(Some(Lowered::Tensor(value)))
+    }
+
+    fn clamp(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let element = self.result_element()?;
+        let mut value = call.tensor("input")?;
+        value = self.cast(value, element);
+        let numbers = ["min", "max"].map(|param| !matches!(call.get(param), Some(Lowered::Tensor(_))));
+        if element == Element::F32 && numbers == [true, true] {
+            let bound = |param: &str, default: f64| -> Result<f32, Reason> {
+                Ok(call.number(param)?.unwrap_or(default) as f32)
+            };
+            let (low, high) = (bound("min", f64::NEG_INFINITY)?, bound("max", f64::INFINITY)?);
+            if low.is_nan() || high.is_nan() {
+                return Err("clamp to NaN".to_owned());
+            }
+            let shape = self.shape(value);
+            let function = crate::program::Unary::Clamp(low, high);
+            return Ok(self.emit(Op::Unary(function), [value], shape));
+        }
+        for (param, function) in [("min", Arithmetic::Maximum), ("max", Arithmetic::Minimum)] {
+            if call.get(param).is_none() {
+                continue;
+            }
+            let bound = self.operand_as(call, param, element)?;
+            let shape = broadcast(&self.shape(value), &self.shape(bound))?.to_vec();
+            let op = General::Arithmetic(function);
+            value = self.general(op, [value, bound], element, shape);
+        }
+        Ok(value)
+    }
+
+    fn select_where(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        if call.get("other").is_none() {
+            return Err("the places of what is true".to_owned());
+        }
+        let element = self.result_element()?;
+        let condition = call.tensor("condition")?;
+        let condition = self.cast(condition, Element::Bool);
+        let a = self.operand_as(call, "input", element)?;
+        let b = self.operand_as(call, "other", element)?;
+        self.choose(condition, a, b)
+    }
+
+    /// `condition ? a : b`, broadcast.
+    pub(super) fn choose(
+        &mut self,
+        condition: ValueId,
+        a: ValueId,
+        b: ValueId,
+    ) -> Result<ValueId, Reason> {
+        let shape = broadcast(&self.shape(a), &self.shape(b))?;
+        let shape = broadcast(&self.shape(condition), &shape)?.to_vec();
+        let element = self.program.element(a);
+        Ok(self.general(General::Where, [condition, a, b], element, shape))
+    }
+
+    fn creation(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let (element, shape) = (self.result_element()?, self.result_shape()?);
+        let number = |param: &str| match call.known(param)? {
+            Some(value) => scalar(value).ok_or_else(|| format!("{param} is no number")),
+            None => Err(format!("there is no {param}")),
+        };
+        if call.name == "arange" {
+            let zero = Scalar::Int(0);
+            // One bound is the end.
+            let start = match (call.get("start"), call.get("end")) {
+                (Some(_), Some(_)) => number("start")?,
+                _ => zero,
+            };
+            let step = match call.get("step") {
+                Some(_) => number("step")?,
+                None => Scalar::Int(1),
+            };
+            let op = General::Range { start, step };
+            return Ok(self.general(op, [], element, shape));
+        }
+        let value = match call.name {
+            "full" | "full_like" | "new_full" => number("fill_value")?,
+            "ones" | "ones_like" | "new_ones" => Scalar::Int(1),
+            "scalar_tensor" | "tensor" => number("data")?,
+            "fill" | "fill_" => number("value")?,
+            _ => Scalar::Int(0),
+        };
+        Ok(self.general(General::Fill(value), [], element, shape))
+    }
+
+    /// Rows of `table` along `dim`: the dimensions of `indices` stand where `dim` was.
+    fn rows(
+        &mut self,
+        table: ValueId,
+        dim: usize,
+        indices: ValueId,
+        wraps: bool,
+    ) -> Result<ValueId, Reason> {
+        if self.program.element(indices) != Element::I64 {
+            return Err("indices that are not int64".to_owned());
+        }
+        let own = self.shape(table);
+        if dim >= own.len() {
+            return Err("rows of a number".to_owned());
+        }
+        let shape = [&own[..dim], &self.shape(indices)[..], &own[dim + 1..]].concat();
+        if own[dim] == 0 && shape.iter().product::<usize>() > 0 {
+            return Err("rows of what has none".to_owned());
+        }
+        let element = self.program.element(table);
+        Ok(self.general(General::Select { dim, wraps }, [table, indices], element, shape))
+    }
+
+    fn has_index_tensors(&self, call: &Call) -> bool {
+        if call.name != "getitem" {
+            return true;
+        }
+        match call.get("other") {
+            Some(Lowered::Tensor(_) | Lowered::Items(_)) => {
+                !matches!(call.get("input"), Some(Lowered::Items(_)))
+            }
+            Some(Lowered::Known(value)) => value.as_items().is_some_and(|items| {
+                items.iter().any(|item| matches!(item, Value::List(_)))
+            }),
+            None => false,
+        }
+    }
+
+    /// `x[i, :, j]` with tensors of integers among the indices.
+    fn indexed(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let mut input = call.tensor("input")?;
+        let given: Vec<Lowered> = match (call.name, call.get("other")) {
+            ("getitem", Some(Lowered::Items(items))) => items.clone(),
+            ("getitem", Some(other @ Lowered::Tensor(_))) => vec![other.clone()],
+            ("getitem", Some(Lowered::Known(Value::Tuple(items)))) => {
+                items.iter().cloned().map(Lowered::Known).collect()
+            }
+            (_, _) => match call.get("indices") {
+                Some(Lowered::Items(items)) => items
+                    .iter()
+                    .map(|item| match item {
+                        // An operator's `None` is Python's `:`.
+                        Lowered::Known(Value::None) => Lowered::Known(all()),
+                        other => other.clone(),
+                    })
+                    .collect(),
+                _ => return Err("an index that is not known".to_owned()),
+            },
+        };
+        // What is no tensor is a view, taken first.
+        let basic: Vec<Value> = given
+            .iter()
+            .map(|item| match item {
+                Lowered::Tensor(_) => Ok(all()),
+                Lowered::Known(value @ (Value::None | Value::Ellipsis | Value::Slice(_))) => {
+                    Ok(value.clone())
+                }
+                Lowered::Known(_) => Err("an integer or list beside a tensor".to_owned()),
+                Lowered::Items(_) => Err("a list of tensors as an index".to_owned()),
+            })
+            .collect::<Result<_, _>>()?;
+        if basic.iter().any(|item| !is_all(item)) {
+            input = self.basic_index(input, &basic)?;
+        }
+        // Which dimensions of the view the tensors index.
+        let rank = self.shape(input).len();
+        let spread = rank + 1 - basic.len().min(rank + 1);
+        let mut at = 0;
+        let mut indices: Vec<(usize, ValueId)> = Vec::new();
+        for item in &given {
+            match item {
+                Lowered::Tensor(value) => {
+                    if self.program.element(*value) != Element::I64 {
+                        return Err("an index whose result's size depends on values".to_owned());
+                    }
+                    indices.push((at, *value));
+                    at += 1;
+                }
+                Lowered::Known(Value::Ellipsis) => at += spread,
+                _ => at += 1,
+            }
+        }
+        if indices.iter().any(|&(dim, _)| dim >= rank) {
+            return Err("too many indices".to_owned());
+        }
+        if let [(dim, index)] = indices[..] {
+            return self.rows(input, dim, index, true);
+        }
+        // Several: the dimensions go to the front and become one, with one index for all.
+        let own = self.shape(input);
+        let dims: Vec<usize> = indices.iter().map(|&(dim, _)| dim).collect();
+        let rest: Vec<usize> = (0..rank).filter(|dim| !dims.contains(dim)).collect();
+        let order = [&dims[..], &rest[..]].concat();
+        let front = self.permuted(input, &order);
+        let sizes: Vec<usize> = dims.iter().map(|&dim| own[dim]).collect();
+        let rest_sizes: Vec<usize> = rest.iter().map(|&dim| own[dim]).collect();
+        let count = sizes.iter().product();
+        let front = self.alias(front, [&[count][..], &rest_sizes].concat());
+        let mut shape: Vec<usize> = Vec::new();
+        for &(_, index) in &indices {
+            shape = broadcast(&shape, &self.shape(index))?.to_vec();
+        }
+        let mut flat: Option<ValueId> = None;
+        for (number, &(_, index)) in indices.iter().enumerate() {
+            let size = sizes[number];
+            // Counted from the front; an index that is out of range stays so.
+            let range = self.general(
+                General::Range {
+                    start: Scalar::Int(0),
+                    step: Scalar::Int(1),
+                },
+                [],
+                Element::I64,
+                vec![size],
+            );
+            let own_shape = self.shape(index);
+            let op = General::Select {
+                dim: 0,
+                wraps: true,
+            };
+            let place = self.general(op, [range, index], Element::I64, own_shape);
+            flat = Some(match flat {
+                None => place,
+                Some(so_far) => {
+                    let factor = self.constant(Scalar::Int(size as i64), Element::I64);
+                    let scaled_shape = self.shape(so_far);
+                    let op = General::Arithmetic(Arithmetic::Mul);
+                    let scaled =
+                        self.general(op, [so_far, factor], Element::I64, scaled_shape.clone());
+                    let shape = broadcast(&scaled_shape, &self.shape(place))?.to_vec();
+                    let op = General::Arithmetic(Arithmetic::Add);
+                    self.general(op, [scaled, place], Element::I64, shape)
+                }
+            });
+        }
+        let Some(flat) = flat else {
+            return Err("an index without tensors".to_owned());
+        };
+        let flat = self.broadcast_to(flat, &shape);
+        let value = self.rows(front, 0, flat, true)?;
+        // Where they stand side by side the result's dimensions take their place.
+        let adjacent = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let before = rest.iter().filter(|&&dim| dim < dims[0]).count();
+        if !adjacent || before == 0 {
+            return Ok(value);
+        }
+        let count = shape.len();
+        let order: Vec<usize> = (count..count + before)
+            .chain(0..count)
+            .chain(count + before..count + rest.len())
+            .collect();
+        Ok(self.permuted(value, &order))
+    }
+
+    /// `value` repeated to a shape.
+    pub(super) fn broadcast_to(&mut self, value: ValueId, shape: &[usize]) -> ValueId {
+        let own = self.shape(value);
+        if own == shape {
+            return value;
+        }
+        let steps = broadcast_steps(&own, shape.len());
+        let element = self.program.element(value);
+        if self.program.value(value).len() == shape.iter().product::<usize>() {
+            return self.alias(value, shape.to_vec());
+        }
+        let op = General::Copy { offset: 0, steps };
+        self.general(op, [value], element, shape.to_vec())
+    }
+
+    fn dims(&self, call: &Call, rank: usize) -> Result<SmallVec<[usize; 4]>, Reason> {
+        let mut dims: SmallVec<[usize; 4]> = match call.ints("dim")? {
+            Some(dims) if !dims.is_empty() => dims
+                .into_iter()
+                .map(|dim| wrapped(dim, rank))
+                .collect::<Result<_, _>>()?,
+            _ => (0..rank).collect(),
+        };
+        dims.sort_unstable();
+        Ok(dims)
+    }
+
+    fn folded(
+        &mut self,
+        call: &Call,
+        input: ValueId,
+        folding: Folding,
+    ) -> Result<ValueId, Reason> {
+        let element = self.program.element(input);
+        let input = self.at_least_a_vector(input);
+        let sizes = self.shape(input);
+        let dims = self.dims(call, sizes.len())?;
+        let extreme = matches!(folding, Folding::Max | Folding::Min) && element == Element::I64;
+        if extreme && dims.iter().any(|&dim| sizes[dim] == 0) {
+            return Err("an extreme of nothing".to_owned());
+        }
+        let shape = self.result_shape()?;
+        Ok(self.general(General::Fold { folding, dims }, [input], element, shape))
+    }
+
+    fn extreme(&mut self, input: ValueId, dim: usize, largest: bool) -> Result<ValueId, Reason> {
+        let mut shape = self.shape(input);
+        if shape[dim] == 0 {
+            return Err("an extreme of nothing".to_owned());
+        }
+        shape[dim] = 1;
+        let op = General::Extreme { dim, largest };
+        Ok(self.general(op, [input], Element::I64, shape))
+    }
+
+    /// `torch.max(x, dim)`: the largest elements, and where they are.
+    fn extremes(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let input = call.tensor("input")?;
+        let element = self.program.element(input);
+        let input = self.at_least_a_vector(input);
+        let shape = self.shape(input);
+        let dim = call.dim("dim", shape.len(), 0)?;
+        let places = self.extreme(input, dim, call.name == "max")?;
+        let kept = self.shape(places);
+        let values = self.general(General::Gather { dim }, [input, places], element, kept);
+        self.pair([values, places])
+    }
+
+    /// Two tensors under the shapes of the node's results.
+    fn pair(&mut self, values: [ValueId; 2]) -> Result<Lowered, Reason> {
+        let results = self.types.value(self.node);
+        let mut shapes = Vec::new();
+        let mut failed = None;
+        results.for_each_tensor(&mut |tensor| match super::sizes(tensor) {
+            Ok(shape) => shapes.push(shape),
+            Err(reason) => failed = Some(reason),
+        });
+        match (failed, shapes.len()) {
+            (Some(reason), _) => Err(reason),
+            (None, 2) => {
+                let both = values.into_iter().zip(shapes);
+                let both = both.map(|(value, shape)| Lowered::Tensor(self.alias(value, shape)));
+                Ok(Lowered::Items(both.collect()))
+            }
+            (None, _) => Err("it has other results than two tensors".to_owned()),
+        }
+    }
+
+    fn sorted(&mut self, call: &Call) -> Result<Lowered, Reason> {
+        let input = call.tensor("input")?;
+        let element = self.program.element(input);
+        let input = self.at_least_a_vector(input);
+        let mut shape = self.shape(input);
+        let default = if call.name == "msort" { 0 } else { -1 };
+        let dim = match call.name {
+            "msort" => 0,
+            _ => call.dim("dim", shape.len(), default)?,
+        };
+        let descending = match call.name {
+            "topk" => call.flag("largest", true)?,
+            "sort" | "argsort" => call.flag("descending", false)?,
+            _ => false,
+        };
+        if matches!(call.name, "topk" | "kthvalue") {
+            let keep = call.int("k")?.ok_or_else(|| "there is no k".to_owned())?;
+            let keep = usize::try_from(keep).map_err(|_| "k is negative".to_owned())?;
+            if keep > shape[dim] {
+                return Err(format!("{keep} of {} elements", shape[dim]));
+            }
+            shape[dim] = keep;
+        }
+        let op = General::Sort { dim, descending };
+        let mut places = self.general(op, [input], Element::I64, shape.clone());
+        if call.name == "kthvalue" {
+            let last = shape[dim].checked_sub(1).ok_or("k is 0")?;
+            places = self.narrowed(places, dim, last, 1);
+            shape[dim] = 1;
+        }
+        if call.name == "argsort" {
+            let shape = self.result_shape()?;
+            return Ok(Lowered::Tensor(self.alias(places, shape)));
+        }
+        let values = self.general(General::Gather { dim }, [input, places], element, shape);
+        if call.name == "msort" {
+            let shape = self.result_shape()?;
+            return Ok(Lowered::Tensor(self.alias(values, shape)));
+        }
+        self.pair([values, places])
+    }
+
+    /// Elements on one side of a diagonal; zeros on the other.
+    fn triangle(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let shape = self.shape(input);
+        let [.., rows, columns] = shape[..] else {
+            return Err("a triangle of a vector".to_owned());
+        };
+        let diagonal = call.int("diagonal")?.unwrap_or(0);
+        let element = self.program.element(input);
+        let mut range = |size: usize, start: i64, shape: Vec<usize>| {
+            let range = General::Range {
+                start: Scalar::Int(start),
+                step: Scalar::Int(1),
+            };
+            let range = self.general(range, [], Element::I64, vec![size]);
+            self.alias(range, shape)
+        };
+        let row = range(rows, diagonal, vec![rows, 1]);
+        let column = range(columns, 0, vec![1, columns]);
+        let comparison = match call.name {
+            "tril" => Comparison::Le,
+            _ => Comparison::Ge,
+        };
+        let op = General::Compare(comparison);
+        let inside = self.general(op, [column, row], Element::Bool, vec![rows, columns]);
+        let zero = self.constant(element.zero(), element);
+        self.choose(inside, input, zero)
+    }
+
+    fn flipped(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let shape = self.shape(input);
+        let dims = match call.name {
+            "fliplr" => vec![1],
+            "flipud" => vec![0],
+            _ => call.ints("dims")?.unwrap_or_default(),
+        };
+        let mut steps: SmallVec<[isize; 6]> = SmallVec::from_elem(1, shape.len());
+        for at in (1..shape.len()).rev() {
+            steps[at - 1] = steps[at] * shape[at].max(1) as isize;
+        }
+        let mut offset = 0;
+        for dim in dims {
+            let dim = wrapped(dim, shape.len())?;
+            if dim < shape.len() && shape[dim] > 0 {
+                offset += (shape[dim] - 1) * steps[dim].unsigned_abs();
+                steps[dim] = -steps[dim];
+            }
+        }
+        let element = self.program.element(input);
+        Ok(self.general(General::Copy { offset, steps }, [input], element, shape))
+    }
+}
+
+/// `:`
+fn all() -> Value {
+    Value::Slice([Value::None, Value::None, Value::None].into())
+}
+
+fn is_all(value: &Value) -> bool {
+    matches!(value, Value::Slice(parts) if parts.iter().all(|part| matches!(part, Value::None)))
+}
+
+/// A number that is known.
+pub(super) fn scalar(value: &Value) -> Option<Scalar> {
+    match value {
+        Value::Int(dim) => dim.known().map(Scalar::Int),
+        Value::Bool(value) => Some(Scalar::Int(i64::from(*value))),
+        value => as_number(value).map(Scalar::Float),
+    }
+}
