@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use corsac_engine::{
-    Context, Data, DataMut, Element, Elements, Executable, Output, RunError, ValueId, Weights, lower, on_threads, optimise,
-    unsupported,
+    Context, Data, DataMut, Element, Elements, Executable, Output, RunError, ValueId, Weights,
+    lower, on_threads, optimise, unsupported,
 };
 use corsac_ir::{Graph, NodeId, Op};
 use corsac_ops::shape::{Propagator, Storage, Value};

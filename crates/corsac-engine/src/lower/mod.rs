@@ -353,9 +353,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         element: Element,
         shape: impl Into<Vec<usize>>,
     ) -> ValueId {
-        let output = self
-            .program
-            .add_typed(element, shape.into(), Source::Step);
+        let output = self.program.add_typed(element, shape.into(), Source::Step);
         self.program.steps.push(Step {
             op,
             inputs: inputs.into_iter().collect(),
@@ -374,8 +372,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         // Of what it is a view of in the end: chains of views cost nothing.
         let whole = self.program.root(value);
         let element = self.program.element(value);
-        self.program
-            .add_typed(element, shape, Source::Alias(whole))
+        self.program.add_typed(element, shape, Source::Alias(whole))
     }
 
     fn shape(&self, value: ValueId) -> Vec<usize> {

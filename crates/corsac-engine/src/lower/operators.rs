@@ -403,7 +403,8 @@ impl Lowerer<'_, '_> {
 pub(super) fn is_elementwise(name: &str) -> bool {
     matches!(
         name,
-        "add" | "sub"
+        "add"
+            | "sub"
             | "rsub"
             | "mul"
             | "div"

@@ -101,8 +101,15 @@ impl Lowerer<'_, '_> {
                 let op = General::Compare(Comparison::Ne);
                 self.general(op, [input, input], Element::Bool, shape)
             }
-            "to" | "_to_copy" | "convert_element_type" | "float" | "long" | "bool" | "type"
-            | "type_as" | "cpu" => {
+            "to"
+            | "_to_copy"
+            | "convert_element_type"
+            | "float"
+            | "long"
+            | "bool"
+            | "type"
+            | "type_as"
+            | "cpu" => {
                 let input = call.tensor("input")?;
                 let element = self.result_element()?;
                 self.cast(input, element)
@@ -129,7 +136,11 @@ impl Lowerer<'_, '_> {
                 self.alias(value, shape)
             }
             "gather" | "take_along_dim" => {
-                let index = if call.name == "gather" { "index" } else { "indices" };
+                let index = if call.name == "gather" {
+                    "index"
+                } else {
+                    "indices"
+                };
                 let (input, index) = (call.tensor("input")?, call.tensor(index)?);
                 if call.name == "take_along_dim" && call.get("dim").is_none() {
                     return Err("take_along_dim without dim".to_owned());
@@ -194,7 +205,11 @@ impl Lowerer<'_, '_> {
                     "max" => Arithmetic::Maximum,
                     _ => Arithmetic::Minimum,
                 };
-                let param = if call.get("other").is_some() { "other" } else { "dim" };
+                let param = if call.get("other").is_some() {
+                    "other"
+                } else {
+                    "dim"
+                };
                 self.arithmetic_of(call, ["input", param], function)?
             }
             "sum" | "prod" | "amax" | "amin" | "max" | "min"
@@ -405,12 +420,16 @@ impl Lowerer<'_, '_> {
         let element = self.result_element()?;
         let mut value = call.tensor("input")?;
         value = self.cast(value, element);
-        let numbers = ["min", "max"].map(|param| !matches!(call.get(param), Some(Lowered::Tensor(_))));
+        let numbers =
+            ["min", "max"].map(|param| !matches!(call.get(param), Some(Lowered::Tensor(_))));
         if element == Element::F32 && numbers == [true, true] {
             let bound = |param: &str, default: f64| -> Result<f32, Reason> {
                 Ok(call.number(param)?.unwrap_or(default) as f32)
             };
-            let (low, high) = (bound("min", f64::NEG_INFINITY)?, bound("max", f64::INFINITY)?);
+            let (low, high) = (
+                bound("min", f64::NEG_INFINITY)?,
+                bound("max", f64::INFINITY)?,
+            );
             if low.is_nan() || high.is_nan() {
                 return Err("clamp to NaN".to_owned());
             }
@@ -505,7 +524,12 @@ impl Lowerer<'_, '_> {
             return Err("rows of what has none".to_owned());
         }
         let element = self.program.element(table);
-        Ok(self.general(General::Select { dim, wraps }, [table, indices], element, shape))
+        Ok(self.general(
+            General::Select { dim, wraps },
+            [table, indices],
+            element,
+            shape,
+        ))
     }
 
     fn has_index_tensors(&self, call: &Call) -> bool {
@@ -516,9 +540,9 @@ impl Lowerer<'_, '_> {
             Some(Lowered::Tensor(_) | Lowered::Items(_)) => {
                 !matches!(call.get("input"), Some(Lowered::Items(_)))
             }
-            Some(Lowered::Known(value)) => value.as_items().is_some_and(|items| {
-                items.iter().any(|item| matches!(item, Value::List(_)))
-            }),
+            Some(Lowered::Known(value)) => value
+                .as_items()
+                .is_some_and(|items| items.iter().any(|item| matches!(item, Value::List(_)))),
             None => false,
         }
     }
@@ -676,12 +700,7 @@ impl Lowerer<'_, '_> {
         Ok(dims)
     }
 
-    fn folded(
-        &mut self,
-        call: &Call,
-        input: ValueId,
-        folding: Folding,
-    ) -> Result<ValueId, Reason> {
+    fn folded(&mut self, call: &Call, input: ValueId, folding: Folding) -> Result<ValueId, Reason> {
         let element = self.program.element(input);
         let input = self.at_least_a_vector(input);
         let sizes = self.shape(input);

@@ -4,8 +4,8 @@ use corsac_ops::shape::Value;
 use smallvec::SmallVec;
 
 use super::call::{Call, as_int, wrapped};
-use super::{Lowered, Lowerer, Reason};
 use super::typed::scalar;
+use super::{Lowered, Lowerer, Reason};
 use crate::general::General;
 use crate::program::{Element, Op, ValueId};
 
@@ -147,7 +147,11 @@ impl Lowerer<'_, '_> {
                 // The old form of "nothing" has one dimension.
                 parts.retain(|&part| self.shape(part) != [0]);
                 match self.result_element()? {
-                    Element::F32 if parts.iter().all(|&p| self.program.element(p) == Element::F32) => {
+                    Element::F32
+                        if parts
+                            .iter()
+                            .all(|&p| self.program.element(p) == Element::F32) =>
+                    {
                         self.emit(Op::Concat { dim }, parts, shape)
                     }
                     element => {
