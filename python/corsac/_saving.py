@@ -21,7 +21,7 @@ from corsac.passes import (
     remove_dropout,
     remove_no_ops,
 )
-from corsac.passes._conversion import has_hooks
+from corsac.passes._replace_op import _has_hooks as has_hooks
 
 
 def save(

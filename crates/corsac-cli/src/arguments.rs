@@ -72,7 +72,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub(crate) struct RunOptions {
     #[command(flatten)]
     pub(crate) model: ModelArgument,
-    /// An input: a *.npy file of float32, in the order of the inputs or after a name; once per input
+    /// An input: a *.npy file, in the order of the inputs or after a name; once per input
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) input: Vec<String>,
     /// Where a result goes: a *.npy file, in the order of the results or after a name
@@ -91,7 +91,7 @@ pub(crate) struct RunOptions {
 pub(crate) struct BenchOptions {
     #[command(flatten)]
     pub(crate) model: ModelArgument,
-    /// An input: a *.npy file of float32, as for run (made-up numbers)
+    /// An input: a *.npy file, as for run (made-up numbers)
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) input: Vec<String>,
     /// How many calls are timed, after three that are not

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use corsac_engine::{Tensor, TensorSpec};
+use corsac_engine::{DType, Tensor, TensorSpec};
 use serde_json::json;
 
 use crate::arguments::BenchOptions;
@@ -72,8 +72,11 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     Ok(())
 }
 
-/// An input of numbers between -1 and 1, the same in every run.
+/// An input of numbers between -1 and 1, the same in every run; zeros of another type.
 fn made_up(spec: &TensorSpec) -> Tensor {
+    if spec.dtype != DType::Float32 {
+        return spec.zeros().unwrap_or_default();
+    }
     let len = spec.shape.iter().product();
     let mut state = 1_u32;
     let mut next = || {

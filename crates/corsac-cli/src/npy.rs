@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use corsac_engine::{Tensor, TensorSpec};
+use corsac_engine::{DType, Elements, Tensor, TensorSpec};
 use npyz::{NpyFile, Order, WriterBuilder};
 
 use crate::failure::Failure;
@@ -44,21 +44,36 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
             array.shape()
         )));
     }
+    let elements: Elements = match spec.dtype {
+        DType::Float32 => numbers::<f32, _>(path, spec, array)?.into(),
+        DType::Int64 => numbers::<i64, _>(path, spec, array)?.into(),
+        DType::Bool => numbers::<bool, _>(path, spec, array)?.into(),
+        dtype => return Err(wrong(format!("arrays of {dtype} are not read"))),
+    };
+    Tensor::new(spec.shape.clone(), elements).map_err(|error| wrong(error.to_string()))
+}
+
+/// The numbers of an array, row by row.
+fn numbers<T: npyz::Deserialize + Copy, R: Read>(
+    path: &Path,
+    spec: &TensorSpec,
+    array: NpyFile<R>,
+) -> Result<Vec<T>, Failure> {
+    let wrong = |reason: String| Failure::array(path, reason);
     let order = array.order();
     let dtype = array.dtype().descr();
-    let numbers = array.data::<f32>().map_err(|_| {
+    let numbers = array.data::<T>().map_err(|_| {
         wrong(format!(
             "elements are {}, and {spec} is needed",
             dtype.trim()
         ))
     })?;
-    let elements: std::io::Result<Vec<f32>> = numbers.collect();
-    let elements = elements.map_err(|_| wrong("it is not whole".to_owned()))?;
-    let elements = match order {
-        Order::C => elements,
-        Order::Fortran => row_by_row(&elements, &spec.shape),
-    };
-    Tensor::new(spec.shape.clone(), elements).map_err(|error| wrong(error.to_string()))
+    let numbers: std::io::Result<Vec<T>> = numbers.collect();
+    let numbers = numbers.map_err(|_| wrong("it is not whole".to_owned()))?;
+    Ok(match order {
+        Order::C => numbers,
+        Order::Fortran => row_by_row(&numbers, &spec.shape),
+    })
 }
 
 /// The beginning of a file, with its header.
@@ -82,7 +97,7 @@ fn head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// Elements that lie column by column, row by row.
-fn row_by_row(elements: &[f32], shape: &[usize]) -> Vec<f32> {
+fn row_by_row<T: Copy>(elements: &[T], shape: &[usize]) -> Vec<T> {
     let mut strides = vec![1; shape.len()];
     for at in 1..shape.len() {
         strides[at] = strides[at - 1] * shape[at - 1];
@@ -109,25 +124,26 @@ fn row_by_row(elements: &[f32], shape: &[usize]) -> Vec<f32> {
 
 /// Writes `tensor` to the file at `path`.
 pub(crate) fn write(path: &Path, tensor: &Tensor) -> Result<(), Failure> {
-    let failed = |error| Failure::array(path, error);
-    let shape: Vec<u64> = tensor.shape().iter().map(|&size| size as u64).collect();
-    let file = BufWriter::new(File::create(path).map_err(failed)?);
-    let mut file = Inner(file);
-    let options = npyz::WriteOptions::new().default_dtype().shape(&shape);
-    let mut writer = options.writer(&mut file).begin_nd().map_err(failed)?;
-    writer.extend(tensor.elements()).map_err(failed)?;
-    writer.finish().map_err(failed)?;
-    file.flush().map_err(failed)
+    let written = match tensor.elements() {
+        Elements::F32(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
+        Elements::I64(elements) => write_numbers(path, tensor.shape(), elements.iter().copied()),
+        Elements::Bool(elements) => {
+            write_numbers(path, tensor.shape(), elements.iter().map(|&byte| byte != 0))
+        }
+    };
+    written.map_err(|error| Failure::array(path, error))
 }
 
-struct Inner(BufWriter<File>);
-
-impl Write for Inner {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.0.flush()
-    }
+fn write_numbers<T: npyz::AutoSerialize>(
+    path: &Path,
+    shape: &[usize],
+    numbers: impl Iterator<Item = T>,
+) -> std::io::Result<()> {
+    let shape: Vec<u64> = shape.iter().map(|&size| size as u64).collect();
+    let mut file = BufWriter::new(File::create(path)?);
+    let options = npyz::WriteOptions::new().default_dtype().shape(&shape);
+    let mut writer = options.writer(&mut file).begin_nd()?;
+    writer.extend(numbers)?;
+    writer.finish()?;
+    file.flush()
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use corsac_engine::{Model, Tensor, TensorSpec};
+use corsac_engine::{Elements, Model, Tensor, TensorSpec};
 use serde_json::json;
 
 use crate::arguments::RunOptions;
@@ -29,7 +29,7 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
         if options.json {
             let file = path.as_ref().map(|path| path.display().to_string());
             rows.push(json!({"name": spec.name, "shape": spec.shape, "file": file,
-                "elements": file.is_none().then(|| numbers(tensor.elements()))}));
+                "elements": file.is_none().then(|| all(tensor.elements()))}));
             continue;
         }
         match path {
@@ -44,19 +44,31 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
     Ok(())
 }
 
-/// Numbers as JSON has them: what is no number is null.
-fn numbers(elements: &[f32]) -> Vec<serde_json::Value> {
-    elements.iter().map(|&x| json!(x)).collect()
+/// Elements as JSON has them: what is no number is null.
+fn all(elements: &Elements) -> Vec<serde_json::Value> {
+    match elements {
+        Elements::F32(elements) => elements.iter().map(|&x| json!(x)).collect(),
+        Elements::I64(elements) => elements.iter().map(|&x| json!(x)).collect(),
+        Elements::Bool(elements) => elements.iter().map(|&x| json!(x != 0)).collect(),
+    }
 }
 
-fn beginning(elements: &[f32]) -> String {
+fn beginning(elements: &Elements) -> String {
     const SHOWN: usize = 8;
-    let numbers = elements.iter().take(SHOWN).map(|x| format!("{x}"));
-    let text = numbers.collect::<Vec<_>>().join(", ");
+    let text = match elements {
+        Elements::F32(elements) => listed(elements.iter().take(SHOWN)),
+        Elements::I64(elements) => listed(elements.iter().take(SHOWN)),
+        Elements::Bool(elements) => listed(elements.iter().take(SHOWN).map(|&x| x != 0)),
+    };
     match elements.len() > SHOWN {
         true => format!("[{text}, ...]"),
         false => format!("[{text}]"),
     }
+}
+
+fn listed(elements: impl Iterator<Item = impl ToString>) -> String {
+    let elements = elements.map(|element| element.to_string());
+    elements.collect::<Vec<_>>().join(", ")
 }
 
 /// The inputs of `model`, from files.

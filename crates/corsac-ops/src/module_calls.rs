@@ -183,6 +183,36 @@ const TABLE: &[Row] = &[
         Requirement::None,
     ),
     (
+        "SELU Mish",
+        "torch.nn.functional.selu torch.nn.functional.mish",
+        "inplace=",
+        Requirement::None,
+    ),
+    (
+        "Hardtanh",
+        "torch.nn.functional.hardtanh",
+        "min_val= max_val= inplace=",
+        Requirement::None,
+    ),
+    (
+        "RMSNorm",
+        "torch.nn.functional.rms_norm",
+        "normalized_shape= weight=@ eps=",
+        Requirement::None,
+    ),
+    (
+        "Embedding",
+        "torch.nn.functional.embedding",
+        "weight padding_idx= max_norm= norm_type= scale_grad_by_freq= sparse=",
+        Requirement::None,
+    ),
+    (
+        "Upsample",
+        "torch.nn.functional.interpolate",
+        "size= scale_factor= mode= align_corners= recompute_scale_factor=",
+        Requirement::None,
+    ),
+    (
         "LeakyReLU",
         "torch.nn.functional.leaky_relu",
         "negative_slope= inplace=",
@@ -219,9 +249,10 @@ const TABLE: &[Row] = &[
         Requirement::Dimension,
     ),
     (
-        "Dropout Dropout1d Dropout2d Dropout3d",
+        "Dropout Dropout1d Dropout2d Dropout3d AlphaDropout FeatureAlphaDropout",
         "torch.nn.functional.dropout torch.nn.functional.dropout1d \
-         torch.nn.functional.dropout2d torch.nn.functional.dropout3d",
+         torch.nn.functional.dropout2d torch.nn.functional.dropout3d \
+         torch.nn.functional.alpha_dropout torch.nn.functional.feature_alpha_dropout",
         "p= training= inplace=",
         Requirement::None,
     ),

@@ -6,7 +6,7 @@ use corsac_ops::shape::{Dim, Propagator, TensorType, Value, element_bytes};
 use super::error::ModelError;
 use super::limits::{Limits, within};
 use crate::plan::Plan;
-use crate::program::{Conv, Op, Program};
+use crate::program::{Conv, Element, Op, Program};
 
 /// Most dimensions of a tensor. Source: PyTorch's `at::kDimVectorStaticSize` is far below; its
 /// kernels refuse more than 64.
@@ -113,7 +113,7 @@ fn fits(ty: &TensorType, limits: &Limits) -> Result<(), Wrong> {
 /// That `program` needs no more memory than it may.
 pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), ModelError> {
     for value in &program.values {
-        let bytes = bytes_of(&value.shape);
+        let bytes = bytes_of(value.element, &value.shape);
         within("bytes of a value", bytes, limits.value_bytes)?;
     }
     for step in &program.steps {
@@ -125,14 +125,15 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
         }
     }
     let plan = Plan::of(program);
-    let bytes = plan.buffers().iter();
-    let bytes = bytes.fold(0_u64, |sum, &len| sum.saturating_add(bytes_of(&[len])));
+    let buffers = plan.buffers().iter().zip(plan.elements());
+    let bytes = buffers.map(|(&len, &element)| bytes_of(element, &[len]));
+    let bytes = bytes.fold(0, u64::saturating_add);
     within("bytes of all values", bytes, limits.value_bytes)
 }
 
-fn bytes_of(shape: &[usize]) -> u64 {
+fn bytes_of(element: Element, shape: &[usize]) -> u64 {
     let sizes = shape.iter().map(|&size| size.max(1) as u64);
-    sizes.fold(size_of::<f32>() as u64, u64::saturating_mul)
+    sizes.fold(element.size_bytes() as u64, u64::saturating_mul)
 }
 
 /// Bytes of an image with all that a convolution may put around it and between its rows.
@@ -142,7 +143,7 @@ fn conv_bytes(conv: &Conv, image: &[usize], kernel: &[usize], out: &[usize]) -> 
         _ => return u64::MAX,
     };
     let large = |value: usize| value as u64;
-    let mut bytes = bytes_of(&[channels]);
+    let mut bytes = bytes_of(Element::F32, &[channels]);
     for (at, &size) in dims.iter().enumerate() {
         let (Some(&taps), Some(&result)) = (kernel.get(2 + at), out.get(out.len() - 2 + at)) else {
             return u64::MAX;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use corsac_ir::ParseError;
 use corsac_ops::shape::ShapeError;
 
+use super::tensor::TensorSpec;
 use crate::execute::RunError;
 use crate::lower::LowerError;
 
@@ -80,14 +81,12 @@ pub enum ModelError {
         reason: String,
     },
     /// An input of a run is not what the model takes.
-    #[error("input {name}: expected shape {expected:?}, got {got:?}")]
+    #[error("the input is {expected}, not {}{:?}", got.dtype.name(), got.shape)]
     Input {
-        /// Its name.
-        name: String,
-        /// The shape that the model takes.
-        expected: Vec<usize>,
-        /// The shape that was given.
-        got: Vec<usize>,
+        /// What the model takes.
+        expected: Box<TensorSpec>,
+        /// What was given.
+        got: Box<TensorSpec>,
     },
     /// Elements that do not fill the shape they are to have.
     #[error("{got} elements for a tensor of shape {shape:?}")]

@@ -16,7 +16,7 @@ use super::header::{Header, LENGTH_BYTES, graph_type};
 use super::limits::{Limits, within};
 use super::metadata::ModelMetadata;
 use super::source::Source;
-use super::tensor::TensorSpec;
+use super::tensor::{TensorSpec, dtype_of};
 use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
@@ -366,7 +366,7 @@ fn name_outputs(program: &Program, output: &Output, path: String, names: &mut Ve
                 true => "output".to_owned(),
                 false => path,
             },
-            dtype: DType::Float32,
+            dtype: dtype_of(program.element(*value)),
             shape: program.shape(*value).to_vec(),
         }),
         Output::Tuple(items) | Output::List(items) => {
@@ -435,24 +435,15 @@ impl FileWeights<'_> {
     fn into_error(self) -> Option<ModelError> {
         self.failed.into_inner().ok().flatten()
     }
-}
 
-impl Weights for FileWeights<'_> {
-    fn weight(&self, number: usize) -> Option<Vec<f32>> {
+    /// The bytes of a weight of this type.
+    fn bytes(&self, number: usize, dtype: DType) -> Option<Vec<u8>> {
         let entry = self.file.weights.get(number)?;
-        if entry.spec.dtype != DType::Float32 {
+        if entry.spec.dtype != dtype {
             return None;
         }
         match self.file.source.read(entry.start, entry.len) {
-            Ok(bytes) => {
-                let (numbers, _) = bytes.as_chunks::<4>();
-                Some(
-                    numbers
-                        .iter()
-                        .map(|&four| f32::from_le_bytes(four))
-                        .collect(),
-                )
-            }
+            Ok(bytes) => Some(bytes),
             Err(error) => {
                 if let Ok(mut failed) = self.failed.lock() {
                     failed.get_or_insert(error);
@@ -460,5 +451,23 @@ impl Weights for FileWeights<'_> {
                 None
             }
         }
+    }
+}
+
+impl Weights for FileWeights<'_> {
+    fn weight(&self, number: usize) -> Option<Vec<f32>> {
+        let bytes = self.bytes(number, DType::Float32)?;
+        let (numbers, _) = bytes.as_chunks();
+        Some(numbers.iter().map(|&own| f32::from_le_bytes(own)).collect())
+    }
+
+    fn integers(&self, number: usize) -> Option<Vec<i64>> {
+        let bytes = self.bytes(number, DType::Int64)?;
+        let (numbers, _) = bytes.as_chunks();
+        Some(numbers.iter().map(|&own| i64::from_le_bytes(own)).collect())
+    }
+
+    fn flags(&self, number: usize) -> Option<Vec<u8>> {
+        self.bytes(number, DType::Bool)
     }
 }

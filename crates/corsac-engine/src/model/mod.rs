@@ -27,7 +27,7 @@
 //!
 //! let model = Model::load(&path)?;
 //! let outputs = model.run(&[Tensor::new([3], [1.0, 2.0, 3.0])?])?;
-//! assert_eq!(outputs[0].elements(), [2.0, 4.0, 6.0]);
+//! assert_eq!(outputs[0].as_f32(), Some(&[2.0, 4.0, 6.0][..]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -54,6 +54,7 @@ pub use limits::Limits;
 pub use tensor::{Tensor, TensorSpec};
 pub use write::{model_bytes, write_model};
 
+use crate::data::{Data, DataMut, Elements};
 use crate::execute::{Context, Executable, RunError};
 use crate::threads::on_threads;
 use error::without_panic;
@@ -135,19 +136,27 @@ impl Model {
     /// If the model takes other inputs.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>, ModelError> {
         for (spec, tensor) in self.inputs.iter().zip(inputs) {
-            if spec.shape != tensor.shape() {
+            let got = tensor.spec(&spec.name);
+            if *spec != got {
                 return Err(ModelError::Input {
-                    name: spec.name.clone(),
-                    expected: spec.shape.clone(),
-                    got: tensor.shape().to_vec(),
+                    expected: Box::new(spec.clone()),
+                    got: Box::new(got),
                 });
             }
         }
-        let inputs: Vec<&[f32]> = inputs.iter().map(Tensor::elements).collect();
-        let lens = self.outputs.iter().map(|spec| spec.shape.iter().product());
-        let mut outputs: Vec<Vec<f32>> = lens.map(|len| vec![0.0; len]).collect();
-        let mut slices: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-        self.run_into(&inputs, &mut slices)?;
+        let inputs: Vec<Data<'_>> = inputs
+            .iter()
+            .map(|tensor| tensor.elements().all())
+            .collect();
+        let program = self.executable.program();
+        let values = program.outputs();
+        let elements = values.iter().map(|&value| {
+            let info = program.value(value);
+            Elements::zeros(info.element, info.len())
+        });
+        let mut outputs: Vec<Elements> = elements.collect();
+        let mut places: Vec<DataMut<'_>> = outputs.iter_mut().map(Elements::all_mut).collect();
+        self.run_into(&inputs, &mut places)?;
         let results = self.outputs.iter().zip(outputs);
         results
             .map(|(spec, elements)| Tensor::new(spec.shape.clone(), elements))
@@ -157,11 +166,11 @@ impl Model {
     /// As [`Model::run`], on elements row by row, into memory of the caller's.
     ///
     /// # Errors
-    /// If there are other numbers of them than the model has.
+    /// If there are other numbers of them than the model has, or they are of other types.
     pub fn run_into(
         &self,
-        inputs: &[&[f32]],
-        outputs: &mut [&mut [f32]],
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
     ) -> Result<(), ModelError> {
         if outputs.len() != self.outputs.len() {
             return Err(ModelError::Run(RunError::OutputCount {
@@ -173,7 +182,7 @@ impl Model {
         let mut context = idle.unwrap_or_else(|| self.executable.context());
         without_panic(|| {
             let run = on_threads(self.threads, || {
-                self.executable.run(&mut context, inputs, outputs)
+                self.executable.run_typed(&mut context, inputs, outputs)
             });
             run.map_err(ModelError::Run)
         })?;

@@ -3,22 +3,25 @@
 use corsac_ir::DType;
 
 use super::error::ModelError;
+use crate::data::Elements;
+use crate::program::Element;
 
-/// A tensor of `f32`, row by row.
+/// A tensor, row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tensor {
     shape: Vec<usize>,
-    elements: Vec<f32>,
+    elements: Elements,
 }
 
 impl Tensor {
-    /// The tensor of this shape with these elements, row by row.
+    /// The tensor of this shape with these elements, row by row: a vector or an array of `f32`, `i64`
+    /// or `bool`.
     ///
     /// # Errors
     /// If the shape has another number of elements.
     pub fn new(
         shape: impl Into<Vec<usize>>,
-        elements: impl Into<Vec<f32>>,
+        elements: impl Into<Elements>,
     ) -> Result<Self, ModelError> {
         let (shape, elements) = (shape.into(), elements.into());
         let expected = shape
@@ -41,14 +44,68 @@ impl Tensor {
 
     /// Its elements, row by row.
     #[must_use]
-    pub fn elements(&self) -> &[f32] {
+    pub fn elements(&self) -> &Elements {
         &self.elements
+    }
+
+    /// Its elements, row by row, if they are `f32`.
+    #[must_use]
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.elements {
+            Elements::F32(elements) => Some(elements),
+            Elements::I64(_) | Elements::Bool(_) => None,
+        }
     }
 
     /// Its elements, row by row.
     #[must_use]
-    pub fn into_elements(self) -> Vec<f32> {
+    pub fn into_elements(self) -> Elements {
         self.elements
+    }
+
+    /// What is known of it, under a name.
+    pub(super) fn spec(&self, name: &str) -> TensorSpec {
+        TensorSpec {
+            name: name.to_owned(),
+            dtype: dtype_of(self.elements.all().element()),
+            shape: self.shape.clone(),
+        }
+    }
+}
+
+impl From<Vec<f32>> for Elements {
+    fn from(elements: Vec<f32>) -> Self {
+        Self::F32(elements)
+    }
+}
+
+impl From<Vec<i64>> for Elements {
+    fn from(elements: Vec<i64>) -> Self {
+        Self::I64(elements)
+    }
+}
+
+impl From<Vec<bool>> for Elements {
+    fn from(elements: Vec<bool>) -> Self {
+        Self::Bool(elements.into_iter().map(u8::from).collect())
+    }
+}
+
+impl<T, const N: usize> From<[T; N]> for Elements
+where
+    Vec<T>: Into<Self>,
+{
+    fn from(elements: [T; N]) -> Self {
+        Vec::from(elements).into()
+    }
+}
+
+/// The element type as PyTorch has it.
+pub(super) fn dtype_of(element: Element) -> DType {
+    match element {
+        Element::F32 => DType::Float32,
+        Element::I64 => DType::Int64,
+        Element::Bool => DType::Bool,
     }
 }
 
@@ -61,6 +118,21 @@ pub struct TensorSpec {
     pub dtype: DType,
     /// Its sizes, outermost dimension first.
     pub shape: Vec<usize>,
+}
+
+impl TensorSpec {
+    /// As many zeros; `None` if engines have no such elements.
+    #[must_use]
+    pub fn zeros(&self) -> Option<Tensor> {
+        let element = match self.dtype {
+            DType::Float32 => Element::F32,
+            DType::Int64 => Element::I64,
+            DType::Bool => Element::Bool,
+            _ => return None,
+        };
+        let len = self.shape.iter().product();
+        Tensor::new(self.shape.clone(), Elements::zeros(element, len)).ok()
+    }
 }
 
 impl std::fmt::Display for TensorSpec {
