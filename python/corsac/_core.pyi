@@ -1128,6 +1128,12 @@ def fold_batch_norms(graph: Graph, fold: Callable[[list[tuple[str, str]]], list[
     """
     ...
 
+def functions_to_operators(graph: Graph, *, budget: Any = None) -> Any:
+    """Writes functions of `torch` in `graph` as operators of Python. Answers every call of one that
+    Python has an operator for.
+    """
+    ...
+
 def fuse_mkldnn(graph: Graph, nodes: Any) -> Any:
     """Makes the calls of convolutions and linear layers among `nodes`, a subgraph of `graph`, do what
     is done with their results at once. Answers all calls of such layers.
@@ -1173,6 +1179,12 @@ def intercept_getattr(module: torch.nn.Module, name: str) -> Any:
 def invert(graph: Graph) -> Any:
     """The graph that computes the input of `graph` from its result; or the node that is in the way, and
     why.
+    """
+    ...
+
+def keyword_arguments(graph: Graph, *, budget: Any = None) -> Any:
+    """Gives the arguments of PyTorch's functions in `graph` by keyword. Answers every call of one that
+    had arguments by position.
     """
     ...
 

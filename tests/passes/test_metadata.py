@@ -34,6 +34,7 @@ class Everything(nn.Module):
         a, b = torch.cos(y), torch.cos(y)
         torch.sin(a)
         scale = torch.exp(self.weight.t())
+        scale = torch.mul(scale, 2)
         a, b = torch.matmul(a, self.weight), torch.matmul(b, self.weight)
         y = torch.abs(-torch.cat([F.relu(a), b], 0)) @ scale
         y = self.norm(self.before(self.linear(y) + self.twin(y) / 3.0))
@@ -60,10 +61,12 @@ CALLS = {
     "eliminate_dead_code": corsac.passes.eliminate_dead_code,
     "fold_constants": corsac.passes.fold_constants,
     "functions_to_modules": corsac.passes.functions_to_modules,
+    "functions_to_operators": corsac.passes.functions_to_operators,
     "fuse_batch_norm_1d_in_linear": REGISTRY["fuse_batch_norm_1d_in_linear"],
     "fuse_batch_norm_2d_in_conv_2d": REGISTRY["fuse_batch_norm_2d_in_conv_2d"],
     "fuse_bias_in_linear": REGISTRY["fuse_bias_in_linear"],
     "fuse_conv_bn": corsac.passes.fuse_conv_bn,
+    "keyword_arguments": corsac.passes.keyword_arguments,
     "merge_linears": REGISTRY["merge_linears"],
     "merge_matmul": merge_matmul,
     "modules_to_functions": corsac.passes.modules_to_functions,

@@ -1,5 +1,8 @@
 """Normal forms of calls and merged matrix products, beside torch.fx's."""
 
+import inspect
+import operator
+
 import pytest
 import torch
 import torch.fx
@@ -176,3 +179,57 @@ def test_the_pass_takes_no_shape_for_granted():
     assert split.args[1] == [2, 5]
     for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+def test_keyword_arguments_have_the_names_that_pytorch_gives_them():
+    model, x = Model(), torch.randn(2, 2)
+    gm = corsac.fx.symbolic_trace(model)
+    theirs = their_normalize.NormalizeArgs(torch.fx.symbolic_trace(model)).transform()
+    report = corsac.passes.keyword_arguments(gm)
+    assert report.count == 6, str(report)
+    assert torch.equal(gm(x), model(x))
+    expected = {node.name: node.kwargs for node in theirs.graph.nodes}
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target.__module__ != "_operator":
+            assert not node.args
+            # torch.fx adds defaults, where the overload is certain.
+            known = expected[node.name] or node.kwargs
+            assert list(node.kwargs) == list(known)[: len(node.kwargs)]
+
+
+def test_every_name_that_is_known_is_one_of_pytorch():
+    from torch.fx.operator_schemas import get_signature_for_torch_op
+
+    names = [name for name in dir(torch) if callable(getattr(torch, name)) and name[0] != "_"]
+    checked = 0
+    for name in names:
+        function = getattr(torch, name)
+        try:
+            signatures = [inspect.signature(function)]
+        except (TypeError, ValueError):
+            signatures = get_signature_for_torch_op(function) or []
+        for count in range(1, 5):
+            graph = corsac.fx.Graph()
+            values = [graph.placeholder(f"x{i}") for i in range(count)]
+            graph.call_function(function, tuple(values))
+            report = corsac.passes.keyword_arguments(graph)
+            if not report:
+                continue
+            checked += 1
+            given = set(list(graph.nodes)[-1].kwargs)
+            every = [p for s in signatures for p in s.parameters.values()]
+            takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in every)
+            known = any(given <= set(s.parameters) for s in signatures)
+            assert known or takes_any, (name, given)
+    assert checked > 300
+
+
+def test_functions_are_written_as_operators_and_others_stay():
+    def program(x):
+        return torch.add(x, 1) - torch.add(x, x, alpha=3) + torch.div(x, 2, rounding_mode="floor")
+
+    gm, x = corsac.fx.symbolic_trace(program), torch.randn(4)
+    report = corsac.passes.functions_to_operators(gm)
+    assert report.count == 1 and len(report.kept) == 2
+    assert gm.graph.find_nodes(op="call_function", target=operator.add)[0].name == "add"
+    assert torch.equal(gm(x), program(x))

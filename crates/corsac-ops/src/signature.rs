@@ -1,8 +1,13 @@
 //! The parameters of operators, in the order of their Python signatures, with defaults: so that
 //! calls which pass the same arguments in different ways are seen to be the same.
 
-use rustc_hash::FxHashMap;
+mod python;
+
 use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use crate::schema::Schema;
 
 /// A default value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,6 +106,74 @@ fn literal(text: &'static str) -> Default {
     }
 }
 
+/// The names of the first `count` parameters of the function `target`, by which they can be given as
+/// well: `input`, `other` for two of `torch.add`. `None` where that is not known, where overloads
+/// that take so many call them differently, and for functions that take no names.
+///
+/// Source: the schemas of operators, in which PyTorch's functions call `self` what takes the name
+/// `input`; the signatures of functions that are written in Python.
+///
+/// ```
+/// use corsac_ops::signature::parameter_names;
+///
+/// assert_eq!(parameter_names("torch.add", 2).unwrap(), ["input", "other"]);
+/// assert_eq!(parameter_names("torch.ops.aten.add.Tensor", 1).unwrap(), ["self"]);
+/// assert_eq!(parameter_names("operator.add", 2), None);
+/// ```
+#[must_use]
+pub fn parameter_names(target: &str, count: usize) -> Option<Vec<String>> {
+    let (module, own) = target.rsplit_once('.')?;
+    let in_python = match module {
+        "torch" => python_signature(&format!("torch.functional.{own}")),
+        _ => python_signature(target),
+    };
+    if let Some(names) = in_python {
+        let names: Vec<String> = names.split(' ').take(count).map(str::to_owned).collect();
+        return (names.len() == count).then_some(names);
+    }
+    if let Some(operator) = target.strip_prefix("torch.ops.aten.") {
+        return match operator.split_once('.') {
+            Some((packet, "default")) => common_names(Schema::overload(packet).into_iter(), count),
+            Some(_) => common_names(Schema::overload(operator).into_iter(), count),
+            None => common_names(Schema::overloads(operator), count),
+        };
+    }
+    // What is public under another name there is a builtin function.
+    let builtin = matches!(module, "torch" | "torch._C._nn" | "torch.nn.functional");
+    let names = common_names(Schema::overloads(own).filter(|_| builtin), count)?;
+    // Other functions take sizes one by one, which have no name each.
+    let tensors = ["self", "input", "tensors", "query", "condition"];
+    let of_tensor = names
+        .first()
+        .is_none_or(|first| tensors.contains(&first.as_str()));
+    let renamed = names.into_iter().map(|name| match name.as_str() {
+        "self" => "input".to_owned(),
+        _ => name,
+    });
+    of_tensor.then(|| renamed.collect())
+}
+
+fn python_signature(name: &str) -> Option<&'static str> {
+    let table = python::TABLE;
+    let at = table.binary_search_by(|(own, _)| own.cmp(&name)).ok()?;
+    Some(table[at].1)
+}
+
+/// The names on which all overloads agree that take so many positional arguments.
+fn common_names(overloads: impl Iterator<Item = Schema>, count: usize) -> Option<Vec<String>> {
+    let named = overloads.filter_map(|schema| {
+        let positional = schema.params.iter().filter(|param| !param.keyword_only);
+        let names: Vec<String> = positional.take(count).map(|p| p.name.clone()).collect();
+        (names.len() == count).then_some(names)
+    });
+    let mut named = named.collect::<Vec<_>>();
+    named.dedup();
+    match named.len() {
+        1 => named.pop(),
+        _ => None,
+    }
+}
+
 static SIGNATURES: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| read(TABLE));
 static SPELLINGS: LazyLock<FxHashMap<&str, Signature>> = LazyLock::new(|| read(OTHER_SPELLINGS));
 
@@ -191,9 +264,58 @@ const OTHER_SPELLINGS: &[(&str, &str)] = &[
     ),
 ];
 
+/// The function of Python's `operator` that computes what a function of `torch` does when it is called
+/// with two operands and nothing else: `operator.add` for `torch.add`. Source:
+/// `torch/fx/experimental/normalize.py`.
+#[must_use]
+pub fn python_operator(target: &str) -> Option<&'static str> {
+    Some(match target.strip_prefix("torch.")? {
+        "add" => "operator.add",
+        "mul" => "operator.mul",
+        "sub" => "operator.sub",
+        "div" => "operator.truediv",
+        "floor_divide" => "operator.floordiv",
+        "remainder" => "operator.mod",
+        "eq" => "operator.eq",
+        "ne" => "operator.ne",
+        "lt" => "operator.lt",
+        "le" => "operator.le",
+        "gt" => "operator.gt",
+        "ge" => "operator.ge",
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_of_the_function_that_is_called() {
+        let names = |target, count| parameter_names(target, count).map(|names| names.join(" "));
+        let cases = [
+            ("torch.nn.functional.relu", 2, Some("input inplace")),
+            ("torch.relu", 1, Some("input")),
+            ("torch.relu", 2, None),
+            ("torch._C._nn.linear", 3, Some("input weight bias")),
+            (
+                "torch.functional.split",
+                2,
+                Some("tensor split_size_or_sections"),
+            ),
+            ("torch.split", 1, Some("tensor")),
+            ("torch.ops.aten.addmm.default", 3, Some("self mat1 mat2")),
+            // Tensors, or dimensions.
+            ("torch.max", 2, None),
+            ("torch.max", 1, Some("input")),
+            ("torch.zeros", 1, None),
+            ("torch.Tensor.add", 2, None),
+            ("mine.relu", 1, None),
+        ];
+        for (target, count, expected) in cases {
+            assert_eq!(names(target, count).as_deref(), expected, "{target}");
+        }
+    }
 
     #[test]
     fn a_signature_is_read_from_its_line() {

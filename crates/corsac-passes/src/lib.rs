@@ -16,6 +16,7 @@
 //! | [`division`] | multiplies by the inverse of a number |
 //! | [`functional`] | calls functions in the place of modules, and back |
 //! | [`products`] | makes one matrix product of several with one right-hand side |
+//! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
 //! | [`inversion`] | finds the input of a program from its result |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
@@ -68,6 +69,7 @@ pub mod inversion;
 pub mod linears;
 pub mod mkldnn;
 pub mod no_ops;
+pub mod normal_form;
 mod pass;
 pub mod products;
 pub mod reinplace;

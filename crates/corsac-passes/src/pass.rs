@@ -14,6 +14,7 @@ use crate::dropout;
 use crate::error::PassError;
 use crate::functional;
 use crate::no_ops;
+use crate::normal_form;
 use crate::products;
 use crate::reinplace;
 use crate::report::Report;
@@ -60,6 +61,8 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(division::MultiplyByInverses),
         Box::new(products::MergeProducts::default()),
         Box::new(functional::ModulesToFunctions),
+        Box::new(normal_form::Keywords),
+        Box::new(normal_form::Operators),
         Box::new(conv_bn::FuseBatchNorms::default()),
         Box::new(common_subexpressions::CommonSubexpressions),
         Box::new(dead_code::DeadCode::default()),

@@ -44,6 +44,7 @@ mod model_file;
 mod namespace;
 mod node;
 mod nodes;
+mod normal_form;
 mod passes;
 mod reinplacing;
 mod resolve;
@@ -87,6 +88,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     mkldnn::register(m)?;
     linears::register(m)?;
     conversion::register(m)?;
+    normal_form::register(m)?;
     m.add_function(wrap_pyfunction!(inversion::invert, m)?)?;
     m.add_function(wrap_pyfunction!(passes::node_effects, m)?)?;
     m.add_function(wrap_pyfunction!(passes::graph_effects, m)?)?;

@@ -33,6 +33,7 @@ from corsac.passes._extract import extract_subgraph
 from corsac.passes._fusion import fuse_conv_bn
 from corsac.passes._invert import NotInvertible, invert
 from corsac.passes._manager import Culprit, Outcome, PassManager, Step, VerificationError
+from corsac.passes._normal_form import functions_to_operators, keyword_arguments
 from corsac.passes._products import merge_matmul
 from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
@@ -67,8 +68,10 @@ __all__ = [
     "extract_subgraph",
     "fold_constants",
     "functions_to_modules",
+    "functions_to_operators",
     "fuse_conv_bn",
     "invert",
+    "keyword_arguments",
     "merge_matmul",
     "modules_to_functions",
     "pure",

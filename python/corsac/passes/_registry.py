@@ -25,6 +25,7 @@ from corsac.passes._conversion import functions_to_modules, modules_to_functions
 from corsac.passes._decompose import decompose
 from corsac.passes._dropout import remove_dropout
 from corsac.passes._fusion import fuse_conv_bn
+from corsac.passes._normal_form import functions_to_operators, keyword_arguments
 from corsac.passes._products import merge_matmul
 from corsac.passes._reinplace import reinplace
 from corsac.passes._replace_op import replace_op
@@ -44,10 +45,12 @@ REGISTRY: dict[str, Callable[..., Any]] = {
         eliminate_dead_code,
         fold_constants,
         functions_to_modules,
+        functions_to_operators,
         fuse_batch_norm_1d_in_linear,
         fuse_batch_norm_2d_in_conv_2d,
         fuse_bias_in_linear,
         fuse_conv_bn,
+        keyword_arguments,
         merge_linears,
         merge_matmul,
         modules_to_functions,

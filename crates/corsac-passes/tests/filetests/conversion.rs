@@ -7,7 +7,7 @@ use corsac_ir::{DType, Graph};
 use corsac_passes::autocast::{self, Casts};
 use corsac_passes::functional::{self, call_layers, find_layers};
 use corsac_passes::products::{self, Functions};
-use corsac_passes::{PassError, TensorFacts, inversion};
+use corsac_passes::{PassError, TensorFacts, inversion, normal_form};
 use corsac_testkit::filetest::{on_graph, run};
 
 use crate::rewriting::Setting;
@@ -92,6 +92,22 @@ fn casts() {
             let how = site.outcome.as_ref().map(|how| format!("{how:?}"));
             let how = how.unwrap_or_default();
             line(&mut text, name(graph, site.node), &how, &site.outcome);
+        }
+        Ok(text)
+    });
+}
+
+#[test]
+fn normal_forms() {
+    run_conversion("normal-form", |graph, _, setting| {
+        let mut text = String::new();
+        let named = normal_form::operators(graph, Graph::function, &mut setting.budget)?;
+        let keyed = normal_form::keywords(graph, &mut setting.budget)?;
+        for (sites, done) in [(named, "operator"), (keyed, "keywords")] {
+            for site in sites {
+                let refusal = site.refusal.as_ref().map(|why| why as &dyn Display);
+                outcome(&mut text, name(graph, site.node), done, refusal);
+            }
         }
         Ok(text)
     });
