@@ -208,6 +208,8 @@ def test_every_name_that_is_known_is_one_of_pytorch():
             signatures = [inspect.signature(function)]
         except (TypeError, ValueError):
             signatures = get_signature_for_torch_op(function) or []
+        if not signatures or isinstance(function, type):
+            continue
         for count in range(1, 5):
             graph = corsac.fx.Graph()
             values = [graph.placeholder(f"x{i}") for i in range(count)]
@@ -221,7 +223,7 @@ def test_every_name_that_is_known_is_one_of_pytorch():
             takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in every)
             known = any(given <= set(s.parameters) for s in signatures)
             assert known or takes_any, (name, given)
-    assert checked > 300
+    assert checked > 300, checked
 
 
 def test_functions_are_written_as_operators_and_others_stay():
