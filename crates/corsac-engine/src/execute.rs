@@ -2,12 +2,14 @@
 
 use crate::data::{Data, DataMut, Elements};
 use crate::general;
+use crate::kernels::blocked::{self, reorder};
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::matmul::Product;
+use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_kernel, linear_kernel};
-use crate::program::{Element, Op, Post, Program, Source, Step, ValueId};
+use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
 
 /// What is wrong with a call of a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -180,7 +182,7 @@ impl Executable {
             let Some(place) = self.plan.place(root) else {
                 continue;
             };
-            let len = self.program.value(root).len();
+            let len = self.program.value(root).stored_len();
             if self.program.element(root) != Element::F32 {
                 let mut buffer = std::mem::take(&mut context.others[place]);
                 let values = Values {
@@ -196,6 +198,8 @@ impl Executable {
             }
             // Taken out, so that inputs can be read meanwhile.
             let mut buffer = std::mem::take(&mut context.buffers[place]);
+            let own = self.plan.workspace(at);
+            let mut workspace = own.map(|own| std::mem::take(&mut context.buffers[own]));
             let values = Values {
                 executable: self,
                 buffers: &context.buffers,
@@ -209,8 +213,12 @@ impl Executable {
                 done?;
                 continue;
             }
-            self.step(at, step, &values, &mut buffer[..len]);
+            let memory = workspace.as_deref_mut().unwrap_or(&mut []);
+            self.step(at, step, &values, memory, &mut buffer[..len]);
             context.buffers[place] = buffer;
+            if let (Some(own), Some(workspace)) = (own, workspace) {
+                context.buffers[own] = workspace;
+            }
         }
         let values = Values {
             executable: self,
@@ -271,12 +279,20 @@ impl Executable {
         Ok(())
     }
 
-    fn step(&self, at: usize, step: &Step, values: &Values<'_>, out: &mut [f32]) {
+    fn step(
+        &self,
+        at: usize,
+        step: &Step,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        out: &mut [f32],
+    ) {
         let program = &self.program;
         let input = |index: usize| values.get(step.inputs[index]);
         let shape_of = |index: usize| program.shape(step.inputs[index]);
         let shape = program.shape(step.output);
         let in_place = self.plan.is_in_place(at);
+        let in_blocks = program.value(step.output).layout == Layout::Blocks;
         // What steps that work in place find in their result to begin with.
         let begin = |out: &mut [f32]| {
             if !in_place {
@@ -290,6 +306,10 @@ impl Executable {
                 };
                 match prepared {
                     Prepared::Conv(kernel) => kernel.run(input(0), out, &finish),
+                    Prepared::BlockedConv(kernel) => {
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    Prepared::BlockedDepthwise(kernel) => kernel.run(input(0), out, &finish),
                     _ => conv_kernel(program, step, &|value| values.get(value)).run(
                         input(0),
                         out,
@@ -316,8 +336,12 @@ impl Executable {
             }
             (Op::ChannelAffine, _) => {
                 begin(out);
-                let row = shape[2..].iter().product();
-                elementwise::channel_affine(out, input(1), input(2), row);
+                let plane = shape[2..].iter().product();
+                if in_blocks {
+                    blocked::affine::channel_affine(out, input(1), input(2), plane);
+                } else {
+                    elementwise::channel_affine(out, input(1), input(2), plane);
+                }
             }
             (
                 Op::LayerNorm {
@@ -339,7 +363,15 @@ impl Executable {
                 elementwise::unary(*function, out);
             }
             (Op::Binary(function), _) => {
-                if in_place {
+                if in_blocks && shape_of(0) != shape_of(1) {
+                    let plane = shape[2] * shape[3];
+                    let reversed = shape_of(0) != shape;
+                    let (image, numbers) = match reversed {
+                        true => (input(1), input(0)),
+                        false => (input(0), input(1)),
+                    };
+                    blocked::affine::with_channels(*function, image, numbers, reversed, plane, out);
+                } else if in_place {
                     elementwise::binary_in_place(*function, out, input(1));
                 } else {
                     let operand = |index: usize| Operand {
@@ -355,7 +387,11 @@ impl Executable {
                 normalise::softmax_strided(out, shape[*dim], inner, *log);
             }
             (Op::MaxPool(pool), _) => {
-                pool::max_pool(input(0), image(shape_of(0)), pool, image(shape), out);
+                let max_pool = match in_blocks {
+                    true => blocked::pool::max_pool,
+                    false => pool::max_pool,
+                };
+                max_pool(input(0), image(shape_of(0)), pool, image(shape), out);
             }
             (
                 Op::AvgPool {
@@ -364,17 +400,32 @@ impl Executable {
                     divisor,
                 },
                 _,
-            ) => pool::avg_pool(
-                input(0),
-                image(shape_of(0)),
-                pool,
-                *count_padding,
-                *divisor,
-                image(shape),
-                out,
-            ),
+            ) => {
+                let averages = Averages {
+                    pool,
+                    count_padding: *count_padding,
+                    divisor: *divisor,
+                };
+                let avg_pool = match in_blocks {
+                    true => blocked::pool::avg_pool,
+                    false => pool::avg_pool,
+                };
+                avg_pool(input(0), image(shape_of(0)), &averages, image(shape), out);
+            }
             (Op::AdaptiveAvgPool, _) => {
-                pool::adaptive_avg_pool(input(0), image(shape_of(0)), image(shape), out);
+                let adaptive_avg_pool = match in_blocks {
+                    true => blocked::pool::adaptive_avg_pool,
+                    false => pool::adaptive_avg_pool,
+                };
+                adaptive_avg_pool(input(0), image(shape_of(0)), image(shape), out);
+            }
+            (Op::ToBlocks(order), _) => {
+                let plane = shape[2] * shape[3];
+                reorder::to_blocks(input(0), *order, shape[1], plane, out);
+            }
+            (Op::FromBlocks(order), _) => {
+                let image = shape_of(0);
+                reorder::from_blocks(input(0), *order, image[1], image[2] * image[3], out);
             }
             (Op::Reduce { reduction, dims }, _) => {
                 reduce::reduce(*reduction, input(0), shape_of(0), dims, out);
@@ -384,10 +435,15 @@ impl Executable {
             }
             (Op::Concat { dim }, _) => {
                 let inner: usize = shape[dim + 1..].iter().product();
+                // Blocks of channels follow each other as channels do.
+                let along = |shape: &[usize]| match in_blocks {
+                    true => shape[*dim].next_multiple_of(blocked::BLOCK),
+                    false => shape[*dim],
+                };
                 let mut start = 0;
                 for (index, _) in step.inputs.iter().enumerate() {
-                    let row = shape_of(index)[*dim] * inner;
-                    layout::place(input(index), row, out, shape[*dim] * inner, start);
+                    let row = along(shape_of(index)) * inner;
+                    layout::place(input(index), row, out, along(shape) * inner, start);
                     start += row;
                 }
             }
@@ -440,7 +496,7 @@ impl<'a> Values<'a> {
     pub(crate) fn data(&self, value: ValueId) -> Data<'a> {
         let program = &self.executable.program;
         let root = program.root(value);
-        let len = program.value(root).len();
+        let len = program.value(root).stored_len();
         match program.value(root).source {
             _ if program.element(root) == Element::F32 => Data::F32(self.get(root)),
             Source::Input(number) => self.inputs[number],
@@ -458,7 +514,7 @@ impl<'a> Values<'a> {
     pub(crate) fn get(&self, value: ValueId) -> &'a [f32] {
         let program = &self.executable.program;
         let root = program.root(value);
-        let len = program.value(root).len();
+        let len = program.value(root).stored_len();
         match program.value(root).source {
             Source::Input(number) => self.inputs[number].numbers(),
             Source::Weight(_) | Source::Derived(_) => self.executable.weights[root.index()]

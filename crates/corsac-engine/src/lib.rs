@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod data;
 mod execute;
 pub mod general;
@@ -37,7 +38,7 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::Weights;
 pub use program::{
-    Binary, Conv, Element, Op, Output, Pool, Post, Program, Recipe, Reduction, Source, Step, Unary,
-    ValueId, ValueInfo,
+    Binary, Conv, Element, Layout, Op, Output, Pool, Post, Program, Recipe, Reduction, Source,
+    Step, Unary, ValueId, ValueInfo,
 };
 pub use threads::on_threads;

@@ -1,8 +1,9 @@
 //! Programs made shorter: batch norms into convolutions, activations and sums into what comes
-//! before them, steps that nobody asks for out.
+//! before them, steps that nobody asks for out; and images in the layout that convolutions want.
 
 use rustc_hash::FxHashMap;
 
+use crate::blocking;
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
@@ -27,6 +28,9 @@ pub fn optimise(program: &mut Program) {
         maker.insert(output, at);
     }
     program.steps = kept;
+    remove_unused(program);
+    blocking::assign(program);
+    // Permutations that became reorderings.
     remove_unused(program);
 }
 

@@ -1,6 +1,8 @@
 //! Where values lie: as few and as small buffers as lifetimes allow.
 
-use crate::program::{Element, Op, Program, Source, Step, ValueId};
+use crate::kernels::blocked::{conv, depthwise};
+use crate::prepare::conv_shape;
+use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
 
 /// Places for the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub struct Plan {
     elements: Vec<Element>,
     /// The steps whose result takes the place of their first input.
     in_place: Vec<bool>,
+    /// The buffer that a step needs while it runs.
+    workspace: Vec<Option<usize>>,
 }
 
 impl Plan {
@@ -35,11 +39,12 @@ impl Plan {
             buffers: Vec::new(),
             elements: Vec::new(),
             in_place: vec![false; program.steps.len()],
+            workspace: vec![None; program.steps.len()],
         };
         let mut free: Vec<usize> = Vec::new();
         for (at, step) in program.steps.iter().enumerate() {
             let output = program.root(step.output);
-            let len = program.value(output).len();
+            let len = program.value(output).stored_len();
             let dies = |value: ValueId| last_read[value.index()] == Some(at);
             let first = step.inputs.first().map(|&value| program.root(value));
             let takes_over = first.filter(|&value| {
@@ -47,7 +52,7 @@ impl Plan {
                     && matches!(program.value(value).source, Source::Step)
                     && program.element(value) == program.element(output)
                     && dies(value)
-                    && program.value(value).len() == len
+                    && program.value(value).stored_len() == len
                     && step
                         .reads()
                         .skip(1)
@@ -61,6 +66,12 @@ impl Plan {
                 None => plan.take_typed(&mut free, program.element(output), len),
             };
             plan.place[output.index()] = Some(buffer);
+            let workspace = workspace_len(program, step);
+            if workspace > 0 {
+                let own = plan.take_typed(&mut free, Element::F32, workspace);
+                plan.workspace[at] = Some(own);
+                free.push(own);
+            }
             let mut dead: Vec<usize> = step
                 .reads()
                 .map(|value| program.root(value))
@@ -109,6 +120,11 @@ impl Plan {
         self.in_place[step]
     }
 
+    /// The buffer that a step needs while it runs, if any.
+    pub(crate) fn workspace(&self, step: usize) -> Option<usize> {
+        self.workspace[step]
+    }
+
     /// How many elements the buffers hold.
     #[must_use]
     pub fn buffers(&self) -> &[usize] {
@@ -128,6 +144,21 @@ impl Plan {
         buffers
             .map(|(len, element)| len * element.size_bytes())
             .sum()
+    }
+}
+
+/// How many elements a step needs besides its inputs and its result.
+fn workspace_len(program: &Program, step: &Step) -> usize {
+    let in_blocks = program.value(step.output).layout == Layout::Blocks;
+    match step.op {
+        Op::Conv(_) if in_blocks => {
+            let shape = conv_shape(program, step);
+            match depthwise::is_supported(&shape) {
+                true => 0,
+                false => conv::workspace_len(&shape),
+            }
+        }
+        _ => 0,
     }
 }
 

@@ -2,9 +2,11 @@
 
 use crate::data::Elements;
 use crate::execute::RunError;
+use crate::kernels::blocked::conv::BlockedConv;
+use crate::kernels::blocked::depthwise::{self, BlockedDepthwise};
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul::{self, LinearKernel};
-use crate::program::{Element, Op, Program, Recipe, Source, Step, ValueId};
+use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId};
 
 /// Where weights come from.
 pub trait Weights {
@@ -26,6 +28,8 @@ pub trait Weights {
 #[derive(Debug)]
 pub(crate) enum Prepared {
     Conv(Box<ConvKernel>),
+    BlockedConv(Box<BlockedConv>),
+    BlockedDepthwise(Box<BlockedDepthwise>),
     Linear(LinearKernel),
     Pairs(Vec<[usize; 2]>),
     Nothing,
@@ -159,6 +163,17 @@ impl<'a> Loader<'a> {
             }
         }
         Ok(match &step.op {
+            Op::Conv(_) if program.value(step.output).layout == Layout::Blocks => {
+                let shape = conv_shape(program, step);
+                let weight = self.get(step.inputs[1]);
+                let bias = step.inputs.get(2).map(|&bias| self.get(bias));
+                if depthwise::is_supported(&shape) {
+                    let kernel = BlockedDepthwise::new(shape, weight, bias);
+                    Prepared::BlockedDepthwise(Box::new(kernel))
+                } else {
+                    Prepared::BlockedConv(Box::new(BlockedConv::new(shape, weight, bias)))
+                }
+            }
             Op::Conv(_) if packs => {
                 let kernel = conv_kernel(program, step, &|value| self.get(value));
                 Prepared::Conv(Box::new(kernel))
@@ -180,25 +195,30 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// A convolution with its weights packed, which `get` gives.
-pub(crate) fn conv_kernel<'a>(
-    program: &Program,
-    step: &Step,
-    get: &dyn Fn(ValueId) -> &'a [f32],
-) -> ConvKernel {
+/// The shapes of a convolution.
+pub(crate) fn conv_shape(program: &Program, step: &Step) -> ConvShape {
     let Op::Conv(conv) = &step.op else {
         unreachable!("asked of convolutions only")
     };
     let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));
     let out = program.shape(step.output);
     let out = &out[out.len() - 3..];
-    let shape = ConvShape {
+    ConvShape {
         batch: image[0],
         input: [image[1], image[2], image[3]],
         output: [kernel[0], out[1], out[2]],
         kernel: [kernel[2], kernel[3]],
         conv: conv.clone(),
-    };
+    }
+}
+
+/// A convolution with its weights packed, which `get` gives.
+pub(crate) fn conv_kernel<'a>(
+    program: &Program,
+    step: &Step,
+    get: &dyn Fn(ValueId) -> &'a [f32],
+) -> ConvKernel {
+    let shape = conv_shape(program, step);
     let bias = step.inputs.get(2).map(|&bias| get(bias));
     ConvKernel::new(shape, get(step.inputs[1]), bias)
 }

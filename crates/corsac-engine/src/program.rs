@@ -6,6 +6,8 @@ use corsac_ir::NodeId;
 use smallvec::SmallVec;
 
 use crate::general::General;
+use crate::kernels::blocked::reorder::Order;
+use crate::kernels::blocked::stored_len;
 
 /// A value of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,6 +75,16 @@ impl Element {
     }
 }
 
+/// How the elements of a value lie in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Layout {
+    /// Row by row.
+    #[default]
+    Rows,
+    /// An image in [blocks of channels](crate::kernels::blocked).
+    Blocks,
+}
+
 /// What is known of a value before the program runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueInfo {
@@ -80,6 +92,8 @@ pub struct ValueInfo {
     pub shape: Vec<usize>,
     /// What it is made of.
     pub element: Element,
+    /// How its elements lie.
+    pub layout: Layout,
     /// Where it comes from.
     pub source: Source,
 }
@@ -89,6 +103,15 @@ impl ValueInfo {
     #[must_use]
     pub fn len(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// How many elements it takes in memory.
+    #[must_use]
+    pub fn stored_len(&self) -> usize {
+        match self.layout {
+            Layout::Rows => self.len(),
+            Layout::Blocks => stored_len(&self.shape),
+        }
     }
 
     /// Whether it has none.
@@ -291,6 +314,10 @@ pub enum Op {
     },
     /// What [`general`](crate::general) computes: operators over all types of elements.
     General(General),
+    /// An image, into blocks of channels.
+    ToBlocks(Order),
+    /// An image, out of blocks of channels.
+    FromBlocks(Order),
     /// Surrounded by a number.
     Pad {
         /// Elements before and after, by dimension.
@@ -425,6 +452,13 @@ impl Program {
         self.add_typed(Element::F32, shape, source)
     }
 
+    /// A value that lies in blocks of channels.
+    pub(crate) fn add_blocks(&mut self, shape: Vec<usize>) -> ValueId {
+        let value = self.add_value(shape, Source::Step);
+        self.values[value.index()].layout = Layout::Blocks;
+        value
+    }
+
     pub(crate) fn add_typed(
         &mut self,
         element: Element,
@@ -434,6 +468,7 @@ impl Program {
         self.values.push(ValueInfo {
             shape,
             element,
+            layout: Layout::Rows,
             source,
         });
         ValueId::new(self.values.len() - 1)
@@ -459,9 +494,13 @@ impl fmt::Display for Program {
             let inputs: Vec<String> = step.inputs.iter().map(|&v| name(v)).collect();
             write!(
                 f,
-                "{}{:?} = {}({})",
+                "{}{:?}{} = {}({})",
                 name(step.output),
                 self.shape(step.output),
+                match self.value(step.output).layout {
+                    Layout::Rows => "",
+                    Layout::Blocks => " in blocks",
+                },
                 step.op.name(),
                 inputs.join(", ")
             )?;
@@ -504,6 +543,8 @@ impl Op {
             Self::Softmax { log: true, .. } => "log_softmax",
             Self::Copy { .. } => "copy",
             Self::Concat { .. } => "concat",
+            Self::ToBlocks(_) => "to_blocks",
+            Self::FromBlocks(_) => "from_blocks",
             Self::Pad { .. } => "pad",
             Self::General(general) => general.name(),
         }

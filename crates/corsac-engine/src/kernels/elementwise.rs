@@ -100,7 +100,7 @@ pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
 
 /// The larger one; NaN if one is.
 #[inline(always)]
-fn maximum(x: f32, y: f32) -> f32 {
+pub(crate) fn maximum(x: f32, y: f32) -> f32 {
     if x > y || x.is_nan() { x } else { y }
 }
 

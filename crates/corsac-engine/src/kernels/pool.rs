@@ -5,7 +5,12 @@ use rayon::prelude::*;
 use crate::program::Pool;
 
 /// Where windows begin and end along one dimension.
-fn window(at: usize, size: usize, pool: &Pool, dim: usize) -> impl Iterator<Item = usize> + use<> {
+pub(super) fn window(
+    at: usize,
+    size: usize,
+    pool: &Pool,
+    dim: usize,
+) -> impl Iterator<Item = usize> + use<> {
     let (kernel, dilation) = (pool.kernel[dim], pool.dilation[dim]);
     let start = (at * pool.stride[dim]) as isize - pool.padding[dim] as isize;
     (0..kernel)
@@ -54,25 +59,43 @@ pub fn max_pool(
     });
 }
 
+/// What the means of windows are of.
+#[derive(Clone, Copy, Debug)]
+pub struct Averages<'a> {
+    /// The windows.
+    pub pool: &'a Pool,
+    /// Whether zeros outside the image count.
+    pub count_padding: bool,
+    /// What sums are divided by instead of the number of elements.
+    pub divisor: Option<usize>,
+}
+
+impl Averages<'_> {
+    /// What the sum of the window at this row and column of the result is divided by.
+    pub(super) fn count(&self, at: [usize; 2], image: [usize; 2]) -> f32 {
+        // With zeros outside the image counted, a window still ends where they do.
+        let counted = |dim: usize| {
+            let (pool, size) = (self.pool, image[dim]);
+            let start = (at[dim] * pool.stride[dim]) as isize - pool.padding[dim] as isize;
+            let end = (start + pool.kernel[dim] as isize).min((size + pool.padding[dim]) as isize);
+            match self.count_padding {
+                true => (end - start).unsigned_abs(),
+                false => (end.min(size as isize) - start.max(0)).unsigned_abs(),
+            }
+        };
+        self.divisor.unwrap_or_else(|| counted(0) * counted(1)) as f32
+    }
+}
+
 /// The mean of each window.
 pub fn avg_pool(
     input: &[f32],
     [rows, columns]: [usize; 2],
-    pool: &Pool,
-    count_padding: bool,
-    divisor: Option<usize>,
+    averages: &Averages<'_>,
     [out_rows, out_columns]: [usize; 2],
     out: &mut [f32],
 ) {
-    // With zeros outside the image counted, a window still ends where they do.
-    let counted = |at: usize, size: usize, dim: usize| {
-        let start = (at * pool.stride[dim]) as isize - pool.padding[dim] as isize;
-        let end = (start + pool.kernel[dim] as isize).min((size + pool.padding[dim]) as isize);
-        match count_padding {
-            true => (end - start).unsigned_abs(),
-            false => (end.min(size as isize) - start.max(0)).unsigned_abs(),
-        }
-    };
+    let pool = averages.pool;
     planes(input, [rows, columns], [out_rows, out_columns], out).for_each(|(out, plane)| {
         for (i, out) in out.chunks_mut(out_columns).enumerate() {
             for (j, out) in out.iter_mut().enumerate() {
@@ -82,11 +105,15 @@ pub fn avg_pool(
                         sum += plane[row * columns + column];
                     }
                 }
-                let count = counted(i, rows, 0) * counted(j, columns, 1);
-                *out = sum / divisor.unwrap_or(count) as f32;
+                *out = sum / averages.count([i, j], [rows, columns]);
             }
         }
     });
+}
+
+/// Which elements the window at `at` covers, of `parts` windows over `size` elements.
+pub(super) fn span(at: usize, size: usize, parts: usize) -> std::ops::Range<usize> {
+    at * size / parts..((at + 1) * size).div_ceil(parts)
 }
 
 /// Means of windows that make an image of `out_rows` by `out_columns`.
@@ -96,23 +123,16 @@ pub fn adaptive_avg_pool(
     [out_rows, out_columns]: [usize; 2],
     out: &mut [f32],
 ) {
-    let span = |at: usize, size: usize, parts: usize| {
-        (at * size / parts, ((at + 1) * size).div_ceil(parts))
-    };
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(16)
         .for_each(|(out, plane)| {
             for (i, out) in out.chunks_mut(out_columns).enumerate() {
-                let (top, bottom) = span(i, rows, out_rows);
+                let window = span(i, rows, out_rows);
                 for (j, out) in out.iter_mut().enumerate() {
-                    let (left, right) = span(j, columns, out_columns);
-                    let sum: f32 = (top..bottom)
-                        .map(|row| {
-                            let row = row * columns;
-                            plane[row + left..row + right].iter().sum::<f32>()
-                        })
-                        .sum();
-                    *out = sum / ((bottom - top) * (right - left)) as f32;
+                    let across = span(j, columns, out_columns);
+                    let row = |row: usize| &plane[row * columns..][across.clone()];
+                    let sums = window.clone().map(|at| row(at).iter().sum::<f32>());
+                    *out = sums.sum::<f32>() / (window.len() * across.len()) as f32;
                 }
             }
         });

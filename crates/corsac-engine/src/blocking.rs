@@ -1,0 +1,349 @@
+//! Which images lie in blocks of channels.
+//!
+//! Convolutions want [blocks](crate::kernels::blocked), if their weights are known before the program
+//! runs. What comes after them stays in blocks as long as there is a kernel for it: activations, sums,
+//! pools, concatenation, channels that are multiplied. Elsewhere images are reordered, once for each
+//! value; where the graph permutes an image to have its channels last, or back, the permutation is
+//! the reordering.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::kernels::blocked::reorder::Order;
+use crate::kernels::blocked::{BLOCK, conv, depthwise};
+use crate::prepare::conv_shape;
+use crate::program::{Binary, Element, Op, Post, Program, Reduction, Source, Step, Unary, ValueId};
+
+/// Puts images in blocks where that is good for the convolutions of `program`.
+pub(crate) fn assign(program: &mut Program) {
+    let steps = std::mem::take(&mut program.steps);
+    let mut blocking = Blocking {
+        program,
+        steps: Vec::with_capacity(steps.len()),
+        in_blocks: FxHashMap::default(),
+        in_rows: FxHashMap::default(),
+        by_pixel: FxHashMap::default(),
+    };
+    for step in steps {
+        blocking.step(step);
+    }
+    for output in blocking.program.outputs() {
+        blocking.rows(output);
+    }
+    let steps = blocking.steps;
+    program.steps = steps;
+}
+
+struct Blocking<'p> {
+    program: &'p mut Program,
+    steps: Vec<Step>,
+    /// By value as the program knows it, the value in blocks.
+    in_blocks: FxHashMap<ValueId, ValueId>,
+    /// By value that is computed in blocks, how to reorder it once it is wanted row by row.
+    in_rows: FxHashMap<ValueId, Step>,
+    /// By image that was permuted to have a plane for each channel, what it was before.
+    by_pixel: FxHashMap<ValueId, ValueId>,
+}
+
+/// Batch, channels, rows, columns.
+type ImageShape = [usize; 4];
+
+impl Blocking<'_> {
+    fn shape(&self, value: ValueId) -> Option<ImageShape> {
+        let shape = self.program.shape(value).try_into().ok()?;
+        let info = self.program.value(value);
+        (!info.is_empty() && info.element == Element::F32).then_some(shape)
+    }
+
+    /// The value under which an image is known: what it is another name of, if that has its shape.
+    fn key(&self, value: ValueId) -> ValueId {
+        let root = self.program.root(value);
+        match self.program.shape(root) == self.program.shape(value) {
+            true => root,
+            false => value,
+        }
+    }
+
+    fn is_in_blocks(&self, value: ValueId) -> bool {
+        self.in_blocks.contains_key(&self.key(value))
+    }
+
+    fn is_weight(&self, value: ValueId) -> bool {
+        let root = self.program.root(value);
+        let source = self.program.value(root).source;
+        matches!(source, Source::Weight(_) | Source::Derived(_))
+    }
+
+    /// Makes `value` to be had row by row.
+    fn rows(&mut self, value: ValueId) {
+        let root = self.program.root(value);
+        if let Some(step) = self.in_rows.remove(&root) {
+            self.steps.push(step);
+        }
+    }
+
+    /// `value`, an image, in blocks.
+    fn blocks(&mut self, value: ValueId, step: &Step) -> ValueId {
+        let key = self.key(value);
+        if let Some(&blocks) = self.in_blocks.get(&key) {
+            return blocks;
+        }
+        let mut shape = self.program.shape(key).to_vec();
+        // Numbers for channels may have no batch.
+        while shape.len() < 4 {
+            shape.insert(0, 1);
+        }
+        let (from, order) = match self.by_pixel.get(&key) {
+            Some(&before) => (before, Order::Pixels),
+            None => (value, Order::Planes),
+        };
+        self.rows(from);
+        let blocks = self.program.add_blocks(shape);
+        self.steps.push(Step {
+            op: Op::ToBlocks(order),
+            inputs: SmallVec::from_slice(&[from]),
+            post: SmallVec::new(),
+            output: blocks,
+            node: step.node,
+        });
+        self.in_blocks.insert(key, blocks);
+        blocks
+    }
+
+    fn step(&mut self, step: Step) {
+        let blocked = match self.program.shape(step.output).len() {
+            4 => self.fits(&step),
+            _ => false,
+        };
+        if blocked {
+            self.put_in_blocks(step);
+        } else if !(self.mean(&step) || self.permute(&step)) {
+            let reads: SmallVec<[ValueId; 4]> = step.reads().collect();
+            for value in reads {
+                self.rows(value);
+            }
+            self.steps.push(step);
+        }
+    }
+
+    /// Whether `step` is done in blocks.
+    fn fits(&self, step: &Step) -> bool {
+        let Some(shape) = self.shape(step.output) else {
+            return false;
+        };
+        let first = step.inputs[0];
+        let same = |&value: &ValueId| self.shape(value) == Some(shape);
+        // What fills up the last block has to stay a number that times zero is zero.
+        let fills = shape[1] % BLOCK != 0;
+        let posts = step.post.iter().all(|post| match post {
+            Post::Add(value) => same(value),
+            Post::Unary(function) => !fills || function.is_finite_at_zero(),
+        });
+        let follows = || self.is_in_blocks(first);
+        posts
+            && match &step.op {
+                Op::Conv(_) => {
+                    let weights = step.inputs[1..].iter().all(|&value| self.is_weight(value));
+                    let shape = conv_shape(self.program, step);
+                    let known = conv::is_supported(&shape) || depthwise::is_supported(&shape);
+                    weights && known && self.shape(first).is_some()
+                }
+                Op::Unary(function) => follows() && (!fills || function.is_finite_at_zero()),
+                Op::ChannelAffine | Op::AdaptiveAvgPool | Op::MaxPool(_) | Op::AvgPool { .. } => {
+                    follows()
+                }
+                Op::Binary(function) => {
+                    let [a, b] = step.inputs[..] else {
+                        return false;
+                    };
+                    let known = !fills || *function != Binary::Div;
+                    let (whole_a, whole_b) = (same(&a), same(&b));
+                    let other_fits = match (whole_a, whole_b) {
+                        (true, true) => true,
+                        (true, false) => self.is_for_channels(b, shape),
+                        (false, true) => self.is_for_channels(a, shape),
+                        (false, false) => false,
+                    };
+                    let image_in_blocks =
+                        whole_a && self.is_in_blocks(a) || whole_b && self.is_in_blocks(b);
+                    known && other_fits && image_in_blocks
+                }
+                Op::Concat { dim: 1 } => {
+                    let whole = |&value: &ValueId| {
+                        self.shape(value).is_some_and(|shape| shape[1] % BLOCK == 0)
+                    };
+                    let but_last = &step.inputs[..step.inputs.len() - 1];
+                    but_last.iter().all(whole)
+                        && step.inputs.iter().all(|&value| self.shape(value).is_some())
+                        && step.inputs.iter().any(|&value| self.is_in_blocks(value))
+                }
+                _ => false,
+            }
+    }
+
+    /// Whether `value` has one number for each channel, of each image or of all.
+    fn is_for_channels(&self, value: ValueId, [batch, channels, ..]: ImageShape) -> bool {
+        match *self.program.shape(value) {
+            [own, of, 1, 1] => of == channels && (own == batch || own == 1),
+            [of, 1, 1] => of == channels,
+            _ => false,
+        }
+    }
+
+    fn put_in_blocks(&mut self, mut step: Step) {
+        let images = match &step.op {
+            Op::Conv(_) => match conv::reads_planes(&conv_shape(self.program, &step))
+                && !depthwise::is_supported(&conv_shape(self.program, &step))
+            {
+                true => 0,
+                false => 1,
+            },
+            Op::ChannelAffine => 1,
+            _ => step.inputs.len(),
+        };
+        for at in 0..step.inputs.len() {
+            let value = step.inputs[at];
+            if at < images {
+                step.inputs[at] = self.blocks(value, &step);
+            } else {
+                self.rows(value);
+            }
+        }
+        for at in 0..step.post.len() {
+            if let Post::Add(value) = step.post[at] {
+                step.post[at] = Post::Add(self.blocks(value, &step));
+            }
+        }
+        let rows = step.output;
+        let shape = self.program.shape(rows).to_vec();
+        let blocks = self.program.add_blocks(shape);
+        self.reorder_later(blocks, rows, &step);
+        step.output = blocks;
+        self.steps.push(step);
+    }
+
+    /// `rows` is computed as `blocks`, and reordered when it is wanted.
+    fn reorder_later(&mut self, blocks: ValueId, rows: ValueId, step: &Step) {
+        self.in_blocks.insert(rows, blocks);
+        let reorder = Step {
+            op: Op::FromBlocks(Order::Planes),
+            inputs: SmallVec::from_slice(&[blocks]),
+            post: SmallVec::new(),
+            output: rows,
+            node: step.node,
+        };
+        self.in_rows.insert(rows, reorder);
+    }
+
+    /// Takes means of whole planes in blocks.
+    fn mean(&mut self, step: &Step) -> bool {
+        let Op::Reduce {
+            reduction: Reduction::Mean,
+            dims,
+        } = &step.op
+        else {
+            return false;
+        };
+        let image = step.inputs[0];
+        let known = dims[..] == [2, 3] && step.post.is_empty() && self.is_in_blocks(image);
+        let Some([batch, channels, ..]) = self.shape(image).filter(|_| known) else {
+            return false;
+        };
+        let input = self.blocks(image, step);
+        let shape = vec![batch, channels, 1, 1];
+        let means = self.program.add_blocks(shape);
+        self.steps.push(Step {
+            op: Op::AdaptiveAvgPool,
+            inputs: SmallVec::from_slice(&[input]),
+            output: means,
+            ..step.clone()
+        });
+        self.reorder_later(means, step.output, step);
+        true
+    }
+
+    /// Permutations of an image that lies in blocks, and of one that may have to.
+    fn permute(&mut self, step: &Step) -> bool {
+        let Op::Copy { offset: 0, strides } = &step.op else {
+            return false;
+        };
+        let (from, to) = (step.inputs[0], step.output);
+        let root = self.program.root(from);
+        if let (Some(image), Some(&blocks)) = (self.shape(root), self.in_blocks.get(&root))
+            && is_by_pixel(image, self.program.shape(to), strides)
+        {
+            self.steps.push(Step {
+                op: Op::FromBlocks(Order::Pixels),
+                inputs: SmallVec::from_slice(&[blocks]),
+                ..step.clone()
+            });
+            return true;
+        }
+        if let Some([_, channels, rows, columns]) = self.shape(to) {
+            let [channels, plane] = [channels, rows * columns].map(usize::cast_signed);
+            let row = columns.cast_signed() * channels;
+            if strides[..] == [plane * channels, 1, row, channels] {
+                self.by_pixel.insert(to, from);
+            }
+        }
+        false
+    }
+}
+
+/// Whether a copy of an image to `shape` has the channels of each pixel together.
+fn is_by_pixel(
+    [batch, channels, rows, columns]: ImageShape,
+    shape: &[usize],
+    strides: &[isize],
+) -> bool {
+    let plane = rows * columns;
+    let ([.., last], [.., step]) = (shape, strides) else {
+        return false;
+    };
+    if *last != channels || *step != plane.cast_signed() {
+        return false;
+    }
+    // The dimensions before: of pixels, one behind the other, then of images.
+    let mut expected = 1;
+    let mut count = 1;
+    for (&size, &step) in shape.iter().zip(strides).rev().skip(1) {
+        if size == 1 {
+            continue;
+        }
+        if count == plane {
+            expected = channels * plane;
+        }
+        if step != expected.cast_signed() {
+            return false;
+        }
+        expected *= size;
+        count *= size;
+    }
+    count == batch * plane
+}
+
+impl Unary {
+    /// Whether its value at zero is a finite number.
+    fn is_finite_at_zero(self) -> bool {
+        match self {
+            Self::Log | Self::Rsqrt | Self::DivideInto(_) => false,
+            Self::Power(exponent) => exponent >= 0.0,
+            Self::Affine(scale, offset) => scale.is_finite() && offset.is_finite(),
+            Self::Clamp(low, high) => low < f32::INFINITY && high > f32::NEG_INFINITY,
+            Self::Relu
+            | Self::LeakyRelu(_)
+            | Self::Elu(_)
+            | Self::Hardswish
+            | Self::Hardsigmoid
+            | Self::Sigmoid
+            | Self::Silu
+            | Self::Tanh
+            | Self::Gelu
+            | Self::GeluTanh
+            | Self::Erf
+            | Self::Exp
+            | Self::Sqrt
+            | Self::Abs => true,
+        }
+    }
+}

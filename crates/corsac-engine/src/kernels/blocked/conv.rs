@@ -1,0 +1,522 @@
+//! Convolutions of images in blocks of channels.
+//!
+//! A tile is a run of pixels of one row of the result, for a few blocks of its channels, and lies in
+//! registers while everything that belongs to it is summed: for each element of the kernel and each
+//! channel, one vector of weights for each block, times the element of each pixel. Fourteen pixels and
+//! two blocks, nine and three, or six and four fill the 32 registers of AVX-512; two of three operands
+//! are reused, so that the loads keep pace with the products. Tiles of the same channels follow each other, and
+//! their weights stay in the cache.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+use rten_simd::ops::{BitOps, NumOps};
+use rten_simd::{Isa, SimdOp};
+use smallvec::SmallVec;
+
+use super::{BLOCK, surround};
+use crate::kernels::conv::ConvShape;
+
+/// A convolution with its weights packed for blocks.
+#[derive(Debug)]
+pub struct BlockedConv {
+    shape: ConvShape,
+    source: Image,
+    /// Blocks of output channels that are computed together.
+    groups: Vec<Group>,
+    weights: Vec<f32>,
+    /// For all blocks.
+    bias: Vec<f32>,
+    /// Rows and columns of a result, as the kernel walks them.
+    result: [usize; 2],
+    /// How many vectors a block is.
+    vectors: usize,
+}
+
+/// What a kernel reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Image {
+    /// Whether channels lie in blocks; otherwise each has a plane.
+    blocked: bool,
+    /// Planes of pixels.
+    planes: usize,
+    /// Elements of a pixel.
+    pixel: usize,
+    /// Rows and columns of a plane.
+    size: [usize; 2],
+    /// Zeros before and after.
+    padding: [[usize; 2]; 2],
+}
+
+/// Blocks of output channels that are computed together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    /// Which blocks of the result.
+    blocks: Range<usize>,
+    /// Where its weights are.
+    weights: Range<usize>,
+    /// Where the input channels that it reads begin.
+    input: usize,
+    /// Where runs of elements begin that are multiplied with weights.
+    taps: Vec<usize>,
+}
+
+impl Image {
+    fn of(shape: &ConvShape, blocked: bool) -> Self {
+        let [channels, rows, columns] = shape.input;
+        let (planes, pixel) = match blocked {
+            true => (channels.div_ceil(BLOCK), BLOCK),
+            false => (channels, 1),
+        };
+        Self {
+            blocked,
+            planes,
+            pixel,
+            size: [rows, columns],
+            padding: shape.conv.padding,
+        }
+    }
+
+    fn is_padded(&self) -> bool {
+        self.padding != [[0; 2]; 2]
+    }
+
+    /// Elements of a row, and of a plane, with what is around.
+    fn pitch(&self) -> [usize; 2] {
+        let [[top, left], [bottom, right]] = self.padding;
+        let row = (left + self.size[1] + right) * self.pixel;
+        [row, (top + self.size[0] + bottom) * row]
+    }
+
+    /// How many elements its copy takes, with what is around; none if no copy is needed.
+    fn copy_len(&self) -> usize {
+        match self.is_padded() {
+            true => self.planes * self.pitch()[1],
+            false => 0,
+        }
+    }
+
+    fn copy(&self, image: &[f32], to: &mut [f32]) {
+        let plane = self.size[0] * self.size[1] * self.pixel;
+        let pitch = self.pitch()[1];
+        to.par_chunks_exact_mut(pitch)
+            .zip(image.par_chunks_exact(plane))
+            .with_min_len(crate::kernels::GRAIN.div_ceil(pitch))
+            .for_each(|(to, image)| surround(image, self.size, self.padding, self.pixel, to));
+    }
+}
+
+/// Whether images with this shape of convolution are better read plane by plane: too few channels
+/// for a block.
+#[must_use]
+pub fn reads_planes(shape: &ConvShape) -> bool {
+    shape.input[0] < BLOCK / 2
+}
+
+/// Whether there is a kernel for `shape` that writes blocks.
+#[must_use]
+pub fn is_supported(shape: &ConvShape) -> bool {
+    let conv = &shape.conv;
+    let (inputs, outputs) = (shape.input[0], shape.output[0]);
+    if reads_planes(shape) {
+        let step = conv.stride[1];
+        let run = matches!(step, 1 | 2 | 4) || (step == BLOCK && shape.kernel[1] == BLOCK);
+        return conv.groups == 1 && conv.dilation[1] == 1 && run;
+    }
+    let whole = |channels: usize| (channels / conv.groups).is_multiple_of(BLOCK);
+    matches!(conv.stride[1], 1 | 2) && (conv.groups == 1 || whole(inputs) && whole(outputs))
+}
+
+/// How many elements [`BlockedConv::run`] needs besides.
+#[must_use]
+pub fn workspace_len(shape: &ConvShape) -> usize {
+    Image::of(shape, !reads_planes(shape)).copy_len()
+}
+
+impl BlockedConv {
+    /// Packs `weight`, of shape `[out, in / groups, rows, columns]`.
+    #[must_use]
+    pub fn new(shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
+        let source = Image::of(&shape, !reads_planes(&shape));
+        let vectors = BLOCK / VectorLen.dispatch().min(BLOCK);
+        let [out_channels, rows, columns] = shape.output;
+        let pointwise = shape.kernel == [1, 1] && shape.conv.stride == [1, 1];
+        // The rows of an image are one long row, if nothing is between them.
+        let result = match pointwise && source.blocked && !source.is_padded() {
+            true => [1, rows * columns],
+            false => [rows, columns],
+        };
+        let mut padded = vec![0.0; out_channels.next_multiple_of(BLOCK)];
+        if let Some(bias) = bias {
+            padded[..out_channels].copy_from_slice(bias);
+        }
+        let groups = groups(&shape, &source, widest(result[1], vectors));
+        let len = groups.last().map_or(0, |group| group.weights.end);
+        let mut weights = vec![0.0; len];
+        let mut rest = &mut weights[..];
+        let mut parts = Vec::with_capacity(groups.len());
+        for group in &groups {
+            let (part, after) = rest.split_at_mut(group.weights.len());
+            parts.push((group, part));
+            rest = after;
+        }
+        parts
+            .into_par_iter()
+            .for_each(|(group, packed)| pack(&shape, &source, group, weight, packed));
+        Self {
+            shape,
+            source,
+            groups,
+            weights,
+            bias: padded,
+            result,
+            vectors,
+        }
+    }
+
+    /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
+    /// the result that begins at element `at`.
+    pub fn run(
+        &self,
+        input: &[f32],
+        workspace: &mut [f32],
+        out: &mut [f32],
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let [rows, columns] = self.source.size;
+        let image = self.source.planes * rows * columns * self.source.pixel;
+        let plane = self.result[0] * self.result[1] * BLOCK;
+        let result = self.bias.len() / BLOCK * plane;
+        if image == 0 || result == 0 {
+            return;
+        }
+        let images = input.chunks_exact(image).zip(out.chunks_exact_mut(result));
+        for (index, (input, out)) in images.enumerate() {
+            let source = match self.source.is_padded() {
+                true => {
+                    self.source.copy(input, workspace);
+                    &*workspace
+                }
+                false => input,
+            };
+            self.pieces(out, plane)
+                .into_par_iter()
+                .for_each(|mut piece| {
+                    self.piece(source, &mut piece);
+                    for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
+                        let start = block * plane + piece.row * self.result[1] * BLOCK;
+                        finish(index * result + start, chunk);
+                    }
+                });
+        }
+    }
+
+    /// Divides a result into pieces of work: a group of channels, and some of the rows if there are
+    /// fewer groups than would keep all threads busy.
+    fn pieces<'a>(&'a self, out: &'a mut [f32], plane: usize) -> Vec<Piece<'a>> {
+        let [rows, columns] = self.result;
+        let wanted = 4 * rayon::current_num_threads();
+        let parts = match rayon::current_num_threads() {
+            1 => 1,
+            _ => wanted.div_ceil(self.groups.len()).min(rows),
+        };
+        let step = rows.div_ceil(parts);
+        let mut pieces = Vec::with_capacity(self.groups.len() * parts);
+        let mut planes = out.chunks_exact_mut(plane);
+        for group in &self.groups {
+            let first = pieces.len();
+            for plane in planes.by_ref().take(group.blocks.len()) {
+                for (at, chunk) in plane.chunks_mut(step * columns * BLOCK).enumerate() {
+                    if pieces.len() == first + at {
+                        pieces.push(Piece {
+                            group,
+                            row: at * step,
+                            blocks: SmallVec::new(),
+                        });
+                    }
+                    pieces[first + at].blocks.push(chunk);
+                }
+            }
+        }
+        pieces
+    }
+
+    fn piece(&self, source: &[f32], piece: &mut Piece<'_>) {
+        let step = self.shape.conv.stride[1] * self.source.pixel;
+        match step {
+            1 => self.by_step::<1>(source, piece),
+            2 => self.by_step::<2>(source, piece),
+            4 => self.by_step::<4>(source, piece),
+            16 => self.by_step::<16>(source, piece),
+            _ => self.by_step::<32>(source, piece),
+        }
+    }
+
+    fn by_step<const STEP: usize>(&self, source: &[f32], piece: &mut Piece<'_>) {
+        // One block is four, two or one vector, and where it is one, four or two blocks are a tile.
+        match (self.vectors, piece.blocks.len()) {
+            (1, 1) => self.by_tile::<STEP, 1, 1>(source, piece),
+            (1, 2) => self.by_tile::<STEP, 2, 1>(source, piece),
+            (1, 3) => self.by_tile::<STEP, 3, 1>(source, piece),
+            (1, _) => self.by_tile::<STEP, 4, 1>(source, piece),
+            (2, _) => self.by_tile::<STEP, 2, 2>(source, piece),
+            (_, _) => self.by_tile::<STEP, 4, 4>(source, piece),
+        }
+    }
+
+    fn by_tile<const STEP: usize, const V: usize, const PER_BLOCK: usize>(
+        &self,
+        source: &[f32],
+        piece: &mut Piece<'_>,
+    ) {
+        let depth = match self.source.blocked {
+            true => BLOCK,
+            false => self.shape.kernel[1],
+        };
+        let group = piece.group;
+        Rows::<STEP, V, PER_BLOCK> {
+            taps: &group.taps,
+            depth,
+            source: &source[group.input..],
+            pitch: self.source.pitch()[0] * self.shape.conv.stride[0],
+            weights: &self.weights[group.weights.clone()],
+            bias: &self.bias[group.blocks.start * BLOCK..group.blocks.end * BLOCK],
+            first: piece.row,
+            columns: self.result[1],
+            out: &mut piece.blocks,
+        }
+        .dispatch();
+    }
+}
+
+/// A piece of work.
+struct Piece<'a> {
+    group: &'a Group,
+    /// The first row.
+    row: usize,
+    /// Its rows, in each block of the group.
+    blocks: SmallVec<[&'a mut [f32]; 4]>,
+}
+
+/// How many blocks a tile has for rows of this many pixels: in short rows, more blocks than pixels.
+fn widest(columns: usize, vectors: usize) -> usize {
+    match (vectors, columns) {
+        (1, 14..) => 2,
+        (1, 7..14) => 3,
+        (1, _) => 4,
+        _ => 1,
+    }
+}
+
+/// Divides the blocks of a result into groups of at most `widest`.
+fn groups(shape: &ConvShape, source: &Image, widest: usize) -> Vec<Group> {
+    let parts = shape.conv.groups;
+    let blocks = shape.output[0].div_ceil(BLOCK) / parts;
+    let planes = source.planes / parts;
+    let taps = taps(shape, source, planes);
+    let depth = match source.blocked {
+        true => BLOCK,
+        false => shape.kernel[1],
+    };
+    let mut groups = Vec::new();
+    let mut at = 0;
+    for part in 0..parts {
+        let mut block = 0;
+        while block < blocks {
+            let count = widest.min(blocks - block);
+            let len = taps.len() * depth * count * BLOCK;
+            groups.push(Group {
+                blocks: part * blocks + block..part * blocks + block + count,
+                weights: at..at + len,
+                input: part * planes * source.pitch()[1],
+                taps: taps.clone(),
+            });
+            at += len;
+            block += count;
+        }
+    }
+    groups
+}
+
+/// Where runs begin, for a part of `planes` planes: by plane, row of the kernel, and column of it if
+/// channels lie in blocks.
+fn taps(shape: &ConvShape, source: &Image, planes: usize) -> Vec<usize> {
+    let [row, plane] = source.pitch();
+    let columns = if source.blocked { shape.kernel[1] } else { 1 };
+    let [down, right] = shape.conv.dilation;
+    let mut taps = Vec::with_capacity(planes * shape.kernel[0] * columns);
+    for at in 0..planes {
+        for y in 0..shape.kernel[0] {
+            for x in 0..columns {
+                taps.push(at * plane + y * down * row + x * right * source.pixel);
+            }
+        }
+    }
+    taps
+}
+
+/// Packs the weights of a group: for each run and each element of it, the weights of all channels
+/// that the group computes.
+fn pack(shape: &ConvShape, source: &Image, group: &Group, weight: &[f32], packed: &mut [f32]) {
+    let inputs = shape.input[0] / shape.conv.groups;
+    let taps = shape.kernel[0] * shape.kernel[1];
+    let width = group.blocks.len() * BLOCK;
+    let outputs = group.blocks.start * BLOCK..(group.blocks.end * BLOCK).min(shape.output[0]);
+    for (at, output) in outputs.enumerate() {
+        let own = &weight[output * inputs * taps..][..inputs * taps];
+        for (input, kernel) in own.chunks_exact(taps).enumerate() {
+            for (tap, &weight) in kernel.iter().enumerate() {
+                let run = match source.blocked {
+                    true => (input / BLOCK * taps + tap) * BLOCK + input % BLOCK,
+                    // Runs are rows of the kernel.
+                    false => input * taps + tap,
+                };
+                packed[run * width + at] = weight;
+            }
+        }
+    }
+}
+
+/// How many elements a vector has.
+struct VectorLen;
+
+impl SimdOp for VectorLen {
+    type Output = usize;
+
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) -> usize {
+        isa.f32().len()
+    }
+}
+
+/// Rows of a result, for `V` vectors of channels.
+struct Rows<'a, 'b, const STEP: usize, const V: usize, const PER_BLOCK: usize> {
+    /// Where runs of elements begin.
+    taps: &'a [usize],
+    /// Elements of a run.
+    depth: usize,
+    source: &'a [f32],
+    /// Elements of the source from a row of the result to the next.
+    pitch: usize,
+    weights: &'a [f32],
+    bias: &'a [f32],
+    /// The first row.
+    first: usize,
+    /// Pixels of a row.
+    columns: usize,
+    /// The rows in each block.
+    out: &'a mut [&'b mut [f32]],
+}
+
+impl<const STEP: usize, const V: usize, const PER_BLOCK: usize> SimdOp
+    for Rows<'_, '_, STEP, V, PER_BLOCK>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) {
+        let len = isa.f32().len();
+        if len * PER_BLOCK != BLOCK {
+            // For another instruction set.
+            return;
+        }
+        let rows = self
+            .out
+            .first()
+            .map_or(0, |out| out.len() / BLOCK / self.columns);
+        let tiles = self.columns.div_ceil(const { widest_tile(V, PER_BLOCK) });
+        let width = self.columns.div_ceil(tiles);
+        for row in 0..rows {
+            let source = &self.source[(self.first + row) * self.pitch..];
+            let mut x = 0;
+            while x < self.columns {
+                let pixels = width.min(self.columns - x);
+                let tile = Tile {
+                    taps: self.taps,
+                    depth: if STEP >= BLOCK { BLOCK } else { self.depth },
+                    source: &source[x * STEP..],
+                    weights: self.weights,
+                    bias: self.bias,
+                    start: (row * self.columns + x) * BLOCK,
+                };
+                macro_rules! by_width {
+                    ($($pixels:literal)*) => {
+                        match pixels {
+                            $($pixels if const { $pixels <= widest_tile(V, PER_BLOCK) } => {
+                                tile.run::<I, $pixels, STEP, V, PER_BLOCK>(isa, self.out);
+                            })*
+                            _ => unreachable!("a tile fits the registers"),
+                        }
+                    };
+                }
+                by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+                x += pixels;
+            }
+        }
+    }
+}
+
+/// How many pixels a tile of `vectors` vectors has at most. Weights take as many registers, and the
+/// element at hand one; there are 32, or 16 where a block is more than one vector.
+const fn widest_tile(vectors: usize, per_block: usize) -> usize {
+    let registers = if per_block == 1 { 32 } else { 16 };
+    let pixels = (registers - vectors - 1) / vectors;
+    if pixels > 14 { 14 } else { pixels }
+}
+
+/// What one tile is computed of.
+struct Tile<'a> {
+    taps: &'a [usize],
+    depth: usize,
+    /// Begins at the first pixel.
+    source: &'a [f32],
+    weights: &'a [f32],
+    bias: &'a [f32],
+    /// Where it begins in the rows of a block.
+    start: usize,
+}
+
+impl Tile<'_> {
+    // Loops over ranges are unrolled before sums are put in registers; iterators are not, and closures
+    // are not always compiled for the instruction set.
+    #[inline(always)]
+    fn run<I: Isa, const P: usize, const STEP: usize, const V: usize, const PER_BLOCK: usize>(
+        &self,
+        isa: I,
+        out: &mut [&mut [f32]],
+    ) {
+        let ops = isa.f32();
+        let len = BLOCK / PER_BLOCK;
+        let mut sums = [[ops.splat(0.0); V]; P];
+        for v in 0..V {
+            let bias = ops.load(&self.bias[v * len..][..len]);
+            for sums in &mut sums {
+                sums[v] = bias;
+            }
+        }
+        let weights = self.weights.chunks_exact(self.depth * V * len);
+        for (&tap, weights) in self.taps.iter().zip(weights) {
+            let run = &self.source[tap..][..(P - 1) * STEP + self.depth];
+            for (c, weights) in weights.chunks_exact(V * len).enumerate() {
+                let mut weight = [ops.splat(0.0); V];
+                for v in 0..V {
+                    weight[v] = ops.load(&weights[v * len..][..len]);
+                }
+                let run = &run[c..][..(P - 1) * STEP + 1];
+                for p in 0..P {
+                    let x = ops.splat(run[p * STEP]);
+                    for v in 0..V {
+                        sums[p][v] = ops.mul_add(x, weight[v], sums[p][v]);
+                    }
+                }
+            }
+        }
+        for v in 0..V {
+            let (block, at) = (v / PER_BLOCK, v % PER_BLOCK * len);
+            let pixels = &mut out[block][self.start..][..P * BLOCK];
+            for (pixel, sums) in pixels.chunks_exact_mut(BLOCK).zip(&sums) {
+                ops.store(sums[v], &mut pixel[at..at + len]);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Images in blocks of channels.
+//!
+//! An image of `[channels, rows, columns]` lies in memory as `[channels / 16, rows, columns, 16]`, the
+//! last block filled up with zeros. All channels of a block are one or a few vectors, so that a kernel
+//! reads and writes whole vectors wherever it moves, and a convolution multiplies a broadcast element
+//! with a vector of weights: no patches are gathered. The layout is oneDNN's `nChw16c`.
+
+pub mod affine;
+pub mod conv;
+pub mod depthwise;
+pub mod pool;
+pub mod reorder;
+
+/// How many channels a block has.
+pub const BLOCK: usize = 16;
+
+/// How many elements the blocks of `[batch, channels, rows, columns]` take.
+#[must_use]
+pub fn stored_len(shape: &[usize]) -> usize {
+    match shape {
+        [batch, channels, rows, columns] => {
+            batch * channels.next_multiple_of(BLOCK) * rows * columns
+        }
+        _ => shape.iter().product(),
+    }
+}
+
+/// Copies the planes of an image, with zeros around. A pixel has `pixel` elements.
+fn surround(
+    image: &[f32],
+    [rows, columns]: [usize; 2],
+    [[top, left], [_, right]]: [[usize; 2]; 2],
+    pixel: usize,
+    plane: &mut [f32],
+) {
+    let (from, to) = (columns * pixel, (left + columns + right) * pixel);
+    let (above, rest) = plane.split_at_mut(top * to);
+    let (inside, below) = rest.split_at_mut(rows * to);
+    above.fill(0.0);
+    below.fill(0.0);
+    for (line, row) in inside.chunks_exact_mut(to).zip(image.chunks_exact(from)) {
+        let (before, rest) = line.split_at_mut(left * pixel);
+        let (own, after) = rest.split_at_mut(from);
+        before.fill(0.0);
+        own.copy_from_slice(row);
+        after.fill(0.0);
+    }
+}
