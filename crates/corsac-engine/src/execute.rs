@@ -1,5 +1,7 @@
 //! Programs with their weights packed, ready to run.
 
+use std::time::{Duration, Instant};
+
 use crate::data::{Data, DataMut, Elements};
 use crate::general;
 use crate::kernels::blocked::{self, reorder};
@@ -176,60 +178,84 @@ impl Executable {
         inputs: &[Data<'_>],
         outputs: &mut [DataMut<'_>],
     ) -> Result<(), RunError> {
+        self.run_observed(context, inputs, outputs, None)
+    }
+
+    /// The same; `observe` is told of each step how long it took.
+    ///
+    /// # Errors
+    /// As of [`Self::run_typed`].
+    pub fn run_observed(
+        &self,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        mut observe: Option<&mut dyn FnMut(usize, Duration)>,
+    ) -> Result<(), RunError> {
         self.check(inputs, outputs)?;
         for (at, step) in self.program.steps.iter().enumerate() {
-            let root = self.program.root(step.output);
-            let Some(place) = self.plan.place(root) else {
-                continue;
-            };
-            let len = self.program.value(root).stored_len();
-            if self.program.element(root) != Element::F32 {
-                let mut buffer = std::mem::take(&mut context.others[place]);
-                let values = Values {
-                    executable: self,
-                    buffers: &context.buffers,
-                    others: &context.others,
-                    inputs,
-                };
-                let done = general::run(&self.program, step, &values, buffer.first_mut(len));
-                context.others[place] = buffer;
-                done?;
-                continue;
-            }
-            // Taken out, so that inputs can be read meanwhile.
-            let mut buffer = std::mem::take(&mut context.buffers[place]);
-            let own = self.plan.workspace(at);
-            let mut workspace = own.map(|own| std::mem::take(&mut context.buffers[own]));
-            let values = Values {
-                executable: self,
-                buffers: &context.buffers,
-                others: &context.others,
-                inputs,
-            };
-            if let Op::General(_) = step.op {
-                let out = DataMut::F32(&mut buffer[..len]);
-                let done = general::run(&self.program, step, &values, out);
-                context.buffers[place] = buffer;
-                done?;
-                continue;
-            }
-            let memory = workspace.as_deref_mut().unwrap_or(&mut []);
-            self.step(at, step, &values, memory, &mut buffer[..len]);
-            context.buffers[place] = buffer;
-            if let (Some(own), Some(workspace)) = (own, workspace) {
-                context.buffers[own] = workspace;
+            let start = observe.is_some().then(Instant::now);
+            self.run_step(at, step, context, inputs)?;
+            if let (Some(start), Some(observe)) = (start, &mut observe) {
+                observe(at, start.elapsed());
             }
         }
-        let values = Values {
-            executable: self,
-            buffers: &context.buffers,
-            others: &context.others,
-            inputs,
-        };
+        let values = self.values(context, inputs);
         for (value, out) in self.program.outputs().into_iter().zip(outputs) {
             out.copy_from(values.data(value));
         }
         Ok(())
+    }
+
+    fn run_step(
+        &self,
+        at: usize,
+        step: &Step,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+    ) -> Result<(), RunError> {
+        let root = self.program.root(step.output);
+        let Some(place) = self.plan.place(root) else {
+            return Ok(());
+        };
+        let len = self.program.value(root).stored_len();
+        // Buffers are taken out, so that inputs can be read meanwhile.
+        if self.program.element(root) != Element::F32 {
+            let mut buffer = std::mem::take(&mut context.others[place]);
+            let values = self.values(context, inputs);
+            let done = general::run(&self.program, step, &values, buffer.first_mut(len));
+            context.others[place] = buffer;
+            return done;
+        }
+        let mut buffer = std::mem::take(&mut context.buffers[place]);
+        let own = self.plan.workspace(at);
+        let mut workspace = own.map(|own| std::mem::take(&mut context.buffers[own]));
+        let values = self.values(context, inputs);
+        let done = match step.op {
+            Op::General(_) => {
+                let out = DataMut::F32(&mut buffer[..len]);
+                general::run(&self.program, step, &values, out)
+            }
+            _ => {
+                let memory = workspace.as_deref_mut().unwrap_or(&mut []);
+                self.step(at, step, &values, memory, &mut buffer[..len]);
+                Ok(())
+            }
+        };
+        context.buffers[place] = buffer;
+        if let (Some(own), Some(workspace)) = (own, workspace) {
+            context.buffers[own] = workspace;
+        }
+        done
+    }
+
+    fn values<'a>(&'a self, context: &'a Context, inputs: &'a [Data<'a>]) -> Values<'a> {
+        Values {
+            executable: self,
+            buffers: &context.buffers,
+            others: &context.others,
+            inputs,
+        }
     }
 
     fn check(&self, inputs: &[Data<'_>], outputs: &[DataMut<'_>]) -> Result<(), RunError> {

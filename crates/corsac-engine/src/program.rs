@@ -481,37 +481,48 @@ impl Program {
     }
 }
 
-impl fmt::Display for Program {
-    /// One line for a step: `%5[1, 64, 112, 112] = conv(%0, w0) + %3 -> relu`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |value: ValueId| match self.value(self.root(value)).source {
+impl Program {
+    fn name(&self, value: ValueId) -> String {
+        match self.value(self.root(value)).source {
             Source::Input(number) => format!("in{number}"),
             Source::Weight(number) => format!("w{number}"),
             Source::Derived(number) => format!("d{number}"),
             Source::Step | Source::Alias(_) => format!("%{}", self.root(value).index()),
-        };
-        for step in &self.steps {
-            let inputs: Vec<String> = step.inputs.iter().map(|&v| name(v)).collect();
-            write!(
-                f,
-                "{}{:?}{} = {}({})",
-                name(step.output),
-                self.shape(step.output),
-                match self.value(step.output).layout {
-                    Layout::Rows => "",
-                    Layout::Blocks => " in blocks",
-                },
-                step.op.name(),
-                inputs.join(", ")
-            )?;
-            for post in &step.post {
-                match post {
-                    Post::Add(value) => write!(f, " + {}", name(*value))?,
-                    Post::Unary(unary) => write!(f, " -> {unary:?}")?,
-                }
-            }
-            writeln!(f)?;
         }
+    }
+
+    /// A step as a line of text.
+    #[must_use]
+    pub fn line(&self, step: &Step) -> String {
+        let inputs: Vec<String> = step.inputs.iter().map(|&v| self.name(v)).collect();
+        let mut line = format!(
+            "{}{:?}{} = {}({})",
+            self.name(step.output),
+            self.shape(step.output),
+            match self.value(step.output).layout {
+                Layout::Rows => "",
+                Layout::Blocks => " in blocks",
+            },
+            step.op.name(),
+            inputs.join(", ")
+        );
+        for post in &step.post {
+            line += &match post {
+                Post::Add(value) => format!(" + {}", self.name(*value)),
+                Post::Unary(unary) => format!(" -> {unary:?}"),
+            };
+        }
+        line
+    }
+}
+
+impl fmt::Display for Program {
+    /// One line for a step: `%5[1, 64, 112, 112] = conv(%0, w0) + %3 -> relu`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.steps {
+            writeln!(f, "{}", self.line(step))?;
+        }
+        let name = |value: ValueId| self.name(value);
         let outputs: Vec<String> = self.outputs().into_iter().map(name).collect();
         writeln!(f, "return {}", outputs.join(", "))
     }

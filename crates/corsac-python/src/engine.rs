@@ -1,6 +1,7 @@
 //! Programs of the engine, for Python: compiled from a graph, run on arrays.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use corsac_engine::{
     Context, Data, DataMut, Element, Elements, Executable, Output, RunError, ValueId, Weights,
@@ -290,18 +291,14 @@ impl PyProgram {
             }
         })
     }
-}
 
-#[pymethods]
-impl PyProgram {
-    /// Runs the program on arrays in row-major order, and writes the results to others: float32,
-    /// int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many take part, one at least.
-    fn run(
+    fn run_observed(
         &self,
         py: Python<'_>,
-        inputs: Vec<Bound<'_, PyAny>>,
-        outputs: Vec<Bound<'_, PyAny>>,
+        inputs: &[Bound<'_, PyAny>],
+        outputs: &[Bound<'_, PyAny>],
         threads: usize,
+        times: Option<&mut [f64]>,
     ) -> PyResult<()> {
         let program = self.executable.program();
         if (inputs.len(), outputs.len()) != (program.inputs, program.outputs().len()) {
@@ -326,8 +323,14 @@ impl PyProgram {
             let inputs: Vec<Data<'_>> = inputs.iter().map(Elements::all).collect();
             let results = results.iter_mut().map(Elements::all_mut);
             let mut results: Vec<DataMut<'_>> = results.collect();
-            on_threads(threads.max(1), || {
-                self.executable.run_typed(context, &inputs, &mut results)
+            let executable = &self.executable;
+            on_threads(threads.max(1), || match times {
+                None => executable.run_typed(context, &inputs, &mut results),
+                Some(times) => {
+                    let mut observe =
+                        |step: usize, time: Duration| times[step] = time.as_secs_f64();
+                    executable.run_observed(context, &inputs, &mut results, Some(&mut observe))
+                }
             })
         });
         run.map_err(|error| run_error(&error))?;
@@ -338,6 +341,43 @@ impl PyProgram {
             idle.push(memory);
         }
         Ok(())
+    }
+}
+
+#[pymethods]
+impl PyProgram {
+    /// Runs the program on arrays in row-major order, and writes the results to others: float32,
+    /// int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many
+    /// take part, one at least.
+    fn run(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        outputs: Vec<Bound<'_, PyAny>>,
+        threads: usize,
+    ) -> PyResult<()> {
+        self.run_observed(py, &inputs, &outputs, threads, None)
+    }
+
+    /// Like `run`; answers how many seconds each step took.
+    fn profile(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        outputs: Vec<Bound<'_, PyAny>>,
+        threads: usize,
+    ) -> PyResult<Vec<f64>> {
+        let mut times = vec![0.0; self.step_count()];
+        self.run_observed(py, &inputs, &outputs, threads, Some(&mut times))?;
+        Ok(times)
+    }
+
+    /// The steps, a line of text each.
+    #[getter]
+    fn steps(&self) -> Vec<String> {
+        let program = self.executable.program();
+        let steps = program.steps.iter();
+        steps.map(|step| program.line(step)).collect()
     }
 
     /// The shapes of the results, in order.

@@ -10,6 +10,8 @@ pub mod conv;
 pub mod depthwise;
 pub mod pool;
 pub mod reorder;
+#[cfg(test)]
+mod tests;
 
 /// How many channels a block has.
 pub const BLOCK: usize = 16;

@@ -1,0 +1,247 @@
+//! Kernels for blocks against sums that are written down plainly.
+
+use super::conv::{self, BlockedConv};
+use super::depthwise::{self, BlockedDepthwise};
+use super::reorder::{Order, from_blocks, to_blocks};
+use super::stored_len;
+use crate::kernels::conv::ConvShape;
+use crate::program::Conv;
+
+/// Small whole numbers, whose sums are exact.
+fn numbers(len: usize, seed: usize) -> Vec<f32> {
+    let number = |at: usize| (at * 7 + seed * 13 + at / 11) % 9;
+    (0..len).map(|at| number(at) as f32 - 4.0).collect()
+}
+
+/// A convolution as it is defined.
+fn plain(shape: &ConvShape, input: &[f32], weight: &[f32], bias: &[f32]) -> Vec<f32> {
+    let [channels, rows, columns] = shape.input;
+    let [out_channels, out_rows, out_columns] = shape.output;
+    let conv = &shape.conv;
+    let (inputs, outputs) = (channels / conv.groups, out_channels / conv.groups);
+    let mut out = Vec::new();
+    for image in input.chunks_exact(channels * rows * columns) {
+        for (k, &bias) in bias.iter().enumerate() {
+            for y in 0..out_rows {
+                for x in 0..out_columns {
+                    let mut sum = bias;
+                    for c in 0..inputs {
+                        for ky in 0..shape.kernel[0] {
+                            for kx in 0..shape.kernel[1] {
+                                let at_y = (y * conv.stride[0] + ky * conv.dilation[0])
+                                    .checked_sub(conv.padding[0][0])
+                                    .filter(|&at| at < rows);
+                                let at_x = (x * conv.stride[1] + kx * conv.dilation[1])
+                                    .checked_sub(conv.padding[0][1])
+                                    .filter(|&at| at < columns);
+                                if let (Some(at_y), Some(at_x)) = (at_y, at_x) {
+                                    let channel = k / outputs * inputs + c;
+                                    let x = image[(channel * rows + at_y) * columns + at_x];
+                                    let kernel = (k * inputs + c) * shape.kernel[0] + ky;
+                                    sum += x * weight[kernel * shape.kernel[1] + kx];
+                                }
+                            }
+                        }
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+    }
+    out
+}
+
+/// A convolution of `channels` planes of `size` to `outputs` planes.
+struct Case {
+    batch: usize,
+    channels: [usize; 2],
+    size: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+    padding: [[usize; 2]; 2],
+    dilation: [usize; 2],
+    groups: usize,
+}
+
+const CASE: Case = Case {
+    batch: 1,
+    channels: [16, 16],
+    size: [6, 6],
+    kernel: [3, 3],
+    stride: [1, 1],
+    padding: [[1, 1], [1, 1]],
+    dilation: [1, 1],
+    groups: 1,
+};
+
+impl Case {
+    fn shape(&self) -> ConvShape {
+        let out = |dim: usize| {
+            let padding = self.padding[0][dim] + self.padding[1][dim];
+            let kernel = (self.kernel[dim] - 1) * self.dilation[dim] + 1;
+            (self.size[dim] + padding - kernel) / self.stride[dim] + 1
+        };
+        ConvShape {
+            batch: self.batch,
+            input: [self.channels[0], self.size[0], self.size[1]],
+            output: [self.channels[1], out(0), out(1)],
+            kernel: self.kernel,
+            conv: Conv {
+                stride: self.stride,
+                padding: self.padding,
+                dilation: self.dilation,
+                groups: self.groups,
+            },
+        }
+    }
+
+    fn check(&self) {
+        let shape = self.shape();
+        let [channels, rows, columns] = shape.input;
+        let [outputs, out_rows, out_columns] = shape.output;
+        let weight = outputs * channels / self.groups * self.kernel[0] * self.kernel[1];
+        let (weight, bias) = (numbers(weight, 1), numbers(outputs, 2));
+        let input = numbers(self.batch * channels * rows * columns, 3);
+        let expected = plain(&shape, &input, &weight, &bias);
+        let mut blocks = vec![f32::NAN; stored_len(&[self.batch, channels, rows, columns])];
+        to_blocks(&input, Order::Planes, channels, rows * columns, &mut blocks);
+        let mut out = vec![f32::NAN; stored_len(&[self.batch, outputs, out_rows, out_columns])];
+        // What is done to pieces is done to each element once.
+        let finish = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
+        if depthwise::is_supported(&shape) {
+            let kernel = BlockedDepthwise::new(shape.clone(), &weight, Some(&bias));
+            kernel.run(&blocks, &mut out, &finish);
+        } else {
+            assert!(conv::is_supported(&shape), "{shape:?}");
+            let mut workspace = vec![f32::NAN; conv::workspace_len(&shape)];
+            let source = match conv::reads_planes(&shape) {
+                true => &input,
+                false => &blocks,
+            };
+            let kernel = BlockedConv::new(shape.clone(), &weight, Some(&bias));
+            kernel.run(source, &mut workspace, &mut out, &finish);
+        }
+        let mut got = vec![f32::NAN; expected.len()];
+        let plane = out_rows * out_columns;
+        from_blocks(&out, Order::Planes, outputs, plane, &mut got);
+        let expected: Vec<f32> = expected.iter().map(|x| x + 1.0).collect();
+        assert_eq!(got, expected, "{shape:?}");
+    }
+}
+
+#[test]
+fn rows_of_every_width() {
+    for columns in 3..34 {
+        Case {
+            size: [3, columns],
+            ..CASE
+        }
+        .check();
+    }
+}
+
+#[test]
+fn channels_that_fill_no_block() {
+    for channels in [[8, 1], [9, 15], [17, 33], [24, 40], [16, 80], [70, 5]] {
+        for size in [[5, 4], [9, 9], [2, 30]] {
+            Case {
+                channels,
+                size,
+                ..CASE
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn few_channels_are_read_plane_by_plane() {
+    for (kernel, stride) in [(7, 2), (4, 4), (3, 1), (16, 16)] {
+        for channels in [1, 3, 7] {
+            Case {
+                batch: 2,
+                channels: [channels, 20],
+                size: [35, 33],
+                kernel: [kernel, kernel],
+                stride: [stride, stride],
+                padding: [[2, 1], [0, 3]],
+                ..CASE
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn steps_dilation_and_groups() {
+    for groups in [1, 2, 4] {
+        for stride in [[1, 1], [2, 2], [3, 2], [2, 1]] {
+            for dilation in [[1, 1], [2, 3]] {
+                Case {
+                    batch: 2,
+                    channels: [64, 128],
+                    size: [9, 17],
+                    kernel: [2, 3],
+                    stride,
+                    dilation,
+                    groups,
+                    ..CASE
+                }
+                .check();
+            }
+        }
+    }
+}
+
+#[test]
+fn pointwise_convolutions() {
+    for padding in [[[0, 0], [0, 0]], [[1, 0], [0, 2]]] {
+        for stride in [1, 2] {
+            Case {
+                batch: 3,
+                channels: [40, 56],
+                size: [7, 7],
+                kernel: [1, 1],
+                stride: [stride, stride],
+                padding,
+                ..CASE
+            }
+            .check();
+        }
+    }
+}
+
+#[test]
+fn channels_on_their_own() {
+    for channels in [2, 16, 24, 72] {
+        for stride in [1, 2] {
+            for (kernel, dilation) in [(3, 1), (5, 1), (7, 1), (3, 2)] {
+                Case {
+                    batch: 2,
+                    channels: [channels, channels],
+                    size: [15, 23],
+                    kernel: [kernel, kernel],
+                    stride: [stride, stride],
+                    padding: [[kernel / 2, 1], [kernel / 2, 3]],
+                    dilation: [dilation, dilation],
+                    groups: channels,
+                }
+                .check();
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_hold_the_same_elements() {
+    let (channels, plane) = (21, 6);
+    let image = numbers(2 * channels * plane, 5);
+    for order in [Order::Planes, Order::Pixels] {
+        let mut blocks = vec![f32::NAN; stored_len(&[2, channels, 2, 3])];
+        to_blocks(&image, order, channels, plane, &mut blocks);
+        assert!(blocks.iter().all(|x| !x.is_nan()));
+        let mut back = vec![f32::NAN; image.len()];
+        from_blocks(&blocks, order, channels, plane, &mut back);
+        assert_eq!(back, image);
+    }
+}
