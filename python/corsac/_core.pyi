@@ -465,7 +465,8 @@ class NativeProgram:
         ...
     def run(self, inputs: Any, outputs: Any, threads: Any) -> Any:
         """Runs the program on arrays in row-major order, and writes the results to others: float32,
-        int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many take part, one at least.
+        int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many
+        take part, one at least.
         """
         ...
     @property
