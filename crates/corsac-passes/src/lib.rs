@@ -18,6 +18,7 @@
 //! | [`products`] | makes one matrix product of several with one right-hand side |
 //! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
+//! | [`decompose`] | takes calls apart by rules |
 //! | [`inversion`] | finds the input of a program from its result |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`no_ops`] | removes what computes what is there already |
@@ -60,6 +61,7 @@ pub mod common_subexpressions;
 pub mod constants;
 pub mod conv_bn;
 pub mod dead_code;
+pub mod decompose;
 pub mod division;
 pub mod dropout;
 mod edits;

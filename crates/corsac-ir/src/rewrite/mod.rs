@@ -46,7 +46,7 @@ mod tests;
 
 pub use error::RewriteError;
 pub use patch::{Patch, redirect_users};
-pub use retrace::{Call, Rules, retrace};
+pub use retrace::{Call, Retrace, Retraced, Rules, retrace, retrace_where};
 
 use rustc_hash::FxHashMap;
 

@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::arg::Arg;
-use crate::entity::{NodeId, SecondaryMap};
+use crate::entity::{EntityId, NodeId, SecondaryMap};
 use crate::error::GraphError;
 use crate::graph::{Graph, Origin, Translation};
 use crate::op::Op;
@@ -22,6 +22,12 @@ pub struct Call<'t> {
 }
 
 impl Call<'_> {
+    /// What is called: the qualified name of a function, the name of a method, the path of a module.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        self.target
+    }
+
     /// The positional argument at `index`, which must be the value of a node: if it is not, that is
     /// reported when the trace ends.
     #[must_use]
@@ -36,7 +42,7 @@ impl Call<'_> {
     }
 }
 
-type Rule<'r> = Box<dyn Fn(&Tracer, &Call<'_>) -> Value + 'r>;
+type Rule<'r> = Box<dyn Fn(&Tracer, &Call<'_>) -> Option<Value> + 'r>;
 
 /// Rules for taking calls apart, by opcode and target.
 #[derive(Default)]
@@ -83,15 +89,56 @@ impl<'r> Rules<'r> {
     }
 
     fn rule<R: Into<Value>>(
-        mut self,
+        self,
         op: Op,
         name: &str,
         rule: impl Fn(&Tracer, &Call<'_>) -> R + 'r,
     ) -> Self {
-        let rule: Rule<'r> = Box::new(move |tracer, call| rule(tracer, call).into());
-        self.rules.insert((op, name.to_owned()), rule);
+        self.declining(op, name, move |tracer, call| {
+            Some(rule(tracer, call).into())
+        })
+    }
+
+    /// Says what becomes of calls of `name` with this opcode; the rule may answer `None`, and then
+    /// the call stays as it is.
+    #[must_use]
+    pub fn declining(
+        mut self,
+        op: Op,
+        name: &str,
+        rule: impl Fn(&Tracer, &Call<'_>) -> Option<Value> + 'r,
+    ) -> Self {
+        self.rules.insert((op, name.to_owned()), Box::new(rule));
         self
     }
+
+    /// Whether there is a rule for calls of `name` with this opcode.
+    #[must_use]
+    pub fn has(&self, op: Op, name: &str) -> bool {
+        self.rules.contains_key(&(op, name.to_owned()))
+    }
+}
+
+/// What became of a call that has a rule.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Retraced {
+    /// What the rule recorded took its place; the value, in the new graph.
+    Replaced(Arg),
+    /// The rule declined.
+    Declined,
+    /// It was to stay.
+    Kept,
+}
+
+/// A graph recorded again.
+#[derive(Debug)]
+pub struct Retrace {
+    /// The graph.
+    pub graph: Graph,
+    /// The calls of the original that have a rule, and what became of them, in order.
+    pub calls: Vec<(NodeId, Retraced)>,
+    /// Every new node, with the one of the original that it is there because of.
+    pub origins: Vec<(NodeId, NodeId)>,
 }
 
 /// Records `graph` again with `rules` applied; what has no rule is copied. What a rule records says
@@ -118,45 +165,78 @@ impl<'r> Rules<'r> {
 /// # Errors
 /// [`TraceError`] lists everything that the rules could not record.
 pub fn retrace(graph: &Graph, rules: &Rules<'_>) -> Result<Graph, TraceError> {
+    Ok(retrace_where(graph, rules, |_| true)?.graph)
+}
+
+/// The same, where `wanted` says of each call that has a rule whether the rule is applied.
+///
+/// # Errors
+/// [`TraceError`] lists everything that the rules could not record.
+pub fn retrace_where(
+    graph: &Graph,
+    rules: &Rules<'_>,
+    mut wanted: impl FnMut(NodeId) -> bool,
+) -> Result<Retrace, TraceError> {
     let tracer = Tracer::new(Graph::new());
     let mut translation = Translation::new();
     let mut map: SecondaryMap<NodeId, Option<Arg>> = SecondaryMap::with_capacity(graph.id_bound());
+    let (mut calls, mut origins) = (Vec::new(), Vec::new());
     for id in graph.nodes() {
         let node = graph.node(id);
-        let mut known = |node: NodeId| map[node].clone().ok_or(GraphError::UnknownNode { node });
-        let rule = rules.rules.get(&(node.op(), node.target_name().to_owned()));
-        let result = match rule {
-            None => tracer
-                .edit(|to| to.copy_node(graph, id, &mut translation, &mut known))
-                .map(Arg::Node),
-            Some(rule) => {
-                let spec = tracer.edit(|to| translation.spec(graph, to, id, &mut known));
-                spec.map(|spec| {
-                    let text = |key| tracer.edit(|to| to.text(key).to_owned());
-                    let kwargs = spec.kwargs.into_iter();
-                    let call = Call {
-                        args: spec.args.into_iter().map(|arg| tracer.value(arg)).collect(),
-                        kwargs: kwargs
-                            .map(|(key, arg)| (text(key), tracer.value(arg)))
-                            .collect(),
-                        target: node.target_name(),
-                        tracer: &tracer,
-                    };
-                    let origin = tracer.edit(|to| translation.origin(graph, to, node.origin()));
-                    tracer.set_origin(origin);
-                    let value = rule(&tracer, &call);
-                    tracer.set_origin(Origin::default());
-                    tracer.arg(node.target_name(), value)
-                })
-            }
-        };
-        let result = result.map_err(|error| TraceError {
+        let refused = |error| TraceError {
             faults: vec![TraceFault::Refused {
                 target: node.target_name().to_owned(),
                 error,
             }],
-        })?;
+        };
+        let mut known = |node: NodeId| map[node].clone().ok_or(GraphError::UnknownNode { node });
+        let first = tracer.edit(|to| to.id_bound());
+        let mut result = None;
+        if let Some(rule) = rules.rules.get(&(node.op(), node.target_name().to_owned())) {
+            let outcome = if wanted(id) {
+                let spec = tracer.edit(|to| translation.spec(graph, to, id, &mut known));
+                let spec = spec.map_err(refused)?;
+                let text = |key| tracer.edit(|to| to.text(key).to_owned());
+                let kwargs = spec.kwargs.into_iter();
+                let call = Call {
+                    args: spec.args.into_iter().map(|arg| tracer.value(arg)).collect(),
+                    kwargs: kwargs
+                        .map(|(key, arg)| (text(key), tracer.value(arg)))
+                        .collect(),
+                    target: node.target_name(),
+                    tracer: &tracer,
+                };
+                let origin = tracer.edit(|to| translation.origin(graph, to, node.origin()));
+                tracer.set_origin(origin);
+                let value = rule(&tracer, &call);
+                tracer.set_origin(Origin::default());
+                match value {
+                    Some(value) => {
+                        let value = tracer.arg(node.target_name(), value);
+                        result = Some(value.clone());
+                        Retraced::Replaced(value)
+                    }
+                    None => Retraced::Declined,
+                }
+            } else {
+                Retraced::Kept
+            };
+            calls.push((id, outcome));
+        }
+        let result = match result {
+            Some(result) => result,
+            None => {
+                let copy = tracer.edit(|to| to.copy_node(graph, id, &mut translation, &mut known));
+                Arg::Node(copy.map_err(refused)?)
+            }
+        };
+        let last = tracer.edit(|to| to.id_bound());
+        origins.extend((first..last).map(|at| (NodeId::from_index(at), id)));
         map.set(id, Some(result));
     }
-    tracer.finish()
+    Ok(Retrace {
+        graph: tracer.finish()?,
+        calls,
+        origins,
+    })
 }
