@@ -165,6 +165,7 @@ class Piece:
             leaves = node.target is torch.amp.autocast_mode._exit_autocast
             if (
                 node.target in _grad_switches()
+                or node.target is torch._C._log_api_usage_once
                 or node in switched_off
                 or (leaves and node.args[0] in switched_off)
             ):

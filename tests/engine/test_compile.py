@@ -182,19 +182,6 @@ def test_the_engine_is_a_backend_of_lowering(model):
     assert len(lowered.meta["lowering"].parts) == 1
 
 
-@pytest.mark.parametrize("name", ["swin_t", "maxvit_t"])
-def test_models_with_islands(name):
-    torchvision = pytest.importorskip("torchvision")
-    torch.manual_seed(0)
-    model = as_if_trained(torchvision.models.get_model(name, weights=None))
-    compiled = corsac.compile(model)
-    image = torch.randn(1, 3, 224, 224)
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("error", corsac.HostWarning)
-        torch.testing.assert_close(compiled(image), model(image), rtol=1e-4, atol=1e-5)
-    assert "native parts" in compiled.explain()
-
-
 def test_an_operator_that_is_not_known_is_named():
     compiled = corsac.compile(lambda x: torch.fft.rfft(x).abs(), fullgraph=True)
     with torch.no_grad(), pytest.raises(corsac.CompileError, match=r"node .*rfft"):

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::data::{Data, DataMut};
 use crate::execute::{RunError, Values};
 use crate::kernels::generic::{self, Steps};
+use crate::kernels::volume::Volume;
 use crate::program::{Element, Program, Step};
 
 /// What two numbers are compared for.
@@ -101,6 +102,9 @@ impl Scalar {
     }
 }
 
+/// What elements are made of: places, and their weights.
+pub type Taps = Vec<SmallVec<[(usize, f32); 4]>>;
+
 /// What a step computes of elements of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum General {
@@ -180,6 +184,15 @@ pub enum General {
     Causal,
     /// Softmax along the last dimension; 0 where there is nothing but minus infinity.
     SafeSoftmax,
+    /// A convolution in up to three dimensions: image, weight, and bias if there are three.
+    Volume(Volume),
+    /// Weighted sums of elements along a dimension.
+    Resample {
+        /// Which one.
+        dim: usize,
+        /// For each element of the result, elements and their weights.
+        taps: Taps,
+    },
     /// Elements along dimensions combined.
     Fold {
         /// How.
@@ -210,6 +223,8 @@ impl General {
             Self::Sort { .. } => "sort",
             Self::Extreme { .. } => "extreme",
             Self::Fold { .. } => "fold",
+            Self::Volume(_) => "conv",
+            Self::Resample { .. } => "resample",
             Self::Causal => "causal",
             Self::SafeSoftmax => "softmax",
         }
@@ -384,6 +399,22 @@ pub(crate) fn run(
                 (Data::Bool(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 _ => mismatch(),
             }
+        }
+        General::Volume(volume) => {
+            let DataMut::F32(out) = out else {
+                mismatch();
+                return Ok(());
+            };
+            let bias = step.inputs.get(2).map(|&bias| values.get(bias));
+            volume.run(work.data(0).numbers(), work.data(1).numbers(), bias, out);
+        }
+        General::Resample { dim, taps } => {
+            let DataMut::F32(out) = out else {
+                mismatch();
+                return Ok(());
+            };
+            let [size, inner] = work.along(*dim);
+            generic::resample(work.data(0).numbers(), size, inner, taps, out);
         }
         General::Causal | General::SafeSoftmax => {
             let shape = work.shape(0);

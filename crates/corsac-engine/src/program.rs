@@ -164,6 +164,68 @@ pub enum Unary {
     Power(f32),
     /// `numerator / x`
     DivideInto(f32),
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// Tangent.
+    Tan,
+    /// Inverse sine.
+    Asin,
+    /// Inverse cosine.
+    Acos,
+    /// Inverse tangent.
+    Atan,
+    /// Hyperbolic sine.
+    Sinh,
+    /// Hyperbolic cosine.
+    Cosh,
+    /// Inverse hyperbolic sine.
+    Asinh,
+    /// Inverse hyperbolic cosine.
+    Acosh,
+    /// Inverse hyperbolic tangent.
+    Atanh,
+    /// `2 ** x`
+    Exp2,
+    /// `exp(x) - 1`
+    Expm1,
+    /// `log(1 + x)`
+    Log1p,
+    /// Logarithm to base 2.
+    Log2,
+    /// Logarithm to base 10.
+    Log10,
+    /// The next integer below.
+    Floor,
+    /// The next integer above.
+    Ceil,
+    /// The nearest integer, the even one of two.
+    Round,
+    /// The next integer towards zero.
+    Trunc,
+    /// What is behind the point.
+    Frac,
+    /// -1, 0 or 1.
+    Sign,
+    /// `log(1 + exp(beta * x)) / beta`; `x` where `beta * x` is larger than the threshold.
+    Softplus(f32, f32),
+    /// `x * tanh(softplus(x))`
+    Mish,
+    /// `x / (1 + |x|)`
+    Softsign,
+    /// `log(sigmoid(x))`
+    LogSigmoid,
+    /// `x` moved towards zero, as far as it is.
+    Softshrink(f32),
+    /// `x`; 0 within this distance of it.
+    Hardshrink(f32),
+    /// `x - tanh(x)`
+    Tanhshrink,
+    /// `x` above the first number, otherwise the second.
+    Threshold(f32, f32),
+    /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
+    Celu(f32),
 }
 
 /// Functions of two numbers, over tensors of broadcast shapes.

@@ -58,6 +58,62 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
         Unary::Power(exponent) => map!(|x: f32| x.powf(exponent)),
         Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
         Unary::Log => map!(f32::ln),
+        Unary::Sin => map!(f32::sin),
+        Unary::Cos => map!(f32::cos),
+        Unary::Tan => map!(f32::tan),
+        Unary::Asin => map!(f32::asin),
+        Unary::Acos => map!(f32::acos),
+        Unary::Atan => map!(f32::atan),
+        Unary::Sinh => map!(f32::sinh),
+        Unary::Cosh => map!(f32::cosh),
+        // The standard library's lose digits of small and large numbers in single precision.
+        Unary::Asinh => map!(|x: f32| f64::from(x).asinh() as f32),
+        Unary::Acosh => map!(|x: f32| f64::from(x).acosh() as f32),
+        Unary::Atanh => map!(|x: f32| f64::from(x).atanh() as f32),
+        Unary::Exp2 => map!(f32::exp2),
+        Unary::Expm1 => map!(f32::exp_m1),
+        Unary::Log1p => map!(f32::ln_1p),
+        Unary::Log2 => map!(f32::log2),
+        Unary::Log10 => map!(f32::log10),
+        Unary::Floor => map!(f32::floor),
+        Unary::Ceil => map!(f32::ceil),
+        Unary::Round => map!(f32::round_ties_even),
+        Unary::Trunc => map!(f32::trunc),
+        Unary::Frac => map!(|x: f32| x - x.trunc()),
+        Unary::Sign => map!(|x: f32| match x {
+            x if x > 0.0 => 1.0,
+            x if x < 0.0 => -1.0,
+            _ => 0.0,
+        }),
+        Unary::Softplus(beta, threshold) => map!(|x: f32| {
+            let scaled = x * beta;
+            if scaled > threshold {
+                x
+            } else {
+                scaled.exp().ln_1p() / beta
+            }
+        }),
+        Unary::Mish => map!(|x: f32| x * x.exp().ln_1p().tanh()),
+        Unary::Softsign => map!(|x: f32| x / (1.0 + x.abs())),
+        Unary::LogSigmoid => map!(|x: f32| {
+            let least = if x < 0.0 { x } else { 0.0 * x };
+            least - (-x.abs()).exp().ln_1p()
+        }),
+        Unary::Softshrink(by) => map!(|x: f32| match x {
+            x if x > by => x - by,
+            x if x < -by => x + by,
+            x => x * 0.0,
+        }),
+        Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
+        Unary::Tanhshrink => map!(|x: f32| x - x.tanh()),
+        Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
+        Unary::Celu(alpha) => map!(|x: f32| {
+            if x > 0.0 {
+                x
+            } else {
+                alpha * (x / alpha).exp_m1()
+            }
+        }),
         Unary::LeakyRelu(_)
         | Unary::Elu(_)
         | Unary::Sigmoid

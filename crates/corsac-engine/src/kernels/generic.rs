@@ -384,6 +384,30 @@ pub fn fold<T: Copy, A: Copy>(
     }
 }
 
+/// Weighted sums of rows of `inner` elements, of which there are `size` in a block.
+pub fn resample(
+    input: &[f32],
+    size: usize,
+    inner: usize,
+    taps: &[SmallVec<[(usize, f32); 4]>],
+    out: &mut [f32],
+) {
+    if out.is_empty() || taps.is_empty() {
+        return;
+    }
+    out.par_chunks_mut(inner)
+        .enumerate()
+        .with_min_len(GRAIN.div_ceil(inner))
+        .for_each(|(row, out)| {
+            let (block, taps) = (row / taps.len(), &taps[row % taps.len()]);
+            out.fill(0.0);
+            for &(at, weight) in taps {
+                let from = &input[(block * size + at) * inner..][..inner];
+                out.iter_mut().zip(from).for_each(|(out, x)| *out += weight * x);
+            }
+        });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

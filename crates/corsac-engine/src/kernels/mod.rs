@@ -12,6 +12,7 @@ pub mod normalise;
 pub mod pool;
 pub mod reduce;
 mod shifted;
+pub mod volume;
 
 /// How many elements a piece of work has at least, to be worth a thread of its own.
 pub(crate) const GRAIN: usize = 16 * 1024;

@@ -11,22 +11,12 @@ impl Lowerer<'_, '_> {
         let value = match call.name {
             "conv1d" | "conv2d" => self.convolution(call)?,
             "linear" => self.linear(call)?,
-            "matmul" | "mm" | "bmm" => {
+            "matmul" | "mm" | "bmm" | "mv" | "dot" | "vdot" => {
                 let (a, b) = (call.tensor("input")?, call.tensor("other")?);
                 self.matmul(a, b)?
             }
             "addmm" => {
-                let factor = |name: &str| Ok::<_, Reason>(call.number(name)?.unwrap_or(1.0));
-                if (factor("alpha")?, factor("beta")?) != (1.0, 1.0) {
-                    return Err("addmm with alpha or beta".to_owned());
-                }
-                let product = self.matmul(call.tensor("mat1")?, call.tensor("mat2")?)?;
-                let shape = self.result_shape()?;
-                self.emit(
-                    Op::Binary(Binary::Add),
-                    [product, call.tensor("input")?],
-                    shape,
-                )
+                self.sum_and_product(call, ["mat1", "mat2"])?
             }
             "scaled_dot_product_attention" => self.attention(call)?,
             "MultiheadAttention" => return self.multihead(call),
@@ -40,7 +30,8 @@ impl Lowerer<'_, '_> {
                 self.emit(Op::AdaptiveAvgPool, [input], shape)
             }
             "mean" | "sum" | "amax" | "amin" | "max" | "min" => self.reduction(call)?,
-            "softmax" | "log_softmax" => self.softmax(call)?,
+            "softmax" | "log_softmax" | "_softmax" | "_log_softmax" => self.softmax(call)?,
+            "softmin" => self.softmin(call)?,
             "dropout"
             | "dropout1d"
             | "dropout2d"
@@ -69,13 +60,16 @@ impl Lowerer<'_, '_> {
                     let shape = self.shape(input);
                     self.emit(Op::Unary(function), [input], shape)
                 }
-                None => return self.view(call),
+                None => match self.composed(call)? {
+                    Some(lowered) => return Ok(lowered),
+                    None => return self.view(call),
+                },
             },
         };
         Ok(Lowered::Tensor(value))
     }
 
-    fn convolution(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    pub(super) fn convolution(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let (input, weight) = (call.tensor("input")?, call.tensor("weight")?);
         let line = call.name == "conv1d";
         let pair = |param: &str, default: usize, beside: usize| -> Result<[usize; 2], Reason> {
@@ -187,7 +181,7 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(product, shape))
     }
 
-    fn batch_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    pub(super) fn batch_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
         if call.flag("training", false)? {
             return Err("batch norm in training mode".to_owned());
         }
@@ -214,7 +208,7 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(Op::BatchNorm { eps }, inputs.chain(affine), shape))
     }
 
-    fn layer_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    pub(super) fn layer_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let dims = call
             .ints("normalized_shape")?
@@ -263,7 +257,7 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    fn max_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    pub(super) fn max_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {
         if call.flag("return_indices", false)? {
             return Err("max_pool2d with indices".to_owned());
         }
@@ -314,7 +308,7 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(Op::Reduce { reduction, dims }, [input], shape))
     }
 
-    fn softmax(&mut self, call: &Call) -> Result<ValueId, Reason> {
+    pub(super) fn softmax(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
         let result = self.shape(input);
         let input = self.at_least_a_vector(input);
@@ -324,7 +318,7 @@ impl Lowerer<'_, '_> {
             .ok_or_else(|| "softmax without dim".to_owned())?;
         let op = Op::Softmax {
             dim: wrapped(dim, shape.len())?,
-            log: call.name == "log_softmax",
+            log: call.name.ends_with("log_softmax"),
         };
         let value = self.emit(op, [input], shape);
         Ok(self.alias(value, result))
@@ -419,6 +413,25 @@ pub(super) fn is_elementwise(name: &str) -> bool {
             | "sqrt"
             | "rsqrt"
             | "reciprocal"
+            | "sin"
+            | "cos"
+            | "tan"
+            | "asin"
+            | "acos"
+            | "atan"
+            | "sinh"
+            | "cosh"
+            | "asinh"
+            | "acosh"
+            | "atanh"
+            | "exp2"
+            | "expm1"
+            | "log1p"
+            | "log2"
+            | "log10"
+            | "addcmul"
+            | "addcdiv"
+            | "logsumexp"
     )
 }
 
@@ -457,6 +470,39 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "rsqrt" => Unary::Rsqrt,
         "abs" => Unary::Abs,
         "neg" => Unary::Affine(-1.0, 0.0),
+        "sin" => Unary::Sin,
+        "cos" => Unary::Cos,
+        "tan" => Unary::Tan,
+        "asin" | "arcsin" => Unary::Asin,
+        "acos" | "arccos" => Unary::Acos,
+        "atan" | "arctan" => Unary::Atan,
+        "sinh" => Unary::Sinh,
+        "cosh" => Unary::Cosh,
+        "asinh" | "arcsinh" => Unary::Asinh,
+        "acosh" | "arccosh" => Unary::Acosh,
+        "atanh" | "arctanh" => Unary::Atanh,
+        "exp2" => Unary::Exp2,
+        "expm1" => Unary::Expm1,
+        "log1p" => Unary::Log1p,
+        "log2" => Unary::Log2,
+        "log10" => Unary::Log10,
+        "floor" => Unary::Floor,
+        "ceil" => Unary::Ceil,
+        "round" if call.int("decimals")?.unwrap_or(0) == 0 => Unary::Round,
+        "trunc" => Unary::Trunc,
+        "frac" => Unary::Frac,
+        "sign" | "sgn" => Unary::Sign,
+        "softplus" => Unary::Softplus(number("beta", 1.0)?, number("threshold", 20.0)?),
+        "mish" => Unary::Mish,
+        "softsign" => Unary::Softsign,
+        "logsigmoid" | "log_sigmoid" => Unary::LogSigmoid,
+        "softshrink" => Unary::Softshrink(number("lambd", 0.5)?),
+        "hardshrink" => Unary::Hardshrink(number("lambd", 0.5)?),
+        "tanhshrink" => Unary::Tanhshrink,
+        "threshold" | "_threshold" => Unary::Threshold(number("threshold", 0.0)?, number("value", 0.0)?),
+        "celu" => Unary::Celu(number("alpha", 1.0)?),
+        "deg2rad" => Unary::Affine(std::f32::consts::PI / 180.0, 0.0),
+        "rad2deg" => Unary::Affine(180.0 / std::f32::consts::PI, 0.0),
         "reciprocal" => Unary::DivideInto(1.0),
         "square" => Unary::Power(2.0),
         "pow" => match call.number("exponent")? {

@@ -127,6 +127,7 @@ impl Lowerer<'_, '_> {
                 }
                 self.rows(table, 0, indices, false)?
             }
+            "_get_relative_position_bias" => self.position_bias(call)?,
             "index_select" => {
                 let (input, index) = (call.tensor("input")?, call.tensor("index")?);
                 let input = self.at_least_a_vector(input);
@@ -505,7 +506,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// Rows of `table` along `dim`: the dimensions of `indices` stand where `dim` was.
-    fn rows(
+    pub(super) fn rows(
         &mut self,
         table: ValueId,
         dim: usize,

@@ -10,14 +10,14 @@ use crate::general::General;
 use crate::program::{Element, Op, ValueId};
 
 /// A view of a row-major tensor: shape, and where its elements lie.
-struct View {
-    shape: Vec<usize>,
-    strides: SmallVec<[isize; 6]>,
-    offset: usize,
+pub(super) struct View {
+    pub(super) shape: Vec<usize>,
+    pub(super) strides: SmallVec<[isize; 6]>,
+    pub(super) offset: usize,
 }
 
 impl View {
-    fn of(shape: &[usize]) -> Self {
+    pub(super) fn of(shape: &[usize]) -> Self {
         let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, shape.len());
         for at in (1..shape.len()).rev() {
             strides[at - 1] = strides[at] * shape[at].max(1) as isize;
@@ -52,6 +52,17 @@ pub(super) fn is_view(name: &str) -> bool {
     matches!(
         name,
         "flatten"
+            | "_unsafe_view"
+            | "_reshape_alias"
+            | "alias"
+            | "lift_fresh"
+            | "positive"
+            | "pos"
+            | "ravel"
+            | "atleast_1d"
+            | "atleast_2d"
+            | "tensor_split"
+            | "constant_pad_nd"
             | "unflatten"
             | "view"
             | "reshape"
@@ -75,6 +86,7 @@ pub(super) fn is_view(name: &str) -> bool {
             | "getitem"
             | "getattr"
             | "narrow"
+            | "slice"
             | "select"
             | "roll"
             | "pad"
@@ -89,7 +101,8 @@ impl Lowerer<'_, '_> {
     pub(super) fn view(&mut self, call: &Call) -> Result<Lowered, Reason> {
         let value = match call.name {
             "flatten" | "unflatten" | "view" | "reshape" | "view_as" | "reshape_as" | "squeeze"
-            | "unsqueeze" => {
+            | "unsqueeze" | "_unsafe_view" | "_reshape_alias" | "alias" | "lift_fresh"
+            | "positive" | "pos" | "ravel" | "atleast_1d" | "atleast_2d" => {
                 let input = call.tensor("input")?;
                 let shape = self.result_shape()?;
                 if shape.iter().product::<usize>() != self.program.value(input).len() {
@@ -177,8 +190,18 @@ impl Lowerer<'_, '_> {
                 Some("data") => call.tensor("input")?,
                 _ => return Err("an attribute of a tensor".to_owned()),
             },
-            "chunk" | "split" | "split_with_sizes" | "unbind" => return self.parts(call),
+            "chunk" | "split" | "split_with_sizes" | "unbind" | "tensor_split" => return self.parts(call),
             "getitem" => return self.item(call),
+            "slice" => {
+                let input = call.tensor("input")?;
+                let rank = self.shape(input).len();
+                let dim = call.dim("dim", rank, 0)?;
+                let part = |param: &str| Ok::<_, Reason>(call.known(param)?.cloned().unwrap_or(Value::None));
+                let parts = [part("start")?, part("end")?, part("step")?];
+                let mut indices = vec![Value::Slice([Value::None, Value::None, Value::None].into()); dim];
+                indices.push(Value::Slice(parts.into()));
+                self.basic_index(input, &indices)?
+            }
             "narrow" | "select" => {
                 let input = call.tensor("input")?;
                 let sizes = self.shape(input);
@@ -199,7 +222,7 @@ impl Lowerer<'_, '_> {
                 self.copied(input, view)
             }
             "roll" => self.rolled(call)?,
-            "pad" => {
+            "pad" | "constant_pad_nd" => {
                 let input = call.tensor("input")?;
                 if call.text("mode")?.is_some_and(|mode| mode != "constant") {
                     return Err("pad with another mode than constant".to_owned());
@@ -258,7 +281,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// The elements of a view, row by row: the input itself where they lie so already.
-    fn copied(&mut self, input: ValueId, view: View) -> ValueId {
+    pub(super) fn copied(&mut self, input: ValueId, view: View) -> ValueId {
         let whole = View::of(&view.shape);
         let same = |at: usize| view.shape[at] == 1 || view.strides[at] == whole.strides[at];
         let len: usize = view.shape.iter().product();

@@ -420,7 +420,7 @@ pub(super) const RULES: &[Rule] = &[
     .writes(),
     rule("hardtanh", "input min_val max_val inplace", activation, ONE).writes(),
     rule(
-        "threshold",
+        "threshold F._threshold",
         "input threshold value inplace",
         activation,
         ONE,
