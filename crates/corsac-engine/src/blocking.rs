@@ -326,7 +326,15 @@ impl Unary {
     /// Whether its value at zero is a finite number.
     fn is_finite_at_zero(self) -> bool {
         match self {
-            Self::Log | Self::Rsqrt | Self::DivideInto(_) => false,
+            Self::Log
+            | Self::Log2
+            | Self::Log10
+            | Self::Acosh
+            | Self::Rsqrt
+            | Self::DivideInto(_) => false,
+            Self::Softplus(beta, _) => beta != 0.0,
+            Self::Celu(alpha) => alpha != 0.0,
+            Self::Threshold(_, value) => value.is_finite(),
             Self::Power(exponent) => exponent >= 0.0,
             Self::Affine(scale, offset) => scale.is_finite() && offset.is_finite(),
             Self::Clamp(low, high) => low < f32::INFINITY && high > f32::NEG_INFINITY,
@@ -343,7 +351,32 @@ impl Unary {
             | Self::Erf
             | Self::Exp
             | Self::Sqrt
-            | Self::Abs => true,
+            | Self::Abs
+            | Self::Sin
+            | Self::Cos
+            | Self::Tan
+            | Self::Asin
+            | Self::Acos
+            | Self::Atan
+            | Self::Sinh
+            | Self::Cosh
+            | Self::Asinh
+            | Self::Atanh
+            | Self::Exp2
+            | Self::Expm1
+            | Self::Log1p
+            | Self::Floor
+            | Self::Ceil
+            | Self::Round
+            | Self::Trunc
+            | Self::Frac
+            | Self::Sign
+            | Self::Mish
+            | Self::Softsign
+            | Self::LogSigmoid
+            | Self::Softshrink(_)
+            | Self::Hardshrink(_)
+            | Self::Tanhshrink => true,
         }
     }
 }
