@@ -403,7 +403,9 @@ pub fn resample(
             out.fill(0.0);
             for &(at, weight) in taps {
                 let from = &input[(block * size + at) * inner..][..inner];
-                out.iter_mut().zip(from).for_each(|(out, x)| *out += weight * x);
+                out.iter_mut()
+                    .zip(from)
+                    .for_each(|(out, x)| *out += weight * x);
             }
         });
 }

@@ -94,7 +94,6 @@ impl Volume {
         }
     }
 
-
     /// Calls `visit` with a channel, a place in the larger volume and one among the columns, for all
     /// that windows reach.
     fn each(&self, mut visit: impl FnMut(usize, usize, usize)) {
@@ -131,7 +130,5 @@ impl Volume {
 }
 
 fn taps([depth, rows, columns]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
-    (0..depth).flat_map(move |d| {
-        (0..rows).flat_map(move |h| (0..columns).map(move |w| [d, h, w]))
-    })
+    (0..depth).flat_map(move |d| (0..rows).flat_map(move |h| (0..columns).map(move |w| [d, h, w])))
 }

@@ -137,7 +137,10 @@ impl Lowerer<'_, '_> {
                     let dims = dims.unwrap_or_default().into_iter();
                     dims.map(|dim| wrapped(dim, rank)).collect()
                 };
-                let (from, to) = (wrap(call.ints("source")?)?, wrap(call.ints("destination")?)?);
+                let (from, to) = (
+                    wrap(call.ints("source")?)?,
+                    wrap(call.ints("destination")?)?,
+                );
                 let mut order = vec![usize::MAX; rank];
                 for (&from, &to) in from.iter().zip(&to) {
                     order[to] = from;
@@ -197,7 +200,11 @@ impl Lowerer<'_, '_> {
                 }
                 view.strides.push(step);
                 let result = self.result_shape()?;
-                view.offset = if result.contains(&0) { 0 } else { from.unsigned_abs() };
+                view.offset = if result.contains(&0) {
+                    0
+                } else {
+                    from.unsigned_abs()
+                };
                 view.shape = result;
                 self.copied(input, view)
             }
@@ -226,7 +233,8 @@ impl Lowerer<'_, '_> {
                 self.volume(call)?
             }
             "convolution" | "_convolution" => {
-                if call.flag("transposed", false)? || self.shape(call.tensor("weight")?).len() != 4 {
+                if call.flag("transposed", false)? || self.shape(call.tensor("weight")?).len() != 4
+                {
                     self.volume(call)?
                 } else {
                     self.convolution(call)?
@@ -354,11 +362,19 @@ impl Lowerer<'_, '_> {
             let shape = self.result_shape()?;
             return Ok(Lowered::Tensor(self.alias(value, shape)));
         }
-        let items = self.types.value(self.node).as_items().map(<[Value]>::to_vec);
+        let items = self
+            .types
+            .value(self.node)
+            .as_items()
+            .map(<[Value]>::to_vec);
         let items = items.ok_or("the results are not known")?;
-        let mut shapes = items.iter().map(|item| super::sizes(super::tensor_of(item)?));
+        let mut shapes = items
+            .iter()
+            .map(|item| super::sizes(super::tensor_of(item)?));
         let mut shaped = |me: &mut Self, value| -> Result<Lowered, Reason> {
-            let shape = shapes.next().unwrap_or_else(|| Err("one result".to_owned()))?;
+            let shape = shapes
+                .next()
+                .unwrap_or_else(|| Err("one result".to_owned()))?;
             Ok(Lowered::Tensor(me.alias(value, shape)))
         };
         let both = vec![shaped(self, value)?, shaped(self, mean)?];
@@ -370,7 +386,11 @@ impl Lowerer<'_, '_> {
         let input = self.at_least_a_vector(input);
         let rank = self.shape(input).len();
         let of_linalg = call.name == "norm" && call.get("ord").is_some();
-        let order = if call.get("ord").is_some() { "ord" } else { "p" };
+        let order = if call.get("ord").is_some() {
+            "ord"
+        } else {
+            "p"
+        };
         let p = match call.known(order)? {
             None => 2.0,
             Some(Value::Str(name)) => match &**name {
@@ -558,7 +578,11 @@ impl Lowerer<'_, '_> {
 
     fn repeated(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
-        let param = if call.name == "tile" { "dims" } else { "repeats" };
+        let param = if call.name == "tile" {
+            "dims"
+        } else {
+            "repeats"
+        };
         let repeats = call.ints(param)?.unwrap_or_default();
         let mut own = self.shape(input);
         while own.len() < repeats.len() {

@@ -41,7 +41,11 @@ impl Lowerer<'_, '_> {
         };
         let terms: Vec<&str> = inputs.split(',').collect();
         if terms.len() != values.len() {
-            return Err(format!("{} operands for {} terms", values.len(), terms.len()));
+            return Err(format!(
+                "{} operands for {} terms",
+                values.len(),
+                terms.len()
+            ));
         }
         let mut operands = Vec::with_capacity(values.len());
         let mut most = 0;
@@ -79,9 +83,8 @@ impl Lowerer<'_, '_> {
         let mut rest: Vec<Named> = rest.collect();
         rest.reverse();
         while let Some(next) = rest.pop() {
-            let wanted = |c: &char| {
-                result.contains(c) || rest.iter().any(|other| other.letters.contains(c))
-            };
+            let wanted =
+                |c: &char| result.contains(c) || rest.iter().any(|other| other.letters.contains(c));
             let (a, b) = (&so_far.letters, &next.letters);
             let keep: Vec<char> = a.iter().chain(b).copied().filter(|c| wanted(c)).collect();
             so_far = self.product(so_far, next, &keep)?;
@@ -147,9 +150,8 @@ impl Lowerer<'_, '_> {
     /// The product of two, summed over what both have and nobody keeps.
     fn product(&mut self, a: Named, b: Named, keep: &[char]) -> Result<Named, Reason> {
         // What only one has and nobody keeps is summed before.
-        let both = |other: &Named| -> Vec<char> {
-            keep.iter().chain(&other.letters).copied().collect()
-        };
+        let both =
+            |other: &Named| -> Vec<char> { keep.iter().chain(&other.letters).copied().collect() };
         let (keep_a, keep_b) = (both(&b), both(&a));
         let (a, b) = (self.summed(a, &keep_a)?, self.summed(b, &keep_b)?);
         let size = |me: &Self, named: &Named, c: char| {
@@ -169,29 +171,35 @@ impl Lowerer<'_, '_> {
             };
             groups[group].push(c);
         }
-        groups[3] = b.letters.iter().copied().filter(|c| !a.letters.contains(c)).collect();
+        groups[3] = b
+            .letters
+            .iter()
+            .copied()
+            .filter(|c| !a.letters.contains(c))
+            .collect();
         let [batch, left, inner, right] = groups;
-        let arranged = |me: &mut Self, named: &Named, order: &[&[char]]| -> Result<ValueId, Reason> {
-            let letters = order.concat();
-            let dims: Option<Vec<usize>> = letters
-                .iter()
-                .map(|c| named.letters.iter().position(|own| own == c))
-                .collect();
-            let dims = dims.ok_or("a dimension that is not there")?;
-            let value = me.permuted(named.value, &dims);
-            let sizes = me.shape(value);
-            let mut rest = &sizes[..];
-            let mut shape = Vec::new();
-            for (number, group) in order.iter().enumerate() {
-                let (own, after) = rest.split_at(group.len());
-                rest = after;
-                match number {
-                    0 => shape.extend_from_slice(own),
-                    _ => shape.push(own.iter().product()),
+        let arranged =
+            |me: &mut Self, named: &Named, order: &[&[char]]| -> Result<ValueId, Reason> {
+                let letters = order.concat();
+                let dims: Option<Vec<usize>> = letters
+                    .iter()
+                    .map(|c| named.letters.iter().position(|own| own == c))
+                    .collect();
+                let dims = dims.ok_or("a dimension that is not there")?;
+                let value = me.permuted(named.value, &dims);
+                let sizes = me.shape(value);
+                let mut rest = &sizes[..];
+                let mut shape = Vec::new();
+                for (number, group) in order.iter().enumerate() {
+                    let (own, after) = rest.split_at(group.len());
+                    rest = after;
+                    match number {
+                        0 => shape.extend_from_slice(own),
+                        _ => shape.push(own.iter().product()),
+                    }
                 }
-            }
-            Ok(me.alias(value, shape))
-        };
+                Ok(me.alias(value, shape))
+            };
         let left_value = arranged(self, &a, &[&batch, &left, &inner])?;
         let right_value = arranged(self, &b, &[&batch, &inner, &right])?;
         let product = self.matmul(left_value, right_value)?;

@@ -202,7 +202,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     /// All other operators compute with floating-point numbers; elementwise ones make them of
     /// others.
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
-        if views::is_view(call.name) || composed::moves(call.name) || matches!(call.name, "scaled_dot_product_attention") {
+        if views::is_view(call.name)
+            || composed::moves(call.name)
+            || matches!(call.name, "scaled_dot_product_attention")
+        {
             return Ok(());
         }
         let mut results = Ok(());

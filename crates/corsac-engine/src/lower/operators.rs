@@ -15,9 +15,7 @@ impl Lowerer<'_, '_> {
                 let (a, b) = (call.tensor("input")?, call.tensor("other")?);
                 self.matmul(a, b)?
             }
-            "addmm" => {
-                self.sum_and_product(call, ["mat1", "mat2"])?
-            }
+            "addmm" => self.sum_and_product(call, ["mat1", "mat2"])?,
             "scaled_dot_product_attention" => self.attention(call)?,
             "MultiheadAttention" => return self.multihead(call),
             "batch_norm" => self.batch_norm(call)?,
@@ -499,7 +497,9 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "softshrink" => Unary::Softshrink(number("lambd", 0.5)?),
         "hardshrink" => Unary::Hardshrink(number("lambd", 0.5)?),
         "tanhshrink" => Unary::Tanhshrink,
-        "threshold" | "_threshold" => Unary::Threshold(number("threshold", 0.0)?, number("value", 0.0)?),
+        "threshold" | "_threshold" => {
+            Unary::Threshold(number("threshold", 0.0)?, number("value", 0.0)?)
+        }
         "celu" => Unary::Celu(number("alpha", 1.0)?),
         "deg2rad" => Unary::Affine(std::f32::consts::PI / 180.0, 0.0),
         "rad2deg" => Unary::Affine(180.0 / std::f32::consts::PI, 0.0),

@@ -73,7 +73,12 @@ impl Lowerer<'_, '_> {
         ];
         let mut x = input;
         if image != [rows, columns] {
-            let widths = [[0, 0], [0, image[0] - rows], [0, image[1] - columns], [0, 0]];
+            let widths = [
+                [0, 0],
+                [0, image[0] - rows],
+                [0, image[1] - columns],
+                [0, 0],
+            ];
             let op = Op::Pad {
                 widths: widths.into_iter().collect(),
                 value: 0.0,
@@ -269,9 +274,8 @@ impl Lowerer<'_, '_> {
             }
             x = self.emit(Op::Pad { widths, value: 0.0 }, [x], shape.clone());
         }
-        let every = |start: i64| {
-            Value::Slice([Value::int(start), Value::None, Value::int(2)].into())
-        };
+        let every =
+            |start: i64| Value::Slice([Value::int(start), Value::None, Value::int(2)].into());
         let mut parts = Vec::with_capacity(4);
         for (row, column) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             let whole = Value::Slice([Value::None, Value::None, Value::None].into());

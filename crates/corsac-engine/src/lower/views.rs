@@ -190,15 +190,20 @@ impl Lowerer<'_, '_> {
                 Some("data") => call.tensor("input")?,
                 _ => return Err("an attribute of a tensor".to_owned()),
             },
-            "chunk" | "split" | "split_with_sizes" | "unbind" | "tensor_split" => return self.parts(call),
+            "chunk" | "split" | "split_with_sizes" | "unbind" | "tensor_split" => {
+                return self.parts(call);
+            }
             "getitem" => return self.item(call),
             "slice" => {
                 let input = call.tensor("input")?;
                 let rank = self.shape(input).len();
                 let dim = call.dim("dim", rank, 0)?;
-                let part = |param: &str| Ok::<_, Reason>(call.known(param)?.cloned().unwrap_or(Value::None));
+                let part = |param: &str| {
+                    Ok::<_, Reason>(call.known(param)?.cloned().unwrap_or(Value::None))
+                };
                 let parts = [part("start")?, part("end")?, part("step")?];
-                let mut indices = vec![Value::Slice([Value::None, Value::None, Value::None].into()); dim];
+                let mut indices =
+                    vec![Value::Slice([Value::None, Value::None, Value::None].into()); dim];
                 indices.push(Value::Slice(parts.into()));
                 self.basic_index(input, &indices)?
             }
