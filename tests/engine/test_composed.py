@@ -7,7 +7,12 @@ from torch import nn
 
 from kit.on_engine import agree, random
 
-X = torch.cat([random(3, 40) * 3, torch.tensor([[0.0, -0.0, 1.0, -1.0, 30.0, -30.0, 0.5, -0.5, 1.5, 2.5] * 4] * 3)])
+X = torch.cat(
+    [
+        random(3, 40) * 3,
+        torch.tensor([[0.0, -0.0, 1.0, -1.0, 30.0, -30.0, 0.5, -0.5, 1.5, 2.5] * 4] * 3),
+    ]
+)
 
 UNARY = [
     torch.sin, torch.cos, torch.tan, torch.atan, torch.sinh, torch.cosh, torch.asinh, torch.exp2,
@@ -102,8 +107,18 @@ def test_activations_of_modules():
 
 
 def test_products_of_other_names():
-    agree(lambda a, b, c: torch.baddbmm(a, b, c, beta=0.5, alpha=2), random(2, 3, 5), random(2, 3, 4), random(2, 4, 5))
-    agree(lambda a, b, c: torch.addmm(a, b, c, beta=0, alpha=2), random(5) / 0, random(3, 4), random(4, 5))
+    agree(
+        lambda a, b, c: torch.baddbmm(a, b, c, beta=0.5, alpha=2),
+        random(2, 3, 5),
+        random(2, 3, 4),
+        random(2, 4, 5),
+    )
+    agree(
+        lambda a, b, c: torch.addmm(a, b, c, beta=0, alpha=2),
+        random(5) / 0,
+        random(3, 4),
+        random(4, 5),
+    )
     agree(torch.mv, random(3, 4), random(4))
     agree(torch.dot, random(4), random(4))
     agree(torch.outer, random(3), random(4))
@@ -133,7 +148,9 @@ def test_einsum(case):
     equation, *shapes = case
     operands = [random(*shape) + i for i, shape in enumerate(shapes)]
     names = ", ".join(f"x{i}" for i in range(len(shapes)))
-    function = eval(f"lambda {names}: torch.einsum(equation, {names})", {"torch": torch, "equation": equation})
+    function = eval(
+        f"lambda {names}: torch.einsum(equation, {names})", {"torch": torch, "equation": equation}
+    )
     agree(function, *operands, tolerance=1e-4)
 
 
