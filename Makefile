@@ -30,9 +30,13 @@ help: ## list the targets
 	@printf '\nPYTHON=/path/to/python make <target> uses an interpreter that already has torch.\n'
 
 .PHONY: demo
-demo: $(EXTENSION) ## set everything up, optimize ResNet-50, show the six-line example
+demo: $(EXTENSION) programs ## set everything up, optimize ResNet-50, run it from a file, show the six-line example
 	$(call say,'optimizing torchvision'\''s ResNet-50')
 	@$(VENV)/bin/corsac optimize torchvision.models:resnet50 --input 1,3,224,224 --out out/resnet50
+	@echo
+	$(call say,'saving it as one file$(,) and running that without Python')
+	@$(VENV)/bin/corsac save torchvision.models:resnet50 --input 1,3,224,224 --out out/resnet50.safetensors
+	@target/release/corsac bench out/resnet50.safetensors --repeat 10
 	@echo
 	$(call say,'running examples/first_screen.py')
 	@$(PY) examples/first_screen.py
@@ -45,7 +49,7 @@ test: test-rust test-python ## build and run all tests: Rust, then Python
 
 .PHONY: test-all
 test-all: PROPTEST := PROPTEST_CASES=5000 PROPTEST_MAX_GLOBAL_REJECTS=10000000
-test-all: test-rust $(EXTENSION) ## the same with the slow tests, and more random graphs each time
+test-all: test-rust $(EXTENSION) programs ## the same with the slow tests, and more random graphs each time
 	$(call say,'running all Python tests with the slow ones')
 	@$(PY) -m pytest -q -m 'slow or not slow'
 
@@ -59,7 +63,7 @@ test-rust: require $(VENV)/bin/python
 	@cargo test $(WORKSPACE) --doc --quiet
 
 .PHONY: test-python
-test-python: $(EXTENSION)
+test-python: $(EXTENSION) programs
 	$(call say,'running the Python tests')
 	@$(PY) -m pytest -q
 
@@ -99,7 +103,7 @@ bench-rust: require ## the graph alone, in Rust, from 10k to 1M nodes
 	@cargo bench --quiet -p corsac-ir --bench scaling
 
 .PHONY: fuzz
-fuzz: require ## parser and edit sequences on random input, for FUZZ_SECONDS (60) each
+fuzz: require ## parser, edit sequences and model files on random input, for FUZZ_SECONDS (60) each
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 # -- what the above stand on ------------------------------------------------------------------
@@ -125,6 +129,11 @@ $(EXTENSION): | require $(VENV)/bin/python
 	    VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --release; \
 	    touch $@; \
 	fi
+
+# The native program, and the example that the Python tests compare with PyTorch.
+.PHONY: programs
+programs: require ## build the native program target/release/corsac
+	@cargo build --release --quiet -p corsac-cli -p corsac-engine --bin corsac --example classify
 
 .PHONY: FORCE
 FORCE:

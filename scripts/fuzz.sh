@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:?usage: scripts/fuzz.sh SECONDS}
-targets=(parser edits)
+targets=(parser edits model)
 if cargo +nightly fuzz --version >/dev/null 2>&1; then
     for target in "${targets[@]}"; do
         printf 'corsac: fuzzing %s under libFuzzer for %s s\n' "$target" "$seconds"
@@ -17,9 +17,9 @@ if cargo +nightly fuzz --version >/dev/null 2>&1; then
     done
 else
     printf 'corsac: no cargo-fuzz with a nightly Rust here: fuzzing with corsac-fuzz\n'
-    cargo build --quiet -p corsac-testkit --bin corsac-fuzz
+    cargo build --quiet -p corsac-testkit --features engine --bin corsac-fuzz
     for target in "${targets[@]}"; do
         printf 'corsac: fuzzing %s for %s s\n' "$target" "$seconds"
-        cargo run --quiet -p corsac-testkit --bin corsac-fuzz -- "$target" "$seconds"
+        cargo run --quiet -p corsac-testkit --features engine --bin corsac-fuzz -- "$target" "$seconds"
     done
 fi

@@ -1333,6 +1333,12 @@ def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any
     """
     ...
 
+def run_program(arguments: Any) -> Any:
+    """Does what the native program does with this command line, the program's name first, and answers its
+    exit code.
+    """
+    ...
+
 def saturate(graph: Graph, rules: Any, cost: Any, make_types: Any, *, max_nodes: Any, max_seconds: Any, iterations: Any, fast_math: Any = False, budget: Any = None) -> Any:
     """Finds the cheapest program that rules make of `graph`, and changes the graph. Without `rules`,
     the laws of algebra. `cost` is a dictionary from operators or targets to numbers, or

@@ -158,7 +158,11 @@ def test_errors_are_one_message_and_exit_code_2(arguments, message, capsys, fold
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+#: Those of the native program.
+NATIVE = ("run", "bench")
+
+
+@pytest.mark.parametrize("command", [c.name for c in COMMANDS if c.name not in NATIVE])
 def test_every_command_has_an_example_in_its_help(command, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])

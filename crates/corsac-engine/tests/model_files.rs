@@ -471,6 +471,66 @@ fn what_asks_for_too_much_is_refused_before_it_is_made() {
 }
 
 #[test]
+fn a_step_may_be_as_large_as_it_likes() {
+    let slice = "%y = call_function[target=operator.getitem](args = (%x, (slice(None, None, None), slice(1, 3, 9223372036854775807))), kwargs = {})";
+    let model = Model::from_file(lines(slice, &[2, 4]).unwrap()).unwrap();
+    let x = Tensor::new([2, 4], [0.0_f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
+    let outputs = model.run(&[x]).unwrap();
+    assert_eq!(outputs, [Tensor::new([2, 1], [1.0_f32, 5.0]).unwrap()]);
+}
+
+#[test]
+fn integers_and_truth_values_come_from_files() {
+    let graph = graph(
+        "%i = placeholder[target=i]
+        %w = get_attr[target=table]
+        %n = get_attr[target=offsets]
+        %s = call_function[target=operator.add](args = (%i, %n), kwargs = {})
+        %e = call_function[target=torch.nn.functional.embedding](args = (%s, %w), kwargs = {})
+        %g = call_function[target=operator.gt](args = (%e, 2.5), kwargs = {})
+        %output = output[target=output](args = ((%e, %s, %g),), kwargs = {})",
+    );
+    let of = |name: &str, dtype, shape: &[usize]| TensorSpec {
+        dtype,
+        ..spec(name, shape)
+    };
+    let offsets: Vec<u8> = [1_i64, 0].iter().flat_map(|n| n.to_le_bytes()).collect();
+    let table = bytes_of(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    let weights = [
+        (of("offsets", DType::Int64, &[2]), &offsets[..]),
+        (spec("table", &[3, 2]), &table[..]),
+    ];
+    let inputs = [of("i", DType::Int64, &[2])];
+    let model = load(model_bytes(&graph, &inputs, &weights).unwrap()).unwrap();
+    let names: Vec<String> = model.outputs().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["0: float32[2, 2]", "1: int64[2]", "2: bool[2, 2]"]);
+    let outputs = model.run(&[Tensor::new([2], [1_i64, 1]).unwrap()]).unwrap();
+    assert_eq!(
+        outputs,
+        [
+            Tensor::new([2, 2], [4.0_f32, 5.0, 2.0, 3.0]).unwrap(),
+            Tensor::new([2], [2_i64, 1]).unwrap(),
+            Tensor::new([2, 2], [true, true, false, true]).unwrap(),
+        ]
+    );
+    let error = model
+        .run(&[Tensor::new([2], [7_i64, 0]).unwrap()])
+        .unwrap_err();
+    assert_eq!(error.kind(), ModelErrorKind::Call);
+    assert!(
+        error.to_string().contains("index 8 is out of range"),
+        "{error}"
+    );
+    let error = model
+        .run(&[Tensor::new([2], [1.0_f32, 0.0]).unwrap()])
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the input is i: int64[2], not float32[2]"
+    );
+}
+
+#[test]
 fn limits_can_be_set() {
     let limits = |change: fn(&mut Limits)| {
         let mut limits = Limits::default();

@@ -132,8 +132,19 @@ impl PyModelFile {
     }
 }
 
+/// Does what the native program does with this command line, the program's name first, and answers its
+/// exit code.
+#[pyfunction]
+fn run_program(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> u8 {
+    py.detach(|| {
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        corsac_cli::run(arguments, &mut out.lock(), &mut err.lock())
+    })
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("ModelFileError", m.py().get_type::<ModelFileError>())?;
     m.add_class::<PyModelFile>()?;
+    m.add_function(wrap_pyfunction!(run_program, m)?)?;
     m.add_function(wrap_pyfunction!(write_model_file, m)?)
 }

@@ -5,6 +5,9 @@
 
 use corsac_ir::Graph;
 
+#[cfg(feature = "engine")]
+pub use crate::fuzz_model::{model_file, small_model};
+
 use crate::assert_sound;
 use crate::bytes::Bytes;
 use crate::edit::Editor;

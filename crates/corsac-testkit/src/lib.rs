@@ -19,6 +19,8 @@ pub mod bytes;
 pub mod edit;
 pub mod filetest;
 pub mod fuzz;
+#[cfg(feature = "engine")]
+mod fuzz_model;
 pub mod recipe;
 pub mod strategy;
 

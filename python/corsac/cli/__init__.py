@@ -1,8 +1,9 @@
 """The ``corsac`` program.
 
 ``corsac optimize MODEL --input SHAPE`` captures a model, runs the passes, checks the result
-against the original, and says what was gained; ``corsac --help`` lists the other subcommands. One
-subcommand a module; torch is imported only once a subcommand runs.
+against the original, and says what was gained; ``corsac --help`` lists the other subcommands. Those on
+model files (``run``, ``bench``, and ``show`` and ``ops`` of ``*.safetensors``) are the native program's,
+which is in the package, too. One subcommand a module; torch is imported only once a subcommand runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from corsac import _core
 from corsac.cli.arguments import parser
 from corsac.cli.failure import Failure
 
@@ -23,7 +25,11 @@ DIFFERENT, FAILED, INTERRUPTED = 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program with ``arguments`` (the command line's by default); answers the exit code."""
-    options = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    if _is_about_a_file(words):
+        sys.stdout.flush()
+        return _core.run_program(["corsac", *words])
+    options = parser().parse_args(words)
     try:
         try:
             command = importlib.import_module(f"corsac.cli.{options.command}")
@@ -46,3 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("corsac: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _is_about_a_file(words: Sequence[str]) -> bool:
+    """Whether the command is one of the native program: it is the same code."""
+    if words[:1] in (["run"], ["bench"]):
+        return True
+    is_file = any(word.endswith(".safetensors") for word in words)
+    return words[:1] in (["show"], ["ops"]) and is_file

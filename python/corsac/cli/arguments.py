@@ -232,6 +232,18 @@ def _lower(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _save(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--out", metavar="FILE", required=True, help="the file, by custom *.safetensors"
+    )
+
+
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    """Commands on model files are those of the native program: ``corsac.cli.main`` passes them on."""
+
+
 def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
     parser.add_argument(
@@ -384,5 +396,30 @@ and print what it is made of.
         "Capture a model and write a configuration from which `corsac build` makes it again.",
         "example:\n  corsac describe torchvision.models:resnet18 --out resnet18.toml\n",
         _describe,
+    ),
+    Command(
+        "save",
+        "write a model to a file that runs without Python",
+        "Capture a model and write it, with its weights, to a file that `corsac run` runs.",
+        """\
+examples:
+  corsac save torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors
+  corsac bench resnet50.safetensors
+""",
+        _save,
+    ),
+    Command(
+        "run",
+        "run a model file on arrays; corsac run --help",
+        "Run a model file.",
+        "example: corsac run resnet50.safetensors --input x.npy --output y.npy",
+        _nothing,
+    ),
+    Command(
+        "bench",
+        "measure how long a model file takes; corsac bench --help",
+        "Measure how long a model file takes.",
+        "example: corsac bench resnet50.safetensors --threads 2",
+        _nothing,
     ),
 )

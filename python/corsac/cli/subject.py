@@ -43,6 +43,12 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
         if not (path / GRAPH).is_file():
             raise Failure(f"{reference}: a folder without {GRAPH}, so not one that corsac wrote")
         return _from_text(reference, path / GRAPH)
+    if path.suffix == ".safetensors":
+        try:
+            module = corsac.load(path, framework="torch")._model
+        except (corsac.CompileError, corsac.ModelFileError, OSError) as error:
+            raise Failure(first_line(error, 1500)) from error
+        return Subject(reference, module.graph, module)
     if path.suffix in (".toml", ".json", ".graph", ".txt"):
         if not path.is_file():
             raise Failure(f"{reference}: no such file")

@@ -32,6 +32,8 @@ impl View {
     /// Keeps `len` elements from `start` on, `step` apart.
     fn slice(&mut self, dim: usize, start: usize, len: usize, step: usize) {
         self.offset += start * self.strides[dim].unsigned_abs();
+        // A step that leaves one element may be as large as it likes.
+        let step = if len > 1 { step } else { 1 };
         self.strides[dim] *= step as isize;
         self.shape[dim] = len;
     }

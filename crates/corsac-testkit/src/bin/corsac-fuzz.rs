@@ -1,7 +1,7 @@
 //! Fuzzing without libFuzzer: `corsac-fuzz TARGET SECONDS [SEED]`.
 //!
 //! Runs a fuzz target on made-up bytes until the time is over: random bytes, and for the parser
-//! mostly texts of graphs with a few changes. A failure prints the seed that leads to it at once.
+//! mostly texts of graphs with a few changes, for models mostly a model file with a few changes. A failure prints the seed that leads to it at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
     };
     let run: fn(&mut Random) = match target {
         "parser" => |random| fuzz::parser(&text(random)),
+        "model" => |random| fuzz::model_file(&model(random)),
         "edits" => |random| {
             let len = random.below(1_000);
             fuzz::edit_sequence(&random.bytes(len));
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: corsac-fuzz parser|edits SECONDS [SEED]");
+    eprintln!("usage: corsac-fuzz parser|edits|model SECONDS [SEED]");
     ExitCode::from(2)
 }
 
@@ -77,6 +78,81 @@ fn text(random: &mut Random) -> Vec<u8> {
     }
     text
 }
+
+/// Random bytes, or a model file with changes of bytes, or of words in its header.
+fn model(random: &mut Random) -> Vec<u8> {
+    if random.below(16) == 0 {
+        let len = random.below(400);
+        return random.bytes(len);
+    }
+    let mut file = fuzz::small_model();
+    if random.below(4) == 0 {
+        for _ in 0..=random.below(4) {
+            random.change(&mut file);
+        }
+        return file;
+    }
+    // The length of the header is put right, so that what is behind it is looked at.
+    let len = u64::from_le_bytes(std::array::from_fn(|at| file[at])) as usize;
+    let mut header = String::from_utf8_lossy(&file[8..8 + len]).into_owned();
+    for _ in 0..=random.below(3) {
+        header = with_other_word(random, &header);
+    }
+    let mut changed = (header.len() as u64).to_le_bytes().to_vec();
+    changed.extend_from_slice(header.as_bytes());
+    changed.extend_from_slice(&file[8 + len..]);
+    changed
+}
+
+/// `text` with one of its words replaced by another one, or by a number.
+fn with_other_word(random: &mut Random, text: &str) -> String {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '.' | '%' | '-');
+    let mut words: Vec<String> = text
+        .split_inclusive(|c| !is_word(c))
+        .map(str::to_owned)
+        .collect();
+    let at = random.below(words.len());
+    let new = match random.below(4) {
+        0 => WORDS[random.below(WORDS.len())].to_owned(),
+        1 => (random.below(9) as i64 - 3).to_string(),
+        2 => random.next().cast_signed().to_string(),
+        _ => {
+            let other = &words[random.below(words.len())];
+            other.trim_end_matches(|c| !is_word(c)).to_owned()
+        }
+    };
+    let end: String = words[at].chars().filter(|&c| !is_word(c)).collect();
+    words[at] = new + &end;
+    words.concat()
+}
+
+/// Words that change what a graph asks for.
+const WORDS: [&str; 24] = [
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551615",
+    "4294967296",
+    "None",
+    "True",
+    "nan",
+    "1e308",
+    "()",
+    "range(0, 9223372036854775807)",
+    "torch.int64",
+    "int64",
+    "bool",
+    "expand",
+    "repeat",
+    "chunk",
+    "unbind",
+    "reshape",
+    "topk",
+    "cumsum",
+    "embedding",
+    "index_select",
+    "torch.einsum",
+    "torch.nn.functional.pad",
+];
 
 /// Pieces that the text forms are made of.
 const PIECES: [&str; 24] = [
