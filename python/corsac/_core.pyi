@@ -1326,10 +1326,11 @@ def remove_no_ops(graph: Graph, *, budget: Any = None) -> Any:
     """
     ...
 
-def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None, build: Any = None) -> Any:
+def rule_from_graphs(name: str, pattern: Graph, replacement: Any, condition: Any = None, build: Any = None, modules: Any = None) -> Any:
     """The rule that replaces what the graph `pattern` computes by what `replacement` computes.
     `condition(match)` says at each match whether it may. Without `replacement`, `build(match)`
-    answers the graph that takes the place of a match, or None or a string, why nothing does.
+    answers the graph that takes the place of a match, or None or a string, why nothing does. `modules`
+    has, for the modules that the pattern calls, the class of `torch.nn` and the settings that count.
     """
     ...
 

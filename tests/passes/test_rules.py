@@ -499,3 +499,97 @@ def test_slices_are_exchanged_by_saturation():
     calls = [n.target for n in gm.graph.nodes if n.op == "call_function"]
     assert calls == [operator.getitem, torch.exp, torch.exp]
     assert torch.equal(gm(x), expected)
+
+
+# -- modules ---------------------------------------------------------------------------------------
+
+
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.some, self.tenth = torch.nn.Dropout(0.5), torch.nn.Dropout(0.1)
+        self.exact, self.fast = torch.nn.GELU(), torch.nn.GELU("tanh")
+        self.pool = torch.nn.AvgPool2d(2, stride=(2, 2))
+
+    def forward(self, x):
+        return self.fast(self.tenth(self.some(self.exact(self.pool(x)))))
+
+
+def layers():
+    return corsac.fx.symbolic_trace(Layers().eval())
+
+
+@pytest.mark.parametrize(
+    "rule, expected",
+    [
+        ("nn.Dropout(?x) => ?x", ["some", "tenth"]),
+        ("nn.Dropout(?x, p=0.5) => ?x", ["some"]),
+        ("torch.nn.Dropout(?x, p=?p, training=False) => ?x  if ?p < 0.2", ["tenth"]),
+        ("nn.Dropout(?x, training=True) => ?x", []),
+        ("nn.Dropout(nn.Dropout(?x, p=?p), p=?q) => ?x", ["tenth"]),
+        ("nn.AvgPool2d(?x, stride=[2, 2]) => torch.nn.functional.avg_pool2d(?x, 2)", ["pool"]),
+        ("nn.Dropout|nn.GELU(?x) => torch.neg(?x)", ["exact", "some", "tenth", "fast"]),
+        ("nn.Dropout2d(?x) => ?x", []),
+    ],
+)
+def test_modules_are_matched_by_class_and_settings(rule, expected):
+    gm = layers()
+    report = rewrite(gm, rule)
+    assert sorted(site.node for site in report.applied) == sorted(expected)
+    left = {name for name, _ in gm.named_children()}
+    assert not left & set(expected), "modules that nothing calls go"
+    gm(torch.randn(1, 1, 4, 4))
+
+
+def test_a_setting_is_captured():
+    gm, x = layers(), torch.randn(1, 1, 4, 4)
+    expected = gm(x)
+    rule = "nn.GELU(?x, approximate=?a) => torch.nn.functional.gelu(?x, approximate=?a)"
+    assert rewrite(gm, rule).count == 2
+    given = [n.kwargs["approximate"] for n in gm.graph.nodes if n.kwargs]
+    assert given == ["none", "tanh"]
+    assert torch.equal(gm(x), expected)
+
+
+def test_a_pattern_that_is_a_module():
+    class Half(torch.nn.Module):
+        def __init__(self, p):
+            super().__init__()
+            self.drop = torch.nn.Dropout(p)
+
+        def forward(self, x):
+            return self.drop(x)
+
+    def identity(x):
+        return x
+
+    gm = layers()
+    report = rewrite(gm, [Rule(Half(0.5), identity, name="half")])
+    assert [site.node for site in report.applied] == ["some"]
+    gm = layers()
+    assert rewrite(gm, [Rule(Half(0.5), identity, settings=())]).count == 2
+    assert not gm.graph.find_nodes(op="call_module", target="tenth")
+
+
+def test_modules_that_stay():
+    gm = layers()
+    gm.some.register_forward_hook(lambda *_: None)
+    gm.tenth.train()
+    report = rewrite(gm, "nn.Dropout(?x) => ?x")
+    assert not report
+    assert [site.node for site in report.kept] == ["tenth"]
+
+    class Mine(torch.nn.Dropout):
+        pass
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mine, self.linear = Mine(), torch.nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.mine(self.linear(x))
+
+    gm = corsac.fx.symbolic_trace(Model().eval())
+    report = rewrite(gm, "nn.Dropout|nn.Linear(?x) => ?x")
+    assert [site.node for site in report.kept] == ["linear"]

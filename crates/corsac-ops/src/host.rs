@@ -3,6 +3,7 @@
 use corsac_ir::{FunctionId, Graph};
 
 use crate::schema::Schema;
+use crate::shape::Value;
 
 /// What the host knows of a submodule.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,6 +53,12 @@ pub enum FunctionInfo {
 pub trait Host {
     /// The submodule with this qualified name; `None` if there is none, or nothing is known of it.
     fn module(&self, path: &str) -> Option<ModuleInfo>;
+
+    /// The numbers, strings and tuples among the attributes of a submodule, by name, with `training`;
+    /// for rules that ask for them. Nothing by default.
+    fn module_settings(&self, _path: &str) -> Vec<(String, Value)> {
+        Vec::new()
+    }
 
     /// What is known of a function of `graph` besides its name.
     fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo;

@@ -1,10 +1,14 @@
 //! Rewrite rules: made of text or of two traced functions, and applied to graphs of Python.
 
+use std::collections::HashMap;
+
 use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op};
+use corsac_ops::shape::{Dim, TypeHost as _, Value as Known};
+use corsac_ops::{FunctionInfo, Host, ModuleInfo};
 use corsac_passes::Added;
 use corsac_passes::rules::{
-    Answer, Condition, MatchView, NoRuleHost, Options, Replacement, Rule, RuleHost, RuleSet,
-    Session, from_graphs, parse, replacement_from_graph,
+    Answer, Condition, Item, Literal, MatchView, ModulePattern, NoRuleHost, Options, Pattern,
+    Replacement, Rule, RuleHost, RuleSet, Session, from_graphs, parse, replacement_from_graph,
 };
 use corsac_passes::simplify::laws;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -14,6 +18,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rustc_hash::FxHashMap;
 
+use crate::analysis::facts::TypeFacts;
+use crate::analysis::value::TypeReader;
 use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
 use crate::error::{pass_error, rewrite_error};
@@ -79,19 +85,90 @@ pub(crate) fn parse_rules(text: &str) -> PyResult<Vec<PyRewriteRule>> {
     Ok(rules.collect())
 }
 
+/// The class of a module, and its settings by name.
+type ModuleSettings<'py> = (String, Vec<(String, Bound<'py, PyAny>)>);
+
+/// What modules in a pattern stand for; settings that are no literals do not count.
+fn module_patterns(
+    py: Python<'_>,
+    modules: HashMap<String, ModuleSettings<'_>>,
+) -> PyResult<FxHashMap<String, ModulePattern>> {
+    let reader = TypeReader::new(py)?;
+    let one = |(path, (class, settings)): (String, ModuleSettings<'_>)| {
+        let mut pattern = ModulePattern {
+            class,
+            settings: Vec::new(),
+        };
+        for (name, value) in settings {
+            if let Some(value) = literal_pattern(&reader.value(&value)?) {
+                pattern.settings.push((name, value));
+            }
+        }
+        Ok((path, pattern))
+    };
+    modules.into_iter().map(one).collect()
+}
+
+fn literal_pattern(value: &Known) -> Option<Pattern> {
+    Some(Pattern::Literal(match value {
+        Known::None => Literal::None,
+        Known::Bool(flag) => Literal::Bool(*flag),
+        Known::Int(Dim::Known(number)) => Literal::Int(*number),
+        Known::Float(number) => Literal::Float(*number),
+        Known::Str(text) => Literal::Str(text.to_string()),
+        Known::Tuple(items) | Known::List(items) => {
+            let items = items
+                .iter()
+                .map(|item| literal_pattern(item).map(Item::One));
+            return items.collect::<Option<_>>().map(Pattern::Sequence);
+        }
+        _ => return None,
+    }))
+}
+
+/// What Python knows of modules, with their settings.
+struct RuleFacts {
+    facts: Facts,
+    types: TypeFacts,
+}
+
+impl Host for RuleFacts {
+    fn module(&self, path: &str) -> Option<ModuleInfo> {
+        self.facts.module(path)
+    }
+
+    fn module_settings(&self, path: &str) -> Vec<(String, Known)> {
+        let Some(facts) = self.types.module(path) else {
+            return Vec::new();
+        };
+        let training = ("training".to_owned(), Known::Bool(facts.training));
+        let own = facts.attributes.iter();
+        let own = own.filter(|(name, _)| &**name != "training");
+        let own = own.map(|(name, value)| (name.to_string(), value.clone()));
+        own.chain([training]).collect()
+    }
+
+    fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo {
+        self.facts.function(graph, function)
+    }
+}
+
 /// The rule that replaces what the graph `pattern` computes by what `replacement` computes.
 /// `condition(match)` says at each match whether it may. Without `replacement`, `build(match)`
-/// answers the graph that takes the place of a match, or None or a string, why nothing does.
+/// answers the graph that takes the place of a match, or None or a string, why nothing does. `modules`
+/// has, for the modules that the pattern calls, the class of `torch.nn` and the settings that count.
 #[pyfunction]
-#[pyo3(signature = (name, pattern, replacement, condition = None, build = None))]
+#[pyo3(signature = (name, pattern, replacement, condition = None, build = None, modules = None))]
 pub(crate) fn rule_from_graphs(
     name: &str,
     pattern: &Bound<'_, PyGraph>,
     replacement: Option<&Bound<'_, PyGraph>>,
     condition: Option<Py<PyAny>>,
     build: Option<Py<PyAny>>,
+    modules: Option<HashMap<String, ModuleSettings<'_>>>,
 ) -> PyResult<PyRewriteRule> {
     let py = pattern.py();
+    let modules = module_patterns(py, modules.unwrap_or_default())?;
     if replacement.is_none() == build.is_none() {
         let message = "a rule has a replacement, or something that builds one";
         return Err(PyValueError::new_err(message));
@@ -111,6 +188,7 @@ pub(crate) fn rule_from_graphs(
         from.ir(),
         to.as_ref().map(|to| to.ir()),
         &names,
+        &modules,
         number,
     );
     let rule = rule.map_err(|error| PyValueError::new_err(format!("rule {name}: {error}")))?;
@@ -271,7 +349,13 @@ fn apply(
     limit: Option<usize>,
     budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<RuleSite>> {
-    let facts = Facts::of_graph(graph)?;
+    let facts = RuleFacts {
+        facts: Facts::of_graph(graph)?,
+        types: match set.mentions_modules() {
+            true => TypeFacts::of_graph(graph)?,
+            false => TypeFacts::default(),
+        },
+    };
     let tensors = tensor_facts(graph)?;
     let functions = result_functions(graph, set, callables)?;
     let names = names_of(graph, callables)?;
@@ -309,7 +393,7 @@ fn apply(
 fn run_with_conditions(
     graph: &Bound<'_, PyGraph>,
     session: &mut Session<'_>,
-    facts: &Facts,
+    facts: &RuleFacts,
     host: &mut Conditions<'_, '_>,
 ) -> PyResult<()> {
     loop {

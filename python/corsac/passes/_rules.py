@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 import corsac.fx
 from corsac import _core
 from corsac.fx import Graph, Node
@@ -13,6 +15,7 @@ from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report, Site
 from corsac.passes._target import graph_of
+from corsac.passes._weights import drop_unused
 
 
 class Match(Mapping[str, Any]):
@@ -69,6 +72,13 @@ class Rule:
             ``condition``, it returns a function or a graph with the arguments of ``pattern``, or None
             or a string, where nothing is to be replaced. What it raises ends rewriting.
 
+        settings: the settings in which modules have to agree with those of the pattern, by name;
+            by default all that their class declares (``__constants__``).
+
+    A pattern may call modules of ``torch.nn``: it is an ``nn.Module`` then. They stand for all modules
+    of their class with the same settings, without hooks; weights are not compared, and cannot be
+    used by the replacement.
+
     Raises:
         ValueError: if rules cannot express what is traced.
     """
@@ -81,15 +91,20 @@ class Rule:
         condition: Condition | None = None,
         name: str | None = None,
         build: Build | None = None,
+        settings: Iterable[str] | None = None,
     ) -> None:
         if name is None:
             name = getattr(pattern, "__name__", "rule")
+        # A graph holds its module weakly.
+        module = None if isinstance(pattern, _core.Graph) else _program(pattern)
+        graph = pattern if module is None else module.graph
         self._rule = _core.rule_from_graphs(
             name,
-            _traced(pattern),
+            graph,
             None if replacement is None else _traced(replacement),
             condition,
             None if build is None else _building(build),
+            _modules(graph, settings),
         )
 
     @classmethod
@@ -125,9 +140,29 @@ def _building(build: Build) -> Callable[[Match], Graph | str | None]:
 def _traced(program: Callable[..., Any] | Graph | GraphModule) -> Graph:
     if isinstance(program, _core.Graph):
         return program
-    if isinstance(program, GraphModule):
-        return program.graph
-    return corsac.fx.symbolic_trace(program).graph
+    return _program(program).graph
+
+
+def _program(program: Callable[..., Any] | GraphModule) -> GraphModule:
+    return program if isinstance(program, GraphModule) else corsac.fx.symbolic_trace(program)
+
+
+def _modules(
+    graph: Graph, settings: Iterable[str] | None
+) -> dict[str, tuple[str, list[tuple[str, Any]]]]:
+    """The classes of the modules of ``torch.nn`` that ``graph`` calls, and their settings that
+    count."""
+    owner, found = graph.owning_module, {}
+    wanted = None if settings is None else set(settings)
+    for node in graph.find_nodes(op="call_module") if owner is not None else ():
+        module = owner.get_submodule(node.target)
+        cls = type(module)
+        if getattr(torch.nn, cls.__name__, None) is not cls:
+            continue
+        names = getattr(cls, "__constants__", ()) if wanted is None else wanted
+        own = [(name, getattr(module, name)) for name in sorted(names) if hasattr(module, name)]
+        found[node.target] = cls.__name__, own
+    return found
 
 
 class Rules(Sequence[Rule]):
@@ -204,6 +239,7 @@ def _run(
 ) -> RewriteReport:
     graph = graph_of(target)
     before = len(graph.nodes)
+    called = {node.target for node in graph.find_nodes(op="call_module")}
     try:
         raw = transform(graph)
     except BaseException:
@@ -214,6 +250,7 @@ def _run(
     sites = tuple(Site(*site) for *site, _ in raw)
     report = RewriteReport(name, sites, before, len(graph.nodes), tuple(site[-1] for site in raw))
     if report.changed and isinstance(target, GraphModule):
+        drop_unused(target, called - {n.target for n in graph.find_nodes(op="call_module")})
         target.recompile()
     return report
 

@@ -95,6 +95,12 @@ impl RuleSet {
         &self.rules
     }
 
+    /// Whether a pattern has a module in it.
+    #[must_use]
+    pub fn mentions_modules(&self) -> bool {
+        self.operators.keys().any(|name| name.starts_with("nn."))
+    }
+
     /// What new nodes may call, each once.
     #[must_use]
     pub fn callees(&self) -> Vec<&Callee> {
@@ -131,7 +137,7 @@ fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> 
             let arguments = arguments.collect();
             let mut id = |name: &String| {
                 let next = operators.len() as OperatorId;
-                *operators.entry(name.clone()).or_insert(next)
+                *operators.entry(own_name(name)).or_insert(next)
             };
             Matcher::Call {
                 operators: names.iter().map(&mut id).collect(),
@@ -139,6 +145,16 @@ fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> 
                 commutative,
             }
         }
+    }
+}
+
+/// Classes of modules go by the name that they have in `torch.nn`: `nn.Dropout`.
+fn own_name(name: &str) -> String {
+    let class = name.strip_prefix("torch.nn.");
+    let is_class = |class: &&str| class.starts_with(|c: char| c.is_ascii_uppercase());
+    match class.filter(is_class) {
+        Some(class) => format!("nn.{class}"),
+        None => name.to_owned(),
     }
 }
 
@@ -157,4 +173,6 @@ pub(crate) struct Operator {
     pub(crate) signature: Option<&'static Signature>,
     /// Where this spelling passes arguments in another order.
     pub(crate) spelling: Option<&'static Signature>,
+    /// Whether it is a class of modules, whose settings are arguments by keyword.
+    pub(crate) is_module: bool,
 }

@@ -63,7 +63,9 @@ pub use rule::{
     Replacement, Rule, Value, Var, is_commutative,
 };
 pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
-pub use traced::{FunctionNames, TracedRuleError, from_graphs, replacement_from_graph};
+pub use traced::{
+    FunctionNames, ModulePattern, TracedRuleError, from_graphs, replacement_from_graph,
+};
 
 use std::borrow::Cow;
 

@@ -1,7 +1,11 @@
 //! Whether a rule matches at a node: backtracking over the orders of commutative operands and the
 //! lengths of spliced sequences.
 
-use corsac_ir::{Arg, FunctionId, Graph, NodeId, Op, SecondaryMap, Symbol, Target};
+use corsac_ir::{
+    Arg, FunctionId, Graph, GraphError, NodeId, Op, SecondaryMap, Symbol, Target, ThinVec,
+};
+use corsac_ops::Host;
+use corsac_ops::shape::{Dim, Value};
 use corsac_ops::signature::Signature;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -19,6 +23,16 @@ const USERS: usize = 64;
 pub(crate) struct Targets {
     functions: SecondaryMap<FunctionId, Option<Operator>>,
     methods: SecondaryMap<Symbol, Option<Operator>>,
+    /// By path.
+    modules: FxHashMap<Symbol, Module>,
+}
+
+/// A module whose class some rule mentions.
+#[derive(Clone, Debug)]
+struct Module {
+    operator: Operator,
+    /// Its settings, as arguments by keyword.
+    settings: Vec<(Symbol, Arg)>,
 }
 
 impl Targets {
@@ -39,6 +53,44 @@ impl Targets {
             targets.add_method(graph, set, node, &mut seen);
         }
         targets
+    }
+
+    /// Looks at the modules that `graph` calls, of classes that rules mention: `nn.Dropout`.
+    pub(crate) fn add_modules(
+        &mut self,
+        graph: &mut Graph,
+        set: &RuleSet,
+        host: &dyn Host,
+    ) -> Result<(), GraphError> {
+        if !set.mentions_modules() {
+            return Ok(());
+        }
+        for node in graph.find_nodes(Op::CallModule, None) {
+            let Target::Name(path) = graph.node(node).target() else {
+                continue;
+            };
+            if self.modules.contains_key(&path) {
+                continue;
+            }
+            let info = host.module(graph.text(path)).filter(|info| !info.hooks);
+            let class = info.as_ref().and_then(|info| info.torch_class());
+            let id = class.and_then(|class| set.operators.get(&format!("nn.{class}")));
+            let Some(&id) = id else { continue };
+            let mut settings = Vec::new();
+            for (name, value) in host.module_settings(graph.text(path)) {
+                if let Some(value) = literal_arg(graph, &value)? {
+                    settings.push((graph.intern(&name), value));
+                }
+            }
+            let operator = Operator {
+                id,
+                signature: None,
+                spelling: None,
+                is_module: true,
+            };
+            self.modules.insert(path, Module { operator, settings });
+        }
+        Ok(())
     }
 
     fn add_method(
@@ -82,9 +134,31 @@ impl Targets {
         match (op, target) {
             (Op::CallFunction, Target::Function(id)) => self.functions.get(id).as_ref(),
             (Op::CallMethod, Target::Name(name)) => self.methods.get(name).as_ref(),
+            (Op::CallModule, Target::Name(path)) => {
+                self.modules.get(&path).map(|module| &module.operator)
+            }
             _ => None,
         }
     }
+}
+
+/// A setting as an argument; `None` for what is no literal.
+fn literal_arg(graph: &mut Graph, value: &Value) -> Result<Option<Arg>, GraphError> {
+    Ok(Some(match value {
+        Value::None => Arg::None,
+        Value::Bool(flag) => Arg::Bool(*flag),
+        Value::Int(Dim::Known(number)) => Arg::Int(*number),
+        Value::Float(number) => Arg::Float(*number),
+        Value::Str(text) => Arg::Str(graph.intern(text)),
+        Value::Tuple(items) | Value::List(items) => {
+            let items = items.iter().map(|item| literal_arg(graph, item));
+            match items.collect::<Result<Option<ThinVec<Arg>>, GraphError>>()? {
+                Some(items) => Arg::tuple(items)?,
+                None => return Ok(None),
+            }
+        }
+        _ => return Ok(None),
+    }))
 }
 
 fn operator(set: &RuleSet, op: Op, target: &str) -> Option<Operator> {
@@ -96,6 +170,7 @@ fn operator(set: &RuleSet, op: Op, target: &str) -> Option<Operator> {
         id,
         signature: Signature::of(name),
         spelling: Signature::of_spelling(target),
+        is_module: false,
     })
 }
 
@@ -136,7 +211,7 @@ pub(crate) struct Search<'g, 'r> {
     pub(crate) targets: &'r Targets,
 }
 
-impl<'g> Program<'g> for Search<'g, '_> {
+impl<'g, 'r: 'g> Program<'g> for Search<'g, 'r> {
     fn graph(&self) -> &'g Graph {
         self.graph
     }
@@ -146,11 +221,22 @@ impl<'g> Program<'g> for Search<'g, '_> {
             return None;
         }
         let operator = *self.targets.operator(self.graph, node)?;
+        let targets = self.targets;
         let node = self.graph.node(node);
+        let kwargs = match node.target() {
+            // A module's settings stand where a function has arguments by keyword.
+            Target::Name(path) if operator.is_module => {
+                if !node.kwargs().is_empty() {
+                    return None;
+                }
+                targets.modules.get(&path)?.settings.as_slice()
+            }
+            _ => node.kwargs(),
+        };
         Some(Candidate {
             operator,
             args: node.args(),
-            kwargs: node.kwargs(),
+            kwargs,
         })
     }
 
@@ -311,7 +397,9 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
             kwargs,
         } = candidate;
         let given = Arguments::of_call(graph, args, kwargs, operator.signature, operator.spelling);
-        let Some(given) = given.filter(|given| mentions_all(graph, arguments, given)) else {
+        let complete =
+            |given: &Arguments<'_>| mentions_all(graph, arguments, given, operator.is_module);
+        let Some(given) = given.filter(complete) else {
             return false;
         };
         self.operands(arguments, &given, false, next)
@@ -446,8 +534,14 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
     }
 }
 
-/// Whether what a pattern does not mention is left out, or what would be passed then.
-fn mentions_all(graph: &Graph, arguments: &[(Key, Matcher)], given: &Arguments<'_>) -> bool {
+/// Whether what a pattern does not mention is left out, or what would be passed then. Settings of a
+/// module need not be mentioned.
+fn mentions_all(
+    graph: &Graph,
+    arguments: &[(Key, Matcher)],
+    given: &Arguments<'_>,
+    is_module: bool,
+) -> bool {
     let mentioned = |place: usize| {
         let mut keys = arguments.iter();
         keys.any(|(key, _)| matches!(key, Key::Position(p) if *p == place))
@@ -458,5 +552,5 @@ fn mentions_all(graph: &Graph, arguments: &[(Key, Matcher)], given: &Arguments<'
         let mut keys = arguments.iter();
         keys.any(|(key, _)| matches!(key, Key::Keyword(k) if k == name))
     };
-    positional && given.keywords.iter().all(|(name, _)| named(name))
+    positional && (is_module || given.keywords.iter().all(|(name, _)| named(name)))
 }

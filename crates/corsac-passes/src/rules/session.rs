@@ -192,6 +192,7 @@ impl<'r> Session<'r> {
         let analysis = Analysis::of_graph(graph, host)?;
         let mut targets = Targets::of(graph, set, names);
         vocabulary.add_methods_to(&mut targets, graph, set);
+        targets.add_modules(graph, set, host)?;
         let endless = graph.len() * 16 + 1024;
         let limit = options.limit.unwrap_or(endless);
         let mut queued = SecondaryMap::with_capacity(graph.id_bound());

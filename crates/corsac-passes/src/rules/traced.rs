@@ -63,12 +63,23 @@ pub enum TracedRuleError {
     NoOutput(&'static str),
 }
 
+/// What a call of a module in a pattern stands for: a call of any module of its class that has these
+/// settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModulePattern {
+    /// The class, as `torch.nn` has it: `Dropout`.
+    pub class: String,
+    /// The settings that have to be the same, by name: numbers, strings, flags, tuples of such.
+    pub settings: Vec<(String, Pattern)>,
+}
+
 /// The names by which rules know the functions of a graph.
 pub type FunctionNames<'a> = &'a dyn Fn(&Graph, FunctionId) -> String;
 
 /// The rule that replaces what `pattern` computes by what `replacement` computes; without one, the
 /// host makes it for each match ([`replacement_from_graph`]). Inputs of the two go together by name,
-/// or else by position. With `condition`, the host is asked.
+/// or else by position. `modules` says what calls of modules in the pattern stand for, by path. With
+/// `condition`, the host is asked.
 ///
 /// # Errors
 /// [`TracedRuleError`] says what rules cannot express.
@@ -77,11 +88,13 @@ pub fn from_graphs(
     pattern: &Graph,
     replacement: Option<&Graph>,
     names: FunctionNames<'_>,
+    modules: &FxHashMap<String, ModulePattern>,
     condition: Option<usize>,
 ) -> Result<Rule, TracedRuleError> {
     let mut reader = PatternReader {
         graph: pattern,
         names,
+        modules,
         variables: Vec::new(),
         by_node: FxHashMap::default(),
     };
@@ -102,8 +115,10 @@ pub fn from_graphs(
                 .ok_or(TracedRuleError::Roots)?
         }
     };
-    let is_call =
-        |&node: &NodeId| matches!(pattern.node(node).op(), Op::CallFunction | Op::CallMethod);
+    let is_call = |&node: &NodeId| {
+        let op = pattern.node(node).op();
+        matches!(op, Op::CallFunction | Op::CallMethod | Op::CallModule)
+    };
     if !roots.iter().all(is_call) {
         return Err(TracedRuleError::Roots);
     }
@@ -148,6 +163,7 @@ fn output(graph: &Graph) -> Option<&Arg> {
 struct PatternReader<'a> {
     graph: &'a Graph,
     names: FunctionNames<'a>,
+    modules: &'a FxHashMap<String, ModulePattern>,
     variables: Vec<String>,
     /// Nodes that are named: inputs, and calls whose value is used more than once.
     by_node: FxHashMap<NodeId, Var>,
@@ -183,8 +199,14 @@ impl PatternReader<'_> {
                 (operator.unwrap_or(name).to_owned(), None)
             }
             (op, _) => {
-                let node = node.name().to_owned();
-                return Err(TracedRuleError::Op { node, op });
+                let module = self.modules.get(node.target_name());
+                match module.filter(|_| op == Op::CallModule && node.kwargs().is_empty()) {
+                    Some(module) => (format!("nn.{}", module.class), None),
+                    None => {
+                        let node = node.name().to_owned();
+                        return Err(TracedRuleError::Op { node, op });
+                    }
+                }
             }
         };
         let given = Arguments::of(node, Signature::of(&operator), spelling);
@@ -214,6 +236,12 @@ impl PatternReader<'_> {
         for (key, value) in &given.keywords {
             let pattern = self.given(id, *value)?;
             arguments.push((Key::Keyword((*key).to_owned()), pattern));
+        }
+        if node.op() == Op::CallModule
+            && let Some(module) = self.modules.get(node.target_name())
+        {
+            let settings = module.settings.iter().cloned();
+            arguments.extend(settings.map(|(name, value)| (Key::Keyword(name), value)));
         }
         let call = Pattern::Call {
             operators: vec![operator],

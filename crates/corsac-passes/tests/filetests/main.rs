@@ -137,6 +137,14 @@ impl Host for Declared {
         self.0.get(path).cloned()
     }
 
+    fn module_settings(&self, path: &str) -> Vec<(String, Value)> {
+        let facts = self.1.get(path);
+        let attributes = facts.into_iter().flat_map(|facts| &facts.attributes);
+        attributes
+            .map(|(name, value)| (name.to_string(), value.clone()))
+            .collect()
+    }
+
     fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo {
         match graph.function_name(function) {
             "to_channels_last" | "to_contiguous" => FunctionInfo::Pure,
