@@ -49,7 +49,7 @@ def load(
 
 
 class NumpyModel:
-    """A model as a function of numpy arrays of float32. Results are new arrays.
+    """A model as a function of numpy arrays. Results are new arrays.
 
     Calls from many threads at once are safe, and Python is free while one runs.
     """
@@ -68,19 +68,24 @@ class NumpyModel:
         if len(arrays) != len(self.inputs):
             raise TypeError(f"the model takes {len(self.inputs)} arrays, not {len(arrays)}")
         given = []
-        for (name, _, shape), array in zip(self.inputs, arrays, strict=True):
+        for (name, dtype, shape), array in zip(self.inputs, arrays, strict=True):
             array = numpy.asarray(array)
-            if array.dtype != numpy.float32 or list(array.shape) != shape:
+            if str(array.dtype) != dtype or list(array.shape) != shape:
                 got = f"{array.dtype}{list(array.shape)}"
-                raise TypeError(f"input {name} is float32{shape}, not {got}")
-            given.append(numpy.ascontiguousarray(array).reshape(-1))
-        shapes = self._program.output_shapes
-        results = [numpy.empty(shape, numpy.float32) for shape in shapes]
-        self._program.run(given, [result.reshape(-1) for result in results], _threads())
+                raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
+            given.append(_flat(numpy.ascontiguousarray(array)))
+        results = [numpy.empty(shape, dtype) for _, dtype, shape in self.outputs]
+        self._program.run(given, [_flat(result) for result in results], _threads())
         return _filled(self._result, results)
 
     def __repr__(self) -> str:
         return f"NumpyModel({_shown(self.inputs)} -> {_shown(self.outputs)})"
+
+
+def _flat(array: Any) -> Any:
+    """The elements in a row; truth values as bytes."""
+    flat = array.reshape(-1)
+    return flat.view("uint8") if flat.dtype == bool else flat
 
 
 def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
