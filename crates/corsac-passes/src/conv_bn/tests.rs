@@ -1,7 +1,7 @@
 use super::*;
 use crate::weights::{Elements, MemoryWeights, Tensor};
 use corsac_ir::{Arg, FunctionId};
-use corsac_ops::FunctionInfo;
+use corsac_ops::{FunctionInfo, ModuleInfo};
 
 fn fold(graph: &mut Graph, model: &Model, weights: &mut MemoryWeights, options: Options) -> Report {
     let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());

@@ -1,16 +1,17 @@
 //! Applying rules until none matches any more, one rewrite at a time.
 
+mod host;
+mod soundness;
+
 use corsac_ir::rewrite::{Patch, RewriteError};
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, NodeSpec, SecondaryMap, Symbol, Target};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, SecondaryMap, Target};
 use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use thin_vec::ThinVec;
 
 use super::compiled::RuleSet;
-use super::condition::Context;
 use super::hazards::Hazards;
-use super::rule::{Call, Condition, Predicate, Replacement, Rule, Value};
+use super::rule::{Call, Condition, Predicate, Replacement, Rule};
 use super::search::{Found, Search, Targets, find};
 use super::vocabulary::Vocabulary;
 use crate::analysis::Analysis;
@@ -19,75 +20,7 @@ use crate::edits::Added;
 use crate::error::PassError;
 use crate::tensors::TensorFacts;
 
-/// What the host says to a condition of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It holds.
-    Yes,
-    /// It does not, and why.
-    No(String),
-    /// Rewriting must end: the host has failed.
-    Stop,
-}
-
-/// Answers conditions that only the host can decide ([`Condition::Host`]). The graph cannot change
-/// while it is asked.
-pub trait RuleHost {
-    /// Whether the condition that the host gave the number `condition` holds at a match.
-    fn holds(&mut self, condition: usize, matched: &MatchView<'_, '_>) -> Answer;
-}
-
-/// A host that is never asked.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoRuleHost;
-
-impl RuleHost for NoRuleHost {
-    fn holds(&mut self, _condition: usize, _matched: &MatchView<'_, '_>) -> Answer {
-        Answer::No("no host answers the condition of this rule".to_owned())
-    }
-}
-
-/// A match as the host sees it.
-pub struct MatchView<'a, 'g> {
-    context: Context<'a, 'g>,
-    number: usize,
-}
-
-impl MatchView<'_, '_> {
-    /// The graph.
-    #[must_use]
-    pub fn graph(&self) -> &Graph {
-        self.context.graph
-    }
-
-    /// The rule.
-    #[must_use]
-    pub fn rule(&self) -> &Rule {
-        self.context.rule
-    }
-
-    /// The rule, by its place in the set.
-    #[must_use]
-    pub fn rule_number(&self) -> usize {
-        self.number
-    }
-
-    /// The nodes that the roots of the pattern stand for.
-    #[must_use]
-    pub fn roots(&self) -> &[NodeId] {
-        &self.context.found.roots
-    }
-
-    /// What the variables of the rule stand for, in their order; `None` for one that stands for
-    /// nothing the graph can express.
-    pub fn values(&self) -> impl Iterator<Item = (&str, Option<Arg>)> {
-        let names = self.context.rule.variables.iter();
-        names.zip(0..).map(|(name, index)| {
-            let value = Value::Variable(super::rule::Var(index));
-            (name.as_str(), self.context.value(&value).ok())
-        })
-    }
-}
+pub use host::{Answer, MatchView, NoRuleHost, RuleHost};
 
 /// What happened at a place where the pattern of a rule matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -341,221 +274,6 @@ impl<'r> Session<'r> {
                 self.sites.push(Some(site));
             }
         }
-    }
-
-    /// The change that applies a rule to a match, if it is sound.
-    fn plan<'g>(
-        &self,
-        graph: &'g Graph,
-        rule: usize,
-        found: &Found<'g>,
-        host: &mut dyn RuleHost,
-    ) -> Result<Plan, Refusal> {
-        let context = Context {
-            graph,
-            facts: &self.facts,
-            rule: &self.set.rules()[rule],
-            found,
-        };
-        if !context.has_kinds() {
-            return Err(Refusal::NoMatch);
-        }
-        context.check()?;
-        let rule_of = context.rule;
-        let name = |node: NodeId| graph.node(node).name();
-
-        let order = |node: &&NodeId| graph.node(**node).order();
-        let (Some(&first), Some(&last)) = (
-            found.covered.iter().min_by_key(order),
-            found.covered.iter().max_by_key(order),
-        ) else {
-            return Err(Refusal::Because("nothing is matched".to_owned()));
-        };
-        let Some(&at) = found.roots.iter().min_by_key(order) else {
-            return Err(Refusal::Because("nothing is matched".to_owned()));
-        };
-
-        let mut patch = Patch::new(graph, at);
-        let base = graph.id_bound();
-        let built = self.built.as_ref();
-        let built = built.filter(|built| built.rule == rule && built.node == found.roots[0]);
-        let (replacement, views) = match built {
-            Some(built) => (&built.replacement, &built.views),
-            None => (&rule_of.replacement, &self.views[rule]),
-        };
-        let mut shares = Vec::with_capacity(replacement.calls.len());
-        let origin = graph.origin(found.roots[0]);
-        let mut used: SmallVec<[NodeId; 8]> = SmallVec::new();
-        for call in &replacement.calls {
-            let new = |index: usize| Some(NodeId::from_index(base + index));
-            let value = |value: &Value| context.value_with(value, &new);
-            let args: ThinVec<Arg> = call.args.iter().map(value).collect::<Result<_, _>>()?;
-            let kwargs = call.kwargs.iter();
-            let kwargs: ThinVec<(Symbol, Arg)> = kwargs
-                .map(|(key, v)| Ok((self.vocabulary.symbol(key), value(v)?)))
-                .collect::<Result<_, String>>()?;
-            let mut operand = None;
-            for arg in args.iter().chain(kwargs.iter().map(|(_, arg)| arg)) {
-                arg.for_each_node(&mut |node| {
-                    if node.index() < base {
-                        operand = operand.or(Some(node));
-                        used.push(node);
-                    }
-                });
-            }
-            shares.push((views[shares.len()], operand));
-            let (op, target) = self.vocabulary.target(&call.callee);
-            let spec = NodeSpec {
-                op,
-                target,
-                args,
-                kwargs,
-                ty: None,
-            };
-            patch.add(spec, None, origin);
-        }
-        let new = |index: usize| Some(NodeId::from_index(base + index));
-        let values = replacement.values.iter();
-        let values: Vec<Arg> = values
-            .map(|value| context.value_with(value, &new))
-            .collect::<Result<_, _>>()?;
-        for value in &values {
-            value.for_each_node(&mut |node| {
-                if node.index() < base {
-                    used.push(node);
-                }
-            });
-        }
-
-        for &node in &used {
-            if found.roots.contains(&node) {
-                let node = name(node);
-                return Err(format!("the result uses {node}, which it replaces").into());
-            }
-            if !graph.is_before(node, at) {
-                let (node, at) = (name(node), name(at));
-                return Err(format!("the result uses {node}, which comes after {at}").into());
-            }
-        }
-        self.check_reads(graph, found, first, last)?;
-        for (&root, value) in found.roots.iter().zip(&values) {
-            self.check_sharing(graph, root, value, base, &shares, &used)?;
-        }
-        for condition in &rule_of.conditions {
-            if let Condition::Host(number) = condition {
-                let view = MatchView {
-                    context: Context { ..context },
-                    number: rule,
-                };
-                match host.holds(*number, &view) {
-                    Answer::Yes => {}
-                    Answer::No(reason) => return Err(Refusal::Because(reason)),
-                    Answer::Stop => return Err(Refusal::Stop),
-                }
-            }
-        }
-
-        for (&root, value) in found.roots.iter().zip(&values) {
-            patch.redirect(root, value.clone());
-        }
-        let dropped = unused_after(graph, found, &used);
-        dropped.iter().for_each(|&node| patch.drop_node(node));
-        let released = if self.counts_uses {
-            dropped
-                .iter()
-                .flat_map(|&node| graph.inputs(node))
-                .collect()
-        } else {
-            Vec::new()
-        };
-        Ok(Plan {
-            rule,
-            patch,
-            roots: found.roots.clone(),
-            values,
-            shares,
-            dropped,
-            released,
-        })
-    }
-
-    /// That the new nodes read what the old ones did.
-    fn check_reads(
-        &self,
-        graph: &Graph,
-        found: &Found<'_>,
-        first: NodeId,
-        last: NodeId,
-    ) -> Result<(), String> {
-        let name = |node: NodeId| graph.node(node).name();
-        for &node in &found.covered {
-            if !self.hazards.is_pure(node) {
-                let node = name(node);
-                return Err(format!("{node} does more than compute a value"));
-            }
-        }
-        if first == last {
-            return Ok(());
-        }
-        let inputs = found.covered.iter().flat_map(|&node| graph.inputs(node));
-        let read = inputs.chain(found.covered.iter().copied());
-        if let Some(node) = self.hazards.written_between(read, first, last) {
-            let (node, first, last) = (name(node), name(first), name(last));
-            return Err(format!("{node} is written to between {first} and {last}"));
-        }
-        if self.hazards.barrier_between(first, last) {
-            let (first, last) = (name(first), name(last));
-            return Err(format!(
-                "a call between {first} and {last} may change what is computed"
-            ));
-        }
-        Ok(())
-    }
-
-    /// That nobody sees whether the result is another tensor or shares storage with one.
-    fn check_sharing(
-        &self,
-        graph: &Graph,
-        root: NodeId,
-        value: &Arg,
-        base: usize,
-        shares: &[(bool, Option<NodeId>)],
-        used: &[NodeId],
-    ) -> Result<(), String> {
-        let name = |node: NodeId| graph.node(node).name();
-        let mut existing: SmallVec<[NodeId; 2]> = SmallVec::new();
-        let mut shares_now = false;
-        value.for_each_node(&mut |node| match node.index().checked_sub(base) {
-            Some(index) => shares_now |= shares[index].0,
-            None => existing.push(node),
-        });
-        let shared_before = self.hazards.shares(root);
-        if !(shared_before || shares_now || !existing.is_empty()) {
-            return Ok(());
-        }
-        let others = if shares_now { used } else { &existing[..] };
-        for &node in others.iter().chain([&root]) {
-            if self.hazards.written_after(node, root) {
-                let (node, root) = (name(node), name(root));
-                return Err(format!(
-                    "{node} is written to later, and {root} would then share other storage"
-                ));
-            }
-        }
-        if shared_before || !self.hazards.is_returned(root) {
-            return Ok(());
-        }
-        for &node in others {
-            let known = self.hazards.is_outside(node) || self.hazards.is_returned(node);
-            if known {
-                let (node, root) = (name(node), name(root));
-                return Err(format!(
-                    "the caller gets {root}, which would share storage with {node}, and may write \
-                     to it"
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// Makes a rewrite.

@@ -1,0 +1,124 @@
+//! The modules that a graph calls, and which of them may be changed.
+
+use corsac_ir::{Graph, Op};
+use corsac_ops::{Host, ModuleInfo};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::operand::{Layer, Norm};
+use super::refusal::Refusal;
+
+/// The modules that a graph calls, and the attributes that it uses by itself.
+pub(super) struct Modules {
+    pub(super) by_path: FxHashMap<String, ModuleInfo>,
+    /// How often each module is called, whatever its path.
+    pub(super) calls: FxHashMap<u64, usize>,
+    /// An attribute used by itself, for each module that it is part of.
+    pub(super) attribute_of: FxHashMap<u64, String>,
+    /// By path: which module it is, for every module on the way to a called one.
+    pub(super) identities: FxHashMap<String, u64>,
+}
+
+impl Modules {
+    pub(super) fn of_graph(graph: &Graph, host: &dyn Host) -> Self {
+        let mut modules = Self {
+            by_path: FxHashMap::default(),
+            calls: FxHashMap::default(),
+            attribute_of: FxHashMap::default(),
+            identities: FxHashMap::default(),
+        };
+        let mut seen = FxHashSet::default();
+        for node in graph.find_nodes(Op::CallModule, None) {
+            let path = graph.node(node).target_name();
+            if seen.insert(path)
+                && let Some(info) = host.module(path)
+            {
+                modules.identities.insert(path.to_owned(), info.identity);
+                modules.by_path.insert(path.to_owned(), info);
+            }
+            if let Some(info) = modules.by_path.get(path) {
+                *modules.calls.entry(info.identity).or_default() += 1;
+            }
+        }
+        let called: Vec<String> = modules.by_path.keys().cloned().collect();
+        for path in called {
+            for parent in parents(&path) {
+                modules.identify(parent, host);
+            }
+        }
+        for node in graph.find_nodes(Op::GetAttr, None) {
+            let attribute = graph.node(node).target_name();
+            for parent in parents(attribute) {
+                if let Some(identity) = modules.identify(parent, host) {
+                    modules
+                        .attribute_of
+                        .entry(identity)
+                        .or_insert_with(|| attribute.to_owned());
+                }
+            }
+        }
+        modules
+    }
+
+    /// Why the modules of a layer and a batch norm cannot be made one, if they cannot.
+    pub(super) fn refusal(
+        &self,
+        layer: &Layer,
+        of_layer: Option<&ModuleInfo>,
+        norm: &Norm,
+        of_norm: Option<&ModuleInfo>,
+    ) -> Option<Refusal> {
+        if let Some(info) = of_layer {
+            let calls = self.calls.get(&info.identity).copied().unwrap_or(0);
+            if calls > 1 {
+                let layer = layer.name.clone();
+                return Some(Refusal::LayerIsShared { layer, calls });
+            }
+        }
+        for (info, path) in [(of_norm, &norm.name), (of_layer, &layer.name)] {
+            let Some(info) = info else { continue };
+            let path = path.clone();
+            if info.training {
+                return Some(Refusal::Training { path });
+            }
+            if info.hooks || info.impure == Some(true) {
+                return Some(Refusal::Hooks { path });
+            }
+            if let Some(attribute) = self.attribute_of.get(&info.identity) {
+                let attribute = attribute.clone();
+                return Some(Refusal::AttributeIsUsed { attribute });
+            }
+        }
+        if of_norm.is_some_and(|info| !info.tracks_statistics) {
+            let norm = norm.name.clone();
+            return Some(Refusal::BatchStatistics { norm });
+        }
+        of_layer?;
+        parents(&layer.name).find_map(|parent| {
+            let identity = self.identities.get(parent)?;
+            self.calls
+                .contains_key(identity)
+                .then(|| Refusal::PartOfCalled {
+                    layer: layer.name.clone(),
+                    parent: parent.to_owned(),
+                })
+        })
+    }
+
+    fn identify(&mut self, path: &str, host: &dyn Host) -> Option<u64> {
+        if let Some(&identity) = self.identities.get(path) {
+            return Some(identity);
+        }
+        let identity = host.module(path)?.identity;
+        self.identities.insert(path.to_owned(), identity);
+        Some(identity)
+    }
+}
+
+/// `a.b` and `a` for `a.b.c`.
+pub(super) fn parents(path: &str) -> impl Iterator<Item = &str> {
+    let mut rest = path;
+    std::iter::from_fn(move || {
+        rest = rest.rsplit_once('.')?.0;
+        Some(rest)
+    })
+}

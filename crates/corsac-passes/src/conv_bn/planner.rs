@@ -1,0 +1,213 @@
+//! What becomes of each batch norm.
+
+use corsac_ir::{Graph, Node, NodeId};
+use corsac_ops::{ClassId, Host};
+use rustc_hash::FxHashMap;
+
+use super::modules::Modules;
+use super::operand::{Layer, LayerKind, Norm};
+use super::refusal::Refusal;
+use super::{Options, Plan};
+use crate::analysis::Analysis;
+use crate::error::PassError;
+use crate::tensors::TensorFacts;
+use crate::weights::Side;
+
+/// What a batch norm of this kind is folded into.
+pub(super) fn expected(norm: &Norm, options: Options) -> &'static str {
+    match norm.dims {
+        Some(1) if options.linear => "a 1-d convolution or a linear layer",
+        Some(1) => "a 1-d convolution",
+        Some(2) => "a 2-d convolution",
+        Some(_) => "a 3-d convolution",
+        None => "a convolution or a linear layer",
+    }
+}
+
+pub(super) type Decision = Result<(Layer, Plan), (Option<String>, Refusal)>;
+
+/// What is known while batch norms are looked at, in graph order.
+pub(super) struct Planner<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) host: &'a dyn Host,
+    pub(super) tensors: &'a TensorFacts,
+    pub(super) options: Options,
+    pub(super) modules: Modules,
+    /// What folded batch norms leave in their places.
+    pub(super) folded: FxHashMap<NodeId, NodeId>,
+    /// The places of writes, found when somebody asks.
+    pub(super) writes: Option<Writes>,
+}
+
+/// Where a program writes.
+pub(super) struct Writes {
+    /// The writing nodes with the classes that they write to, in order.
+    places: Vec<(NodeId, Vec<ClassId>)>,
+    analysis: Analysis,
+}
+
+impl Planner<'_> {
+    /// The layer that the batch norm at `node` is folded into, and how.
+    pub(super) fn decide(&mut self, node: NodeId, norm: &Norm) -> Result<Decision, PassError> {
+        let after = self.after_layer(node, norm)?;
+        let Err((layer, refusal)) = after else {
+            return Ok(after);
+        };
+        Ok(match self.before_layer(node, norm)? {
+            Some(Ok(decided)) => Ok(decided),
+            // Which of the two reasons says more: that of the layer before, if there is one.
+            Some(Err(before)) if layer.is_none() => Err(before),
+            Some(Err(_)) | None => Err((layer, refusal)),
+        })
+    }
+
+    /// The layer whose result the batch norm normalises.
+    fn after_layer(&mut self, node: NodeId, norm: &Norm) -> Result<Decision, PassError> {
+        let layer_node = self.folded.get(&norm.input).copied().unwrap_or(norm.input);
+        let layer = Layer::read(self.graph, &self.modules, layer_node);
+        let Some(layer) = layer.filter(|layer| self.fits(norm, layer)) else {
+            let input = self.graph.node(layer_node).name().to_owned();
+            let expected = expected(norm, self.options);
+            return Ok(Err((None, Refusal::NotAfterLayer { input, expected })));
+        };
+        // The layer's own, or that of a batch norm which becomes the layer's.
+        let result = self.graph.node(norm.input);
+        if result.num_users() > 1 {
+            return Ok(Err(used(self.graph, &layer, result)));
+        }
+        Ok(self.check(node, norm, &layer, Side::After)?.map_or_else(
+            || Ok((layer.clone(), plan_of(&layer, norm, Side::After))),
+            |refusal| Err((Some(layer.name.clone()), refusal)),
+        ))
+    }
+
+    /// The layer that alone uses what the batch norm computes; `None` if there is no such layer.
+    fn before_layer(&mut self, node: NodeId, norm: &Norm) -> Result<Option<Decision>, PassError> {
+        let graph = self.graph;
+        let view = graph.node(node);
+        let mut users = view.users();
+        let (Some(user), None) = (users.next(), users.next()) else {
+            return Ok(None);
+        };
+        let layer = Layer::read(graph, &self.modules, user);
+        let Some(layer) = layer.filter(|l| l.input == node && self.fits(norm, l)) else {
+            return Ok(None);
+        };
+        let name = layer.name.clone();
+        let refusal = if matches!(layer.kind, LayerKind::ConvTranspose(_)) {
+            Some(Refusal::Transposed { layer: name })
+        } else if layer.zero_padded {
+            Some(Refusal::Padded { layer: name })
+        } else {
+            self.check(node, norm, &layer, Side::Before)?
+        };
+        Ok(Some(match refusal {
+            Some(refusal) => Err((Some(layer.name), refusal)),
+            None => {
+                let plan = plan_of(&layer, norm, Side::Before);
+                Ok((layer, plan))
+            }
+        }))
+    }
+
+    /// Whether a batch norm of this kind normalises the channels of such a layer.
+    fn fits(&self, norm: &Norm, layer: &Layer) -> bool {
+        match layer.kind {
+            LayerKind::Linear => {
+                let flat = self.tensors.rank(norm.input) == Some(2);
+                matches!(norm.dims, None | Some(1)) && (flat || self.options.linear)
+            }
+            LayerKind::Conv(dims) | LayerKind::ConvTranspose(dims) => {
+                norm.dims.is_none_or(|norm| norm == dims)
+            }
+        }
+    }
+
+    /// Why the two cannot be one, if they cannot.
+    fn check(
+        &mut self,
+        node: NodeId,
+        norm: &Norm,
+        layer: &Layer,
+        side: Side,
+    ) -> Result<Option<Refusal>, PassError> {
+        let batched = match layer.kind {
+            LayerKind::Linear => 2,
+            LayerKind::Conv(dims) | LayerKind::ConvTranspose(dims) => usize::from(dims) + 2,
+        };
+        if let Some(rank) = self.tensors.rank(norm.input).filter(|&r| r != batched) {
+            let layer = layer.name.clone();
+            return Ok(Some(Refusal::Rank { layer, rank }));
+        }
+        let modules = &self.modules;
+        let info = |path| modules.by_path.get(path);
+        let of_layer = layer.tensors.module.as_deref().and_then(info);
+        let of_norm = norm.tensors.module.as_deref().and_then(info);
+        if let Some(refusal) = modules.refusal(layer, of_layer, norm, of_norm) {
+            return Ok(Some(refusal));
+        }
+        // A module reads its input where it is called, and nothing can write to what is between
+        // the two; a function's weights, and what is read later than before, may be written to.
+        if side == Side::Before || !norm.is_module || layer.parameters.is_some() {
+            let (from, to) = match side {
+                Side::After => (layer.node, node),
+                Side::Before => (node, layer.node),
+            };
+            if self.is_written(norm, from, to)? {
+                let layer = layer.name.clone();
+                return Ok(Some(Refusal::Written { layer }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the program writes to attributes anywhere, or to what is normalised between two
+    /// nodes.
+    fn is_written(&mut self, norm: &Norm, from: NodeId, to: NodeId) -> Result<bool, PassError> {
+        let writes = match &mut self.writes {
+            Some(writes) => writes,
+            None => {
+                let analysis = Analysis::of_graph(self.graph, self.host)?;
+                let places = analysis.special().filter(|(_, effects)| effects.writes());
+                let places = places.map(|(place, effects)| {
+                    let written = effects.mutates.iter().map(|&n| analysis.classes.class(n));
+                    let state = effects.writes_state.then_some(ClassId::OUTSIDE);
+                    (
+                        analysis.nodes[place as usize],
+                        written.chain(state).collect(),
+                    )
+                });
+                let places = places.collect();
+                self.writes.insert(Writes { places, analysis })
+            }
+        };
+        let input = writes.analysis.classes.class(norm.input);
+        let graph = self.graph;
+        Ok(writes.places.iter().any(|(at, classes)| {
+            let between = graph.is_before(from, *at) && graph.is_before(*at, to);
+            classes.contains(&ClassId::OUTSIDE) || (between && classes.contains(&input))
+        }))
+    }
+}
+
+pub(super) fn used(graph: &Graph, layer: &Layer, result: Node<'_>) -> (Option<String>, Refusal) {
+    let users = result.users().map(|u| graph.node(u).name().to_owned());
+    let refusal = Refusal::LayerIsUsed {
+        layer: layer.name.clone(),
+        users: users.collect(),
+    };
+    (Some(layer.name.clone()), refusal)
+}
+
+pub(super) fn plan_of(layer: &Layer, norm: &Norm, side: Side) -> Plan {
+    Plan {
+        layer: layer.tensors.clone(),
+        norm: norm.tensors.clone(),
+        eps: norm.eps,
+        side,
+        transposed: matches!(layer.kind, LayerKind::ConvTranspose(_)),
+        groups: layer.groups,
+        parameters: layer.parameters,
+        result: None,
+    }
+}

@@ -1,0 +1,126 @@
+//! Reading results: values and new calls.
+
+use super::super::rule::{Call, Callee, Function, Value, Var};
+use super::{Indices, Parsed, Parser, spelled};
+
+impl<'t> Parser<'t> {
+    pub(super) fn value(&mut self, known: usize) -> Parsed<Value> {
+        self.nested(|parser| parser.value_with_indices(known))
+    }
+
+    pub(super) fn value_with_indices(&mut self, known: usize) -> Parsed<Value> {
+        let mut value = self.value_here(known)?;
+        while self.peek() == Some('[') {
+            self.at += 1;
+            let indices =
+                self.indices(&mut |parser| parser.value(known), Value::Literal, |parts| {
+                    Value::Slice(Box::new(parts))
+                })?;
+            let index = match indices {
+                Indices::One(index) => index,
+                Indices::Many(items) => Value::Tuple(items),
+            };
+            value = self.call(Call {
+                callee: Callee::Function("operator.getitem".to_owned()),
+                args: vec![value, index],
+                kwargs: Vec::new(),
+            });
+        }
+        Ok(value)
+    }
+
+    /// A new node; what is written twice is computed once.
+    pub(super) fn call(&mut self, call: Call) -> Value {
+        let known = self.calls.iter().position(|other| *other == call);
+        Value::New(known.unwrap_or_else(|| {
+            self.calls.push(call);
+            self.calls.len() - 1
+        }))
+    }
+
+    pub(super) fn known_variable(&mut self, known: usize) -> Parsed<Var> {
+        let at = self.at;
+        let var = self.variable()?;
+        if var.index() >= known {
+            let name = &self.variables[var.index()];
+            return self.error_at(at, format!("?{name} does not occur in the pattern"));
+        }
+        Ok(var)
+    }
+
+    pub(super) fn value_here(&mut self, known: usize) -> Parsed<Value> {
+        if self.eat("?") {
+            return Ok(Value::Variable(self.known_variable(known)?));
+        }
+        if self.eat("$") {
+            let at = self.at;
+            let name = self.name("a function")?;
+            let Some(&(_, function)) = Function::ALL.iter().find(|(known, _)| *known == name)
+            else {
+                return self.error_at(at, format!("there is no function ${name}"));
+            };
+            self.expect("(")?;
+            let (args, _) = self.values(known, ")")?;
+            let expected = if function == Function::Items { 1 } else { 2 };
+            if args.len() != expected {
+                let message = format!("${name} takes {expected} values, got {}", args.len());
+                return self.error_at(at, message);
+            }
+            return Ok(Value::Computed(function, args));
+        }
+        if self.eat("[") {
+            let (items, _) = self.values(known, "]")?;
+            return Ok(Value::List(items));
+        }
+        if let Some(literal) = self.literal()? {
+            return Ok(Value::Literal(literal));
+        }
+        let callee = if self.eat(".") {
+            Callee::Method(self.name("a method")?.to_owned())
+        } else {
+            match self.dotted() {
+                Some(name) => Callee::Function(spelled(name)),
+                None => return self.error(format!("expected a value, got {}", self.found())),
+            }
+        };
+        self.expect("(")?;
+        let (args, kwargs) = self.values(known, ")")?;
+        Ok(self.call(Call {
+            callee,
+            args,
+            kwargs,
+        }))
+    }
+
+    #[expect(clippy::type_complexity, reason = "positional and keyword arguments")]
+    pub(super) fn values(
+        &mut self,
+        known: usize,
+        close: &str,
+    ) -> Parsed<(Vec<Value>, Vec<(String, Value)>)> {
+        let (mut args, mut kwargs) = (Vec::new(), Vec::new());
+        while !self.eat(close) {
+            if !(args.is_empty() && kwargs.is_empty()) {
+                self.expect(",")?;
+            }
+            self.skip();
+            let at = self.at;
+            if close == "]" && self.eat("*") {
+                self.expect("?")?;
+                args.push(Value::Splice(self.known_variable(known)?));
+                continue;
+            }
+            match self.keyword() {
+                Some(_) if close == "]" => {
+                    return self.error_at(at, "a list has no keywords");
+                }
+                Some(name) => kwargs.push((name.to_owned(), self.value(known)?)),
+                None if kwargs.is_empty() => args.push(self.value(known)?),
+                None => {
+                    return self.error_at(at, "a positional argument after a keyword argument");
+                }
+            }
+        }
+        Ok((args, kwargs))
+    }
+}
