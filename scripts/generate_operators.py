@@ -19,7 +19,7 @@ HEAD = """\
 
 `corsac.analysis.propagate` finds the types of values by rules, `corsac.analysis.cost` counts what
 they cost. This page lists the rules; `scripts/generate_operators.py` writes it from the table, and a
-test compares.
+test compares. [What the engine runs](engine-operators.md) has a page of its own.
 
 A name alone stands for the function of `torch`, the function of `torch.nn.functional`, the tensor
 method and the operator of `torch.ops.aten`, as far as there is one, and for its in-place form where

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import corsac
 from kit.on_engine import agree, random
 
 X = torch.cat(
@@ -96,6 +97,45 @@ def test_normalisation():
         agree(norm.eval(), random(*shape))
     agree(lambda x: F.normalize(x, dim=1), random(3, 4, 5))
     agree(lambda x: F.normalize(x, 1.0, 0), random(3, 4))
+
+
+def test_a_batch_norm_of_computed_statistics():
+    x, mean, variance, weight, bias = (
+        random(3, 4, 5),
+        random(4),
+        random(4).abs(),
+        random(4),
+        random(4) + 1,
+    )
+    agree(F.batch_norm, x, mean, variance)
+    agree(lambda x, m, v, w: F.batch_norm(x, m, v, w), x, mean, variance, weight)
+    agree(
+        lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, eps=0.1), x, mean, variance, weight, bias
+    )
+    agree(F.batch_norm, x[:, :0], mean[:0], variance[:0])
+
+
+def test_a_number_among_weights():
+    three = torch.tensor(3.0)
+    agree(lambda x: x * three, random(3))
+
+
+def test_numbers_without_dimensions():
+    x = random()
+    agree(lambda x: (F.normalize(x, p=1.2, dim=0), F.softmin(x, 0), x.transpose(0, 0) + 1), x)
+    agree(F.prelu, x, random(1))
+    agree(lambda x: (x.cumsum(0), x.std(0, correction=0), x.argmax(0)), x)
+
+
+def test_what_is_left_out_is_an_error():
+    compiled = corsac.compile(lambda x: F.max_pool2d(x, 2, return_indices=True), fullgraph=True)
+    with torch.no_grad(), pytest.raises(corsac.CompileError):
+        compiled(random(1, 4, 4))
+    compiled = corsac.compile(
+        lambda x: torch.native_layer_norm(x, (4,), None, None, 1e-5), fullgraph=True
+    )
+    with torch.no_grad(), pytest.raises(corsac.CompileError, match="no tensor"):
+        compiled(random(3, 4))
 
 
 def test_activations_of_modules():

@@ -89,6 +89,8 @@ fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     let array = tensor
         .call_method0(intern!(py, "detach"))?
         .call_method0(intern!(py, "contiguous"))?
+        // A number has a buffer without a shape.
+        .call_method1(intern!(py, "view"), (-1,))?
         .call_method0(intern!(py, "numpy"))?;
     Ok(match element {
         Element::F32 => Elements::F32(PyBuffer::<f32>::get(&array)?.to_vec(py)?),

@@ -252,6 +252,9 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
 
 /// `x * factor + offset` by channel: `data` has rows of `row` elements, the channels of which repeat.
 pub fn channel_affine(data: &mut [f32], factors: &[f32], offsets: &[f32], row: usize) {
+    if data.is_empty() {
+        return;
+    }
     data.par_chunks_mut(row.max(1))
         .enumerate()
         .with_min_len(GRAIN.div_ceil(row.max(1)))

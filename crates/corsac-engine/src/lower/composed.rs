@@ -90,9 +90,12 @@ impl Lowerer<'_, '_> {
                 let (input, weight) = (call.tensor("input")?, call.tensor("weight")?);
                 let shape = self.shape(input);
                 let mut own = self.shape(weight);
-                if call.name == "prelu" && shape.len() > 1 && self.program.value(weight).len() > 1 {
+                let count = self.program.value(weight).len();
+                if call.name == "prelu" && count == 1 {
+                    own.clear();
+                } else if call.name == "prelu" && shape.len() > 1 {
                     own = vec![1; shape.len() - 1];
-                    own[0] = self.program.value(weight).len();
+                    own[0] = count;
                 }
                 let weight = self.alias(weight, own);
                 let scaled = self.pairwise(Binary::Mul, input, weight)?;
@@ -112,7 +115,8 @@ impl Lowerer<'_, '_> {
                 self.pairwise(Binary::Mul, a, gate)?
             }
             "normalize" => {
-                let input = call.tensor("input")?;
+                let whole = call.tensor("input")?;
+                let input = self.at_least_a_vector(whole);
                 let rank = self.shape(input).len();
                 let p = call.number("p")?.unwrap_or(2.0);
                 let eps = call.number("eps")?.unwrap_or(1e-12) as f32;
@@ -122,7 +126,9 @@ impl Lowerer<'_, '_> {
                 };
                 let norm = self.norm_of(input, p, &dims)?;
                 let norm = self.single(Unary::Clamp(eps, f32::INFINITY), norm);
-                self.pairwise(Binary::Div, input, norm)?
+                let value = self.pairwise(Binary::Div, input, norm)?;
+                let shape = self.shape(whole);
+                self.alias(value, shape)
             }
             "square" => {
                 let input = call.tensor("input")?;
@@ -244,7 +250,7 @@ impl Lowerer<'_, '_> {
                 let value = self.max_pool(call)?;
                 return Ok(Some(Lowered::Items(vec![
                     Lowered::Tensor(value),
-                    Lowered::Known(Value::None),
+                    Lowered::Known(Value::Object),
                 ])));
             }
             "_adaptive_avg_pool2d" => {
@@ -570,10 +576,13 @@ impl Lowerer<'_, '_> {
 
     pub(super) fn softmin(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let input = call.tensor("input")?;
+        let result = self.shape(input);
+        let input = self.at_least_a_vector(input);
         let negative = self.single(Unary::Affine(-1.0, 0.0), input);
         let dim = call.dim("dim", self.shape(input).len(), -1)?;
         let shape = self.shape(input);
-        Ok(self.emit(Op::Softmax { dim, log: false }, [negative], shape))
+        let value = self.emit(Op::Softmax { dim, log: false }, [negative], shape);
+        Ok(self.alias(value, result))
     }
 
     fn repeated(&mut self, call: &Call) -> Result<ValueId, Reason> {
@@ -746,11 +755,11 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// A result, and two that are for training.
+/// A result, and two that are for training: an error where they are read.
 fn first_of_three(value: ValueId) -> Lowered {
     Lowered::Items(vec![
         Lowered::Tensor(value),
-        Lowered::Known(Value::None),
-        Lowered::Known(Value::None),
+        Lowered::Known(Value::Object),
+        Lowered::Known(Value::Object),
     ])
 }

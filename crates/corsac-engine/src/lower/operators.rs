@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, as_number, wrapped};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Conv, Op, Pool, Reduction, Unary, ValueId};
+use crate::program::{Binary, Conv, Op, Pool, Reduction, Source, Unary, ValueId};
 
 impl Lowerer<'_, '_> {
     pub(super) fn operator(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -191,19 +191,57 @@ impl Lowerer<'_, '_> {
         let (Some(mean), Some(variance)) = statistics else {
             return Err("batch norm with the statistics of each batch".to_owned());
         };
+        let eps = call.number("eps")?.unwrap_or(1e-5) as f32;
+        let norm = [Some(mean), Some(variance), call.optional("weight")?, call.optional("bias")?];
+        let is_weight = |value: ValueId| {
+            let root = self.program.root(value);
+            matches!(self.program.value(root).source, Source::Weight(_))
+        };
+        if !norm.into_iter().flatten().all(is_weight) {
+            return self.computed_batch_norm(input, norm, eps);
+        }
         let inputs = [input, mean, variance].into_iter();
         let affine = match (call.optional("weight")?, call.optional("bias")?) {
             (Some(weight), Some(bias)) => vec![weight, bias],
             (None, None) => vec![],
-            _ => return Err("batch norm with a weight or a bias, not both".to_owned()),
+            _ => return self.computed_batch_norm(input, norm, eps),
         };
-        let eps = call.number("eps")?.unwrap_or(1e-5) as f32;
         let shape = self.shape(input);
         let channels = shape.get(1..2).unwrap_or(&[]);
         for &own in [mean, variance].iter().chain(&affine) {
             self.expect_shape(own, channels)?;
         }
         Ok(self.emit(Op::BatchNorm { eps }, inputs.chain(affine), shape))
+    }
+
+    /// A batch norm whose numbers are not known before the program runs: mean, variance, weight, bias.
+    fn computed_batch_norm(
+        &mut self,
+        input: ValueId,
+        norm: [Option<ValueId>; 4],
+        eps: f32,
+    ) -> Result<ValueId, Reason> {
+        let mut beside = vec![1; self.shape(input).len().saturating_sub(1)];
+        let Some(channels) = beside.first_mut() else {
+            return Err("channels of a vector".to_owned());
+        };
+        *channels = self.shape(input)[1];
+        let [mean, variance, weight, bias] =
+            norm.map(|own| own.map(|own| self.alias(own, beside.clone())));
+        let (Some(mean), Some(variance)) = (mean, variance) else {
+            return Err("batch norm with the statistics of each batch".to_owned());
+        };
+        let moved = self.single(Unary::Affine(1.0, eps), variance);
+        let mut factor = self.single(Unary::Rsqrt, moved);
+        if let Some(weight) = weight {
+            factor = self.pairwise(Binary::Mul, factor, weight)?;
+        }
+        let distance = self.pairwise(Binary::Sub, input, mean)?;
+        let value = self.pairwise(Binary::Mul, distance, factor)?;
+        match bias {
+            Some(bias) => self.pairwise(Binary::Add, value, bias),
+            None => Ok(value),
+        }
     }
 
     pub(super) fn layer_norm(&mut self, call: &Call) -> Result<ValueId, Reason> {

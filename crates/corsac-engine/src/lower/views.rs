@@ -126,7 +126,7 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let rank = self.shape(input).len();
                 let mut dims: Vec<usize> = (0..rank).collect();
-                if call.name == "transpose" {
+                if call.name == "transpose" && rank > 0 {
                     dims.swap(call.dim("dim0", rank, 0)?, call.dim("dim1", rank, 1)?);
                 } else {
                     dims.reverse();
@@ -403,7 +403,7 @@ impl Lowerer<'_, '_> {
         }
         for (shift, dim) in shifts.into_iter().zip(dims) {
             let dim = wrapped(dim, shape.len())?;
-            let size = shape[dim];
+            let size = shape.get(dim).copied().unwrap_or(0);
             if size == 0 {
                 continue;
             }
