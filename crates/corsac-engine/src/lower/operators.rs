@@ -192,7 +192,12 @@ impl Lowerer<'_, '_> {
             return Err("batch norm with the statistics of each batch".to_owned());
         };
         let eps = call.number("eps")?.unwrap_or(1e-5) as f32;
-        let norm = [Some(mean), Some(variance), call.optional("weight")?, call.optional("bias")?];
+        let norm = [
+            Some(mean),
+            Some(variance),
+            call.optional("weight")?,
+            call.optional("bias")?,
+        ];
         let is_weight = |value: ValueId| {
             let root = self.program.root(value);
             matches!(self.program.value(root).source, Source::Weight(_))
