@@ -95,7 +95,7 @@ struct Lowerer<'g, 'h> {
     /// Values of weights, by storage and type.
     weights: FxHashMap<Storage, ValueId>,
     /// The nodes whose values lie in a storage, once that was asked for.
-    sharing: Option<FxHashMap<Storage, Vec<NodeId>>>,
+    sharing: Option<FxHashMap<Storage, Sharing>>,
     /// The node at hand.
     node: NodeId,
 }
@@ -243,23 +243,35 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         let sharing = self.sharing.get_or_insert_with(|| sharing(graph, types));
         let now = graph.node(node).order();
         let argument = graph.node(node).args().first().and_then(Arg::as_node);
-        for &other in sharing.get(&written).into_iter().flatten() {
+        let Some(before) = sharing.get_mut(&written) else {
+            return Ok(());
+        };
+        let mut own = None;
+        let mut reason = None;
+        while let Some(&(other, last_read)) = before.last() {
             let view = graph.node(other);
             if view.order() >= now {
                 break;
             }
             if view.op() == GraphOp::Placeholder {
-                return Err(format!("it writes to the input {}", view.name()));
+                reason = Some(format!("it writes to the input {}", view.name()));
+                break;
             }
-            let read_later = || view.users().any(|user| graph.node(user).order() > now);
-            if argument != Some(other) && read_later() {
-                return Err(format!(
+            if argument != Some(other) && last_read > now {
+                reason = Some(format!(
                     "it writes to what {} shares memory with, which is read later",
                     view.name()
                 ));
+                break;
+            }
+            // Calls come in order: what nobody reads from now on need not be looked at again.
+            before.pop();
+            if argument == Some(other) && last_read > now {
+                own = Some((other, last_read));
             }
         }
-        Ok(())
+        before.extend(own);
+        reason.map_or(Ok(()), Err)
     }
 
     /// A weight, a constant tensor, or something known.
@@ -394,17 +406,23 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     }
 }
 
-/// The nodes whose values lie in each storage, in order.
-fn sharing(graph: &Graph, types: &Propagator<'_>) -> FxHashMap<Storage, Vec<NodeId>> {
-    let mut sharing: FxHashMap<Storage, Vec<NodeId>> = FxHashMap::default();
+/// The nodes whose values lie in a storage, the last one first, with the place of the last reader.
+type Sharing = Vec<(NodeId, u64)>;
+
+/// The nodes whose values lie in each storage.
+fn sharing(graph: &Graph, types: &Propagator<'_>) -> FxHashMap<Storage, Sharing> {
+    let mut sharing: FxHashMap<Storage, Sharing> = FxHashMap::default();
     for node in graph.nodes() {
+        let users = graph.node(node).users();
+        let last_read = users.map(|user| graph.node(user).order()).max();
         types.value(node).for_each_tensor(&mut |tensor| {
             let nodes = sharing.entry(tensor.storage).or_default();
-            if nodes.last() != Some(&node) {
-                nodes.push(node);
+            if nodes.last().is_none_or(|(last, _)| *last != node) {
+                nodes.push((node, last_read.unwrap_or(0)));
             }
         });
     }
+    sharing.values_mut().for_each(|nodes| nodes.reverse());
     sharing
 }
 
