@@ -344,9 +344,20 @@ impl Executable {
                 }
                 return;
             }
-            (Op::Linear, Prepared::Linear(kernel)) => kernel.run(input(0), out),
-            (Op::Linear, _) => {
-                linear_kernel(program, step, &|value| values.get(value)).run(input(0), out);
+            (Op::Linear, prepared) => {
+                let finish = |start: usize, chunk: &mut [f32]| {
+                    finish(&step.post, values, start, chunk);
+                };
+                match prepared {
+                    Prepared::Linear(kernel) => kernel.run(input(0), workspace, out, &finish),
+                    _ => linear_kernel(program, step, &|value| values.get(value)).run(
+                        input(0),
+                        workspace,
+                        out,
+                        &finish,
+                    ),
+                }
+                return;
             }
             (Op::MatMul { transposed, scale }, Prepared::Pairs(pairs)) => {
                 let a = shape_of(0);

@@ -1,6 +1,6 @@
 //! Where values lie: as few and as small buffers as lifetimes allow.
 
-use crate::kernels::blocked::{conv, depthwise};
+use crate::kernels::blocked::{conv, depthwise, linear};
 use crate::prepare::conv_shape;
 use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
 
@@ -157,6 +157,11 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 true => 0,
                 false => conv::workspace_len(&shape),
             }
+        }
+        Op::Linear => {
+            let inputs = program.shape(step.inputs[1])[1];
+            let rows = program.value(step.inputs[0]).len() / inputs.max(1);
+            linear::workspace_len(rows, inputs)
         }
         _ => 0,
     }

@@ -4,8 +4,9 @@ use crate::data::Elements;
 use crate::execute::RunError;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::{self, BlockedDepthwise};
+use crate::kernels::blocked::linear::LinearKernel;
 use crate::kernels::conv::{ConvKernel, ConvShape};
-use crate::kernels::matmul::{self, LinearKernel};
+use crate::kernels::matmul;
 use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId};
 
 /// Where weights come from.
@@ -231,7 +232,8 @@ pub(crate) fn linear_kernel<'a>(
 ) -> LinearKernel {
     let weight = program.shape(step.inputs[1]);
     let bias = step.inputs.get(2).map(|&bias| get(bias));
-    LinearKernel::new(get(step.inputs[1]), [weight[0], weight[1]], bias)
+    let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
+    LinearKernel::new(get(step.inputs[1]), [weight[0], weight[1]], bias, rows)
 }
 
 impl Recipe {

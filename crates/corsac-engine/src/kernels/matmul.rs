@@ -1,63 +1,8 @@
 //! Products of matrices.
 
 use rayon::prelude::*;
-use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions, PackedBMatrix};
+use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::Matrix;
-
-/// `x @ weight.T + bias` with the weight packed.
-pub struct LinearKernel {
-    /// `None` for one without elements.
-    weight: Option<PackedBMatrix<f32>>,
-    bias: Option<Vec<f32>>,
-    features: [usize; 2],
-}
-
-impl std::fmt::Debug for LinearKernel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinearKernel")
-            .field("features", &self.features)
-            .finish_non_exhaustive()
-    }
-}
-
-impl LinearKernel {
-    /// Packs `weight`, of shape `[outputs, inputs]`.
-    #[must_use]
-    pub fn new(weight: &[f32], [outputs, inputs]: [usize; 2], bias: Option<&[f32]>) -> Self {
-        let gemm = GemmExecutor::new();
-        let pack = || gemm.prepack_b(Matrix::from_data([outputs, inputs], weight).transposed());
-        Self {
-            weight: (!weight.is_empty()).then(pack),
-            bias: bias.map(<[f32]>::to_vec),
-            features: [outputs, inputs],
-        }
-    }
-
-    /// Writes a row of outputs for each row of `input`.
-    pub fn run(&self, input: &[f32], out: &mut [f32]) {
-        let [outputs, inputs] = self.features;
-        if outputs == 0 || out.is_empty() {
-            return;
-        }
-        let rows = out.len() / outputs;
-        let Some(weight) = &self.weight else {
-            match &self.bias {
-                Some(bias) => out
-                    .chunks_mut(outputs)
-                    .for_each(|row| row.copy_from_slice(bias)),
-                None => out.fill(0.0),
-            }
-            return;
-        };
-        let options = GemmOptions {
-            bias: self.bias.as_deref().map(BiasVector::Row),
-            ..GemmOptions::default()
-        };
-        let input = GemmInputA::Unpacked(Matrix::from_data([rows, inputs], input));
-        let done = GemmExecutor::<f32>::new().gemm(out, input, GemmInputB::Packed(weight), options);
-        debug_assert!(done.is_ok(), "shapes were checked: {done:?}");
-    }
-}
 
 /// Sizes of a product of stacks of matrices: `[rows, depth]` times `[depth, columns]`.
 #[derive(Clone, Copy, Debug)]

@@ -1,19 +1,16 @@
 //! Convolutions of images in blocks of channels.
 //!
-//! A tile is a run of pixels of one row of the result, for a few blocks of its channels, and lies in
-//! registers while everything that belongs to it is summed: for each element of the kernel and each
-//! channel, one vector of weights for each block, times the element of each pixel. Fourteen pixels and
-//! two blocks, nine and three, or six and four fill the 32 registers of AVX-512; two of three operands
-//! are reused, so that the loads keep pace with the products. Tiles of the same channels follow each other, and
-//! their weights stay in the cache.
+//! A row of the result is computed [tile](super::tile) by tile; tiles of the same channels follow each
+//! other, and their weights stay in the cache.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
-use rten_simd::ops::{BitOps, NumOps};
+use rten_simd::ops::BitOps;
 use rten_simd::{Isa, SimdOp};
 use smallvec::SmallVec;
 
+use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, surround};
 use crate::kernels::conv::ConvShape;
 
@@ -138,7 +135,7 @@ impl BlockedConv {
     #[must_use]
     pub fn new(shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
         let source = Image::of(&shape, !reads_planes(&shape));
-        let vectors = BLOCK / VectorLen.dispatch().min(BLOCK);
+        let vectors = vectors_per_block();
         let [out_channels, rows, columns] = shape.output;
         let pointwise = shape.kernel == [1, 1] && shape.conv.stride == [1, 1];
         // The rows of an image are one long row, if nothing is between them.
@@ -280,6 +277,13 @@ impl BlockedConv {
             source: &source[group.input..],
             pitch: self.source.pitch()[0] * self.shape.conv.stride[0],
             weights: &self.weights[group.weights.clone()],
+            ahead: {
+                let next = &self.weights[group.weights.end..];
+                let next = &next[..next.len().min(group.weights.len())];
+                let rows = piece.blocks.first().map_or(0, |own| own.len());
+                let parts = (self.result[0] * self.result[1] * BLOCK).div_ceil(rows.max(1));
+                share(next, piece.row / (self.result[0].div_ceil(parts)), parts)
+            },
             bias: &self.bias[group.blocks.start * BLOCK..group.blocks.end * BLOCK],
             first: piece.row,
             columns: self.result[1],
@@ -296,16 +300,6 @@ struct Piece<'a> {
     row: usize,
     /// Its rows, in each block of the group.
     blocks: SmallVec<[&'a mut [f32]; 4]>,
-}
-
-/// How many blocks a tile has for rows of this many pixels: in short rows, more blocks than pixels.
-fn widest(columns: usize, vectors: usize) -> usize {
-    match (vectors, columns) {
-        (1, 14..) => 2,
-        (1, 7..14) => 3,
-        (1, _) => 4,
-        _ => 1,
-    }
 }
 
 /// Divides the blocks of a result into groups of at most `widest`.
@@ -377,18 +371,6 @@ fn pack(shape: &ConvShape, source: &Image, group: &Group, weight: &[f32], packed
     }
 }
 
-/// How many elements a vector has.
-struct VectorLen;
-
-impl SimdOp for VectorLen {
-    type Output = usize;
-
-    #[inline(always)]
-    fn eval<I: Isa>(self, isa: I) -> usize {
-        isa.f32().len()
-    }
-}
-
 /// Rows of a result, for `V` vectors of channels.
 struct Rows<'a, 'b, const STEP: usize, const V: usize, const PER_BLOCK: usize> {
     /// Where runs of elements begin.
@@ -399,6 +381,8 @@ struct Rows<'a, 'b, const STEP: usize, const V: usize, const PER_BLOCK: usize> {
     /// Elements of the source from a row of the result to the next.
     pitch: usize,
     weights: &'a [f32],
+    /// Weights that are wanted soon.
+    ahead: &'a [f32],
     bias: &'a [f32],
     /// The first row.
     first: usize,
@@ -408,13 +392,28 @@ struct Rows<'a, 'b, const STEP: usize, const V: usize, const PER_BLOCK: usize> {
     out: &'a mut [&'b mut [f32]],
 }
 
+impl<const STEP: usize, const V: usize, const PER_BLOCK: usize> Rows<'_, '_, STEP, V, PER_BLOCK> {
+    #[inline(always)]
+    fn store<I: Isa, const P: usize>(&mut self, isa: I, start: usize, sums: &[[I::F32; V]; P]) {
+        let ops = isa.f32();
+        let len = BLOCK / PER_BLOCK;
+        for v in 0..V {
+            let (block, at) = (v / PER_BLOCK, v % PER_BLOCK * len);
+            let pixels = &mut self.out[block][start..][..P * BLOCK];
+            for (pixel, sums) in pixels.chunks_exact_mut(BLOCK).zip(sums) {
+                ops.store(sums[v], &mut pixel[at..at + len]);
+            }
+        }
+    }
+}
+
 impl<const STEP: usize, const V: usize, const PER_BLOCK: usize> SimdOp
     for Rows<'_, '_, STEP, V, PER_BLOCK>
 {
     type Output = ();
 
     #[inline(always)]
-    fn eval<I: Isa>(self, isa: I) {
+    fn eval<I: Isa>(mut self, isa: I) {
         let len = isa.f32().len();
         if len * PER_BLOCK != BLOCK {
             // For another instruction set.
@@ -436,86 +435,14 @@ impl<const STEP: usize, const V: usize, const PER_BLOCK: usize> SimdOp
                     depth: if STEP >= BLOCK { BLOCK } else { self.depth },
                     source: &source[x * STEP..],
                     weights: self.weights,
-                    bias: self.bias,
-                    start: (row * self.columns + x) * BLOCK,
+                    ahead: share(self.ahead, row * tiles + x / width, rows * tiles),
                 };
-                macro_rules! by_width {
-                    ($($pixels:literal)*) => {
-                        match pixels {
-                            $($pixels if const { $pixels <= widest_tile(V, PER_BLOCK) } => {
-                                tile.run::<I, $pixels, STEP, V, PER_BLOCK>(isa, self.out);
-                            })*
-                            _ => unreachable!("a tile fits the registers"),
-                        }
-                    };
-                }
-                by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+                let start = (row * self.columns + x) * BLOCK;
+                by_width!(pixels, V, PER_BLOCK, P => {
+                    let sums = tile.sums::<I, P, STEP, V>(isa, [load(isa, self.bias); P]);
+                    self.store::<I, P>(isa, start, &sums);
+                });
                 x += pixels;
-            }
-        }
-    }
-}
-
-/// How many pixels a tile of `vectors` vectors has at most. Weights take as many registers, and the
-/// element at hand one; there are 32, or 16 where a block is more than one vector.
-const fn widest_tile(vectors: usize, per_block: usize) -> usize {
-    let registers = if per_block == 1 { 32 } else { 16 };
-    let pixels = (registers - vectors - 1) / vectors;
-    if pixels > 14 { 14 } else { pixels }
-}
-
-/// What one tile is computed of.
-struct Tile<'a> {
-    taps: &'a [usize],
-    depth: usize,
-    /// Begins at the first pixel.
-    source: &'a [f32],
-    weights: &'a [f32],
-    bias: &'a [f32],
-    /// Where it begins in the rows of a block.
-    start: usize,
-}
-
-impl Tile<'_> {
-    // Loops over ranges are unrolled before sums are put in registers; iterators are not, and closures
-    // are not always compiled for the instruction set.
-    #[inline(always)]
-    fn run<I: Isa, const P: usize, const STEP: usize, const V: usize, const PER_BLOCK: usize>(
-        &self,
-        isa: I,
-        out: &mut [&mut [f32]],
-    ) {
-        let ops = isa.f32();
-        let len = BLOCK / PER_BLOCK;
-        let mut sums = [[ops.splat(0.0); V]; P];
-        for v in 0..V {
-            let bias = ops.load(&self.bias[v * len..][..len]);
-            for sums in &mut sums {
-                sums[v] = bias;
-            }
-        }
-        let weights = self.weights.chunks_exact(self.depth * V * len);
-        for (&tap, weights) in self.taps.iter().zip(weights) {
-            let run = &self.source[tap..][..(P - 1) * STEP + self.depth];
-            for (c, weights) in weights.chunks_exact(V * len).enumerate() {
-                let mut weight = [ops.splat(0.0); V];
-                for v in 0..V {
-                    weight[v] = ops.load(&weights[v * len..][..len]);
-                }
-                let run = &run[c..][..(P - 1) * STEP + 1];
-                for p in 0..P {
-                    let x = ops.splat(run[p * STEP]);
-                    for v in 0..V {
-                        sums[p][v] = ops.mul_add(x, weight[v], sums[p][v]);
-                    }
-                }
-            }
-        }
-        for v in 0..V {
-            let (block, at) = (v / PER_BLOCK, v % PER_BLOCK * len);
-            let pixels = &mut out[block][self.start..][..P * BLOCK];
-            for (pixel, sums) in pixels.chunks_exact_mut(BLOCK).zip(&sums) {
-                ops.store(sums[v], &mut pixel[at..at + len]);
             }
         }
     }

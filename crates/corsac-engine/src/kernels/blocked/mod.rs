@@ -8,10 +8,12 @@
 pub mod affine;
 pub mod conv;
 pub mod depthwise;
+pub mod linear;
 pub mod pool;
 pub mod reorder;
 #[cfg(test)]
 mod tests;
+mod tile;
 
 /// How many channels a block has.
 pub const BLOCK: usize = 16;

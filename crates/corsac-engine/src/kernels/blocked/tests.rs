@@ -2,6 +2,7 @@
 
 use super::conv::{self, BlockedConv};
 use super::depthwise::{self, BlockedDepthwise};
+use super::linear::{self, LinearKernel};
 use super::reorder::{Order, from_blocks, to_blocks};
 use super::stored_len;
 use crate::kernels::conv::ConvShape;
@@ -243,5 +244,44 @@ fn blocks_hold_the_same_elements() {
         let mut back = vec![f32::NAN; image.len()];
         from_blocks(&blocks, order, channels, plane, &mut back);
         assert_eq!(back, image);
+    }
+}
+
+#[test]
+fn linear_layers() {
+    let sizes = [1, 2, 6, 7, 9, 14, 15, 29, 57];
+    for (at, &rows) in sizes.iter().enumerate() {
+        for [outputs, inputs] in [
+            [1, 1],
+            [16, 16],
+            [33, 7],
+            [40, 50],
+            [130, 31],
+            [5, 0],
+            [50, 2100],
+        ] {
+            let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
+            let input = numbers(rows * inputs, 4);
+            let kernel = LinearKernel::new(&weight, [outputs, inputs], Some(&bias), rows);
+            let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
+            let mut out = vec![f32::NAN; rows * outputs];
+            // Each piece knows where it begins.
+            let finish = |start: usize, chunk: &mut [f32]| {
+                for (at, x) in chunk.iter_mut().enumerate() {
+                    *x += (start + at) as f32;
+                }
+            };
+            kernel.run(&input, &mut workspace, &mut out, &finish);
+            for (at, &got) in out.iter().enumerate() {
+                let (row, output) = (at / outputs, at % outputs);
+                let own = input[row * inputs..].iter().zip(&weight[output * inputs..]);
+                let sum: f32 = own.take(inputs).map(|(x, weight)| x * weight).sum();
+                assert_eq!(
+                    got,
+                    sum + bias[output] + at as f32,
+                    "{rows} {outputs} {inputs}"
+                );
+            }
+        }
     }
 }

@@ -1,0 +1,306 @@
+//! Linear layers: rows of features, put into blocks like the pixels of an image, and products with
+//! weights packed for blocks of outputs.
+
+use rayon::prelude::*;
+use rten_simd::ops::BitOps;
+use rten_simd::{Isa, SimdOp};
+
+use super::BLOCK;
+use super::reorder::{Order, to_blocks};
+use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
+
+/// How many inputs are summed before the next columns are: so many rows of them stay in the cache.
+const DEPTH: usize = 1024;
+/// How many elements of the input a piece of work reads again and again, for each group of columns.
+const CACHED: usize = 256 * 1024;
+
+/// `x @ weight.T + bias` with the weight packed.
+#[derive(Debug)]
+pub struct LinearKernel {
+    /// For each group of blocks of outputs, by input: weights of the outputs.
+    weights: Vec<f32>,
+    /// For all blocks of outputs.
+    bias: Vec<f32>,
+    outputs: usize,
+    inputs: usize,
+    /// How many blocks of outputs are computed together; the last group may have fewer.
+    widest: usize,
+    /// How many vectors a block is.
+    vectors: usize,
+}
+
+/// How many elements [`LinearKernel::run`] needs besides, for `rows` rows of `inputs` features.
+#[must_use]
+pub fn workspace_len(rows: usize, inputs: usize) -> usize {
+    rows * inputs.next_multiple_of(BLOCK)
+}
+
+impl LinearKernel {
+    /// Packs `weight`, of shape `[outputs, inputs]`, for `rows` rows.
+    #[must_use]
+    pub fn new(
+        weight: &[f32],
+        [outputs, inputs]: [usize; 2],
+        bias: Option<&[f32]>,
+        rows: usize,
+    ) -> Self {
+        let vectors = vectors_per_block();
+        let widest = widest(rows, vectors);
+        let depth = inputs.next_multiple_of(BLOCK);
+        let mut own = vec![0.0; outputs.next_multiple_of(BLOCK)];
+        if let Some(bias) = bias {
+            own[..outputs].copy_from_slice(bias);
+        }
+        let mut weights = vec![0.0; own.len() * depth];
+        let group = (widest * BLOCK * depth).max(1);
+        weights
+            .par_chunks_mut(group)
+            .enumerate()
+            .for_each(|(at, packed)| {
+                let width = packed.len() / depth;
+                let first = at * widest * BLOCK;
+                let count = width.min(outputs - first);
+                let own = &weight[first * inputs..][..count * inputs];
+                // A few inputs of all outputs at a time, so that whole lines are written.
+                for start in (0..inputs).step_by(BLOCK) {
+                    let end = inputs.min(start + BLOCK);
+                    for (output, row) in own.chunks_exact(inputs).enumerate() {
+                        for (input, &weight) in (start..end).zip(&row[start..end]) {
+                            packed[input * width + output] = weight;
+                        }
+                    }
+                }
+            });
+        Self {
+            weights,
+            bias: own,
+            outputs,
+            inputs,
+            widest,
+            vectors,
+        }
+    }
+
+    /// Writes a row of outputs for each row of `input`; `finish(at, chunk)` is called with each piece
+    /// of the result that begins at element `at`.
+    pub fn run(
+        &self,
+        input: &[f32],
+        workspace: &mut [f32],
+        out: &mut [f32],
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        if out.is_empty() {
+            return;
+        }
+        let rows = out.len() / self.outputs;
+        if self.inputs == 0 {
+            for (at, row) in out.chunks_exact_mut(self.outputs).enumerate() {
+                row.copy_from_slice(&self.bias[..self.outputs]);
+                finish(at * self.outputs, row);
+            }
+            return;
+        }
+        let blocks = &mut workspace[..workspace_len(rows, self.inputs)];
+        to_blocks(input, Order::Pixels, self.inputs, rows, blocks);
+        let blocks = &*blocks;
+        let plane = rows * BLOCK;
+        let taps: Vec<usize> = (0..self.inputs.div_ceil(BLOCK))
+            .map(|at| at * plane)
+            .collect();
+        self.pieces(rows, out)
+            .into_par_iter()
+            .for_each(|mut piece| {
+                let Piece { row, column, .. } = piece;
+                self.piece(&taps, &blocks[row * BLOCK..], &mut piece);
+                for (at, chunk) in piece.rows.iter_mut().enumerate() {
+                    finish((row + at) * self.outputs + column, chunk);
+                }
+            });
+    }
+
+    /// Divides a result into pieces of work. They are about as high as wide, because what is read for
+    /// each grows with its height and its width, and low enough for its rows to stay in the cache.
+    fn pieces<'a>(&self, rows: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
+        let threads = rayon::current_num_threads();
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
+        let area = (rows * self.outputs).div_ceil(wanted);
+        let fits = CACHED / self.inputs.clamp(1, DEPTH);
+        let height = rows.min(area.isqrt().max(1)).min(fits.max(1));
+        // Whole tiles.
+        let height = rows.div_ceil(rows.div_ceil(height)).next_multiple_of(14);
+        let group = self.widest * BLOCK;
+        let width = area.div_ceil(height.min(rows)).next_multiple_of(group);
+        let parts = self.outputs.div_ceil(width);
+        let width = self.outputs.div_ceil(parts).next_multiple_of(group);
+        let across = self.outputs.div_ceil(width);
+        let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(across * rows.div_ceil(height));
+        for (row, line) in out.chunks_exact_mut(self.outputs).enumerate() {
+            for (at, chunk) in line.chunks_mut(width).enumerate() {
+                let index = row / height * across + at;
+                if pieces.len() == index {
+                    pieces.push(Piece {
+                        row,
+                        column: at * width,
+                        rows: Vec::with_capacity(height),
+                    });
+                }
+                pieces[index].rows.push(chunk);
+            }
+        }
+        pieces
+    }
+
+    fn piece(&self, taps: &[usize], source: &[f32], piece: &mut Piece<'_>) {
+        let depth = taps.len() * BLOCK;
+        let end = piece.rows.first().map_or(0, |row| row.len());
+        let group = self.widest * BLOCK;
+        let width_at = |first: usize| group.min(self.bias.len() - first);
+        // The weights of the columns from `first` on, for some of the inputs.
+        let weights_of = |first: usize, inputs: std::ops::Range<usize>| {
+            let own = &self.weights[first * depth..][..width_at(first) * depth];
+            &own[inputs.start * width_at(first)..inputs.end * width_at(first)]
+        };
+        for (at, taps) in taps.chunks(DEPTH / BLOCK).enumerate() {
+            let inputs = at * DEPTH..at * DEPTH + taps.len() * BLOCK;
+            for column in (0..end).step_by(group) {
+                let first = piece.column + column;
+                let (width, next) = (width_at(first), first + group);
+                let blocks = width / BLOCK;
+                let product = Columns {
+                    taps,
+                    source,
+                    weights: weights_of(first, inputs.clone()),
+                    ahead: match next < self.bias.len() {
+                        true => weights_of(next, inputs.clone()),
+                        false => &[],
+                    },
+                    bias: (at == 0).then(|| &self.bias[first..][..width]),
+                    column,
+                    out: &mut piece.rows,
+                };
+                match (self.vectors, blocks) {
+                    (1, 1) => WithVectors::<1, 1>(product).dispatch(),
+                    (1, 2) => WithVectors::<2, 1>(product).dispatch(),
+                    (1, 3) => WithVectors::<3, 1>(product).dispatch(),
+                    (1, _) => WithVectors::<4, 1>(product).dispatch(),
+                    (2, _) => WithVectors::<2, 2>(product).dispatch(),
+                    (_, _) => WithVectors::<4, 4>(product).dispatch(),
+                }
+            }
+        }
+    }
+}
+
+/// A piece of work.
+struct Piece<'a> {
+    /// The first row.
+    row: usize,
+    /// The first column.
+    column: usize,
+    /// Its part of each row.
+    rows: Vec<&'a mut [f32]>,
+}
+
+/// Rows of a result, for one group of blocks of outputs.
+struct Columns<'a, 'b> {
+    taps: &'a [usize],
+    source: &'a [f32],
+    weights: &'a [f32],
+    /// The weights of the next group.
+    ahead: &'a [f32],
+    /// What sums begin with; what is there already, if there is none.
+    bias: Option<&'a [f32]>,
+    /// Where the group begins in the parts of rows.
+    column: usize,
+    out: &'a mut [&'b mut [f32]],
+}
+
+/// With blocks of `V` vectors together.
+struct WithVectors<'a, 'b, const V: usize, const PER_BLOCK: usize>(Columns<'a, 'b>);
+
+impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, PER_BLOCK> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) {
+        let own = self.0;
+        if isa.f32().len() * PER_BLOCK != BLOCK {
+            // For another instruction set.
+            return;
+        }
+        let rows = own.out.len();
+        let tiles = rows.div_ceil(const { widest_tile(V, PER_BLOCK) });
+        let height = rows.div_ceil(tiles);
+        for (at, out) in own.out.chunks_mut(height).enumerate() {
+            let tile = Tile {
+                taps: own.taps,
+                depth: BLOCK,
+                source: &own.source[at * height * BLOCK..],
+                weights: own.weights,
+                ahead: share(own.ahead, at, tiles),
+            };
+            by_width!(out.len(), V, PER_BLOCK, P => {
+                let begin = match own.bias {
+                    Some(bias) => [load::<I, V>(isa, bias); P],
+                    None => load_rows::<I, P, V>(isa, own.column, out),
+                };
+                let sums = tile.sums::<I, P, BLOCK, V>(isa, begin);
+                store::<I, P, V, PER_BLOCK>(isa, own.column, &sums, out);
+            });
+        }
+    }
+}
+
+/// Loads vectors from rows from `column` on; what is past their end is zero.
+#[inline(always)]
+fn load_rows<I: Isa, const P: usize, const V: usize>(
+    isa: I,
+    column: usize,
+    rows: &[&mut [f32]],
+) -> [[I::F32; V]; P] {
+    let ops = isa.f32();
+    let len = ops.len();
+    let mut begin = [[ops.splat(0.0); V]; P];
+    for p in 0..P {
+        let row = &rows[p][column..];
+        for v in 0..V {
+            if row.len() >= (v + 1) * len {
+                begin[p][v] = ops.load(&row[v * len..][..len]);
+            } else if let Some(rest) = row.get(v * len..) {
+                let mut all = [0.0; BLOCK];
+                all[..rest.len()].copy_from_slice(rest);
+                begin[p][v] = ops.load(&all[..len]);
+            }
+        }
+    }
+    begin
+}
+
+/// Stores sums in rows from `column` on; what is past their end is left out.
+#[inline(always)]
+fn store<I: Isa, const P: usize, const V: usize, const PER_BLOCK: usize>(
+    isa: I,
+    column: usize,
+    sums: &[[I::F32; V]; P],
+    out: &mut [&mut [f32]],
+) {
+    let ops = isa.f32();
+    let len = BLOCK / PER_BLOCK;
+    for (row, sums) in out.iter_mut().zip(sums) {
+        let row = &mut row[column..];
+        if row.len() >= V * len {
+            for v in 0..V {
+                ops.store(sums[v], &mut row[v * len..][..len]);
+            }
+        } else {
+            let mut all = [[0.0; BLOCK]; V];
+            for v in 0..V {
+                ops.store(sums[v], &mut all[v][..len]);
+            }
+            for (to, from) in row.chunks_mut(len).zip(&all) {
+                to.copy_from_slice(&from[..to.len()]);
+            }
+        }
+    }
+}
