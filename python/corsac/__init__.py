@@ -15,6 +15,7 @@ from corsac._core import __version__
 if TYPE_CHECKING:
     from corsac._compile import CompileError, HostWarning, compile
     from corsac._drawing import draw, draw_diff
+    from corsac._engine_profile import profile
     from corsac._model_file import ModelFileError, NumpyModel, load
     from corsac._saving import save
     from corsac.analysis import summary
@@ -34,6 +35,7 @@ _HOMES = {
     "draw_diff": "corsac._drawing",
     "load": "corsac._model_file",
     "lower": "corsac.lowering",
+    "profile": "corsac._engine_profile",
     "save": "corsac._saving",
     "summary": "corsac.analysis",
 }
@@ -51,6 +53,7 @@ __all__ = [
     "draw_diff",
     "load",
     "lower",
+    "profile",
     "save",
     "summary",
 ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -24,16 +27,32 @@ class NativeCall:
 
     def __call__(self, *arguments: Any) -> Any:
         results = [torch.empty(shape, dtype=dtype) for shape, dtype in self._results]
-        self.program.run(
-            [
-                _array(argument.detach().contiguous())
-                for argument in arguments
-                if isinstance(argument, torch.Tensor)
-            ],
-            [_array(result) for result in results],
-            _threads(),
-        )
+        inputs = [
+            _array(argument.detach().contiguous())
+            for argument in arguments
+            if isinstance(argument, torch.Tensor)
+        ]
+        outputs = [_array(result) for result in results]
+        observer = _observer.get()
+        if observer is None:
+            self.program.run(inputs, outputs, _threads())
+        else:
+            observer(self.program, self.program.profile(inputs, outputs, _threads()))
         return _filled(self._output, results)
+
+
+Observer = Callable[[_core.NativeProgram, list[float]], None]
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@contextlib.contextmanager
+def observe(observer: Observer) -> Iterator[None]:
+    """Calls ``observer`` with each program that this thread runs, and the seconds of its steps."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
 
 
 def _array(tensor: torch.Tensor) -> Any:

@@ -371,3 +371,17 @@ def reads_later_view(x):
     z = y.view(-1)
     y.add_(1)
     return z
+
+
+def test_norms_that_follow_each_other_go_into_one_convolution():
+    torch.manual_seed(0)
+    norms = [torch.nn.BatchNorm2d(5) for _ in range(3)]
+    for norm in norms:
+        torch.nn.init.uniform_(norm.running_mean)
+        torch.nn.init.uniform_(norm.running_var, 0.5, 2.0)
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 5, 3), *norms).eval()
+    x = torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        compiled = corsac.compile(net, fullgraph=True)
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-5)
+        assert "2 steps" in compiled.explain()

@@ -104,9 +104,9 @@ impl Executable {
     pub fn new(program: Program, source: &dyn Weights) -> Result<Self, RunError> {
         let plan = Plan::of(&program);
         let mut loader = Loader::new(&program, source);
-        let steps = program.steps.iter();
+        let steps = program.steps.iter().enumerate();
         let prepared = steps
-            .map(|step| loader.prepare(step))
+            .map(|(at, step)| loader.prepare(at, step))
             .collect::<Result<_, _>>()?;
         for value in program.outputs() {
             loader.keep(value)?;

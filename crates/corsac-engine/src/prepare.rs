@@ -1,5 +1,7 @@
 //! Weights on their way from the host to where steps want them.
 
+use rayon::prelude::*;
+
 use crate::data::Elements;
 use crate::execute::RunError;
 use crate::kernels::blocked::conv::BlockedConv;
@@ -45,17 +47,35 @@ pub(crate) struct Loader<'a> {
     others: Vec<Option<Elements>>,
     /// Those that steps read as they are.
     needed: Vec<bool>,
+    /// The last step that a weight is packed for, by value.
+    last: Vec<usize>,
 }
 
 impl<'a> Loader<'a> {
     pub(crate) fn new(program: &'a Program, source: &'a dyn Weights) -> Self {
+        let mut last = vec![0; program.values.len()];
+        for (at, step) in program.steps.iter().enumerate() {
+            for_each_weight(program, step, &mut |value| last[value.index()] = at);
+        }
         Self {
             program,
             source,
             values: vec![None; program.values.len()],
             others: vec![None; program.values.len()],
             needed: vec![false; program.values.len()],
+            last,
         }
+    }
+
+    /// Lets go of what was loaded for the step with this number and is not wanted again, so that a
+    /// model is not in memory twice.
+    fn release(&mut self, at: usize, step: &Step) {
+        let (values, needed, last) = (&mut self.values, &self.needed, &self.last);
+        for_each_weight(self.program, step, &mut |value| {
+            if last[value.index()] == at && !needed[value.index()] {
+                values[value.index()] = None;
+            }
+        });
     }
 
     /// The weights that steps read as they are, by value. Those that were packed are let go.
@@ -147,8 +167,14 @@ impl<'a> Loader<'a> {
         )
     }
 
-    /// Loads what `step` reads, and packs what it wants packed.
-    pub(crate) fn prepare(&mut self, step: &Step) -> Result<Prepared, RunError> {
+    /// Loads what the step with this number reads, and packs what it wants packed.
+    pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
+        let prepared = self.pack(step)?;
+        self.release(at, step);
+        Ok(prepared)
+    }
+
+    fn pack(&mut self, step: &Step) -> Result<Prepared, RunError> {
         for value in step.reads() {
             self.load(value)?;
         }
@@ -193,6 +219,18 @@ impl<'a> Loader<'a> {
             }
             _ => Prepared::Nothing,
         })
+    }
+}
+
+/// Calls `visit` with the values that `step` reads, and with the weights that they are made of.
+fn for_each_weight(program: &Program, step: &Step, visit: &mut dyn FnMut(ValueId)) {
+    let mut rest: Vec<ValueId> = step.reads().collect();
+    while let Some(value) = rest.pop() {
+        let root = program.root(value);
+        visit(root);
+        if let Source::Derived(number) = program.value(root).source {
+            rest.extend(&program.recipes[number].1);
+        }
     }
 }
 
@@ -264,13 +302,13 @@ impl Recipe {
                 .map(|at| (f64::from(own[at]) * scale(at) + offset(at)) as f32)
                 .collect(),
             Self::NormWeight(_) => {
-                let row = own.len() / mean.len().max(1);
-                let rows = own.chunks(row.max(1)).enumerate();
-                rows.flat_map(|(at, row)| {
+                let row = (own.len() / mean.len().max(1)).max(1);
+                let mut made = own.to_vec();
+                made.par_chunks_mut(row).enumerate().for_each(|(at, row)| {
                     let scale = scale(at) as f32;
-                    row.iter().map(move |weight| weight * scale)
-                })
-                .collect()
+                    row.iter_mut().for_each(|weight| *weight *= scale);
+                });
+                made
             }
         }
     }

@@ -47,16 +47,30 @@ struct Memory {
     outputs: Vec<Elements>,
 }
 
-/// Weights read from tensors.
-struct Loaded(Vec<Mutex<Option<Elements>>>);
+/// Weights read from tensors when they are asked for, one by one: a model is not in memory twice.
+struct Loaded<'a> {
+    tensors: &'a [Py<PyAny>],
+    elements: Vec<Option<Element>>,
+    /// What went wrong.
+    error: Mutex<Option<PyErr>>,
+}
 
-impl Loaded {
+impl Loaded<'_> {
     fn take(&self, number: usize) -> Option<Elements> {
-        self.0.get(number)?.lock().ok()?.take()
+        let (tensor, element) = (self.tensors.get(number)?, (*self.elements.get(number)?)?);
+        match Python::attach(|py| elements(tensor.bind(py), element)) {
+            Ok(found) => Some(found),
+            Err(error) => {
+                if let Ok(mut place) = self.error.lock() {
+                    *place = Some(error);
+                }
+                None
+            }
+        }
     }
 }
 
-impl Weights for Loaded {
+impl Weights for Loaded<'_> {
     fn weight(&self, number: usize) -> Option<Vec<f32>> {
         match self.take(number)? {
             Elements::F32(data) => Some(data),
@@ -226,15 +240,16 @@ fn compile_graph<'py>(
             wanted[number] = Some(value.element);
         }
     }
-    let tensors = facts.tensors.iter().zip(wanted);
-    let weights = tensors.map(|(tensor, wanted)| {
-        let own = wanted.map(|element| elements(tensor.bind(py), element));
-        Ok(Mutex::new(own.transpose()?))
-    });
-    let weights = Loaded(weights.collect::<PyResult<_>>()?);
-    let executable = py
-        .detach(|| Executable::new(program, &weights))
-        .map_err(|error| run_error(&error))?;
+    let weights = Loaded {
+        tensors: &facts.tensors,
+        elements: wanted,
+        error: Mutex::default(),
+    };
+    let executable = py.detach(|| Executable::new(program, &weights));
+    if let Some(error) = weights.error.into_inner().ok().flatten() {
+        return Err(error);
+    }
+    let executable = executable.map_err(|error| run_error(&error))?;
     Ok(PyProgram::new(executable, strict))
 }
 

@@ -356,16 +356,21 @@ fn pack(shape: &ConvShape, source: &Image, group: &Group, weight: &[f32], packed
     let taps = shape.kernel[0] * shape.kernel[1];
     let width = group.blocks.len() * BLOCK;
     let outputs = group.blocks.start * BLOCK..(group.blocks.end * BLOCK).min(shape.output[0]);
-    for (at, output) in outputs.enumerate() {
-        let own = &weight[output * inputs * taps..][..inputs * taps];
-        for (input, kernel) in own.chunks_exact(taps).enumerate() {
-            for (tap, &weight) in kernel.iter().enumerate() {
-                let run = match source.blocked {
-                    true => (input / BLOCK * taps + tap) * BLOCK + input % BLOCK,
-                    // Runs are rows of the kernel.
-                    false => input * taps + tap,
-                };
-                packed[run * width + at] = weight;
+    let own = |output: usize| &weight[output * inputs * taps..][..inputs * taps];
+    // A block of inputs of all outputs at a time: what is written stays in the cache meanwhile.
+    for block in (0..inputs).step_by(BLOCK) {
+        let channels = block..inputs.min(block + BLOCK);
+        for (at, output) in outputs.clone().enumerate() {
+            let kernels = &own(output)[channels.start * taps..channels.end * taps];
+            for (input, kernel) in channels.clone().zip(kernels.chunks_exact(taps)) {
+                for (tap, &weight) in kernel.iter().enumerate() {
+                    let run = match source.blocked {
+                        true => (block / BLOCK * taps + tap) * BLOCK + input - block,
+                        // Runs are rows of the kernel.
+                        false => input * taps + tap,
+                    };
+                    packed[run * width + at] = weight;
+                }
             }
         }
     }
