@@ -107,6 +107,9 @@ class Net(nn.Module):
                 special = r.choice([Squeeze, LastNorm, Scale, Part, None, None, None, None, None])
                 if special is Part:
                     made = Part() if x.shape[1] >= 3 else None
+                elif special is LastNorm:
+                    # Of a few channels that are nearly equal, rounding is most of the result.
+                    made = LastNorm(x.shape[1]) if x.shape[1] >= 8 else None
                 elif special is not None:
                     made = special(x.shape[1])
                 else:
