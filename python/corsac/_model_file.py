@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from corsac import _core
+from corsac._run import chosen_threads, filled
 
 if TYPE_CHECKING:
     import torch
@@ -75,8 +76,9 @@ class NumpyModel:
                 raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
             given.append(_flat(numpy.ascontiguousarray(array)))
         results = [numpy.empty(shape, dtype) for _, dtype, shape in self.outputs]
-        self._program.run(given, [_flat(result) for result in results], _threads())
-        return _filled(self._result, results)
+        threads = chosen_threads() or _cores()
+        self._program.run(given, [_flat(result) for result in results], threads)
+        return filled(self._result, results)
 
     def __repr__(self) -> str:
         return f"NumpyModel({_shown(self.inputs)} -> {_shown(self.outputs)})"
@@ -92,21 +94,8 @@ def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
     return ", ".join(f"{name}: {dtype}{shape}" for name, dtype, shape in specs)
 
 
-def _threads() -> int:
-    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
+def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _filled(output: Any, results: list[Any]) -> Any:
-    if isinstance(output, int):
-        return results[output]
-    if isinstance(output, tuple | list):
-        return type(output)(_filled(item, results) for item in output)
-    if isinstance(output, dict):
-        return {key: _filled(item, results) for key, item in output.items()}
-    return output
 
 
 def _module(file: _core.ModelFile) -> CompiledModule:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 
 from corsac import _core
+from corsac._run import chosen_threads, filled
 
 
 class NativeCall:
@@ -33,12 +33,13 @@ class NativeCall:
             if isinstance(argument, torch.Tensor)
         ]
         outputs = [_array(result) for result in results]
+        threads = chosen_threads() or torch.get_num_threads()
         observer = _observer.get()
         if observer is None:
-            self.program.run(inputs, outputs, _threads())
+            self.program.run(inputs, outputs, threads)
         else:
-            observer(self.program, self.program.profile(inputs, outputs, _threads()))
-        return _filled(self._output, results)
+            observer(self.program, self.program.profile(inputs, outputs, threads))
+        return filled(self._output, results)
 
 
 Observer = Callable[[_core.NativeProgram, list[float]], None]
@@ -58,19 +59,3 @@ def observe(observer: Observer) -> Iterator[None]:
 def _array(tensor: torch.Tensor) -> Any:
     flat = tensor.view(-1)
     return (flat.view(torch.uint8) if flat.dtype is torch.bool else flat).numpy()
-
-
-def _threads() -> int:
-    """``CORSAC_NUM_THREADS`` where it is set, otherwise as many as PyTorch uses."""
-    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else torch.get_num_threads()
-
-
-def _filled(output: Any, results: list[torch.Tensor]) -> Any:
-    if isinstance(output, int):
-        return results[output]
-    if isinstance(output, tuple | list):
-        return type(output)(_filled(item, results) for item in output)
-    if isinstance(output, dict):
-        return {key: _filled(item, results) for key, item in output.items()}
-    return output

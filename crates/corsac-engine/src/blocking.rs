@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::kernels::blocked::reorder::Order;
-use crate::kernels::blocked::{BLOCK, conv, depthwise};
+use crate::kernels::blocked::{BLOCK, Form};
 use crate::prepare::conv_shape;
 use crate::program::{Binary, Element, Op, Post, Program, Reduction, Source, Step, Unary, ValueId};
 
@@ -144,8 +144,7 @@ impl Blocking<'_> {
             && match &step.op {
                 Op::Conv(_) => {
                     let weights = step.inputs[1..].iter().all(|&value| self.is_weight(value));
-                    let shape = conv_shape(self.program, step);
-                    let known = conv::is_supported(&shape) || depthwise::is_supported(&shape);
+                    let known = Form::of(&conv_shape(self.program, step)).is_some();
                     weights && known && self.shape(first).is_some()
                 }
                 Op::Unary(function) => follows() && (!fills || function.is_finite_at_zero()),
@@ -192,11 +191,9 @@ impl Blocking<'_> {
 
     fn put_in_blocks(&mut self, mut step: Step) {
         let images = match &step.op {
-            Op::Conv(_) => match conv::reads_planes(&conv_shape(self.program, &step))
-                && !depthwise::is_supported(&conv_shape(self.program, &step))
-            {
-                true => 0,
-                false => 1,
+            Op::Conv(_) => match Form::of(&conv_shape(self.program, &step)) {
+                Some(Form::Planes) => 0,
+                _ => 1,
             },
             Op::ChannelAffine => 1,
             _ => step.inputs.len(),

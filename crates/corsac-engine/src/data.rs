@@ -94,24 +94,25 @@ impl<'a> Data<'a> {
 }
 
 impl DataMut<'_> {
+    /// The same, to read.
+    fn shared(&self) -> Data<'_> {
+        match self {
+            Self::F32(data) => Data::F32(data),
+            Self::I64(data) => Data::I64(data),
+            Self::Bool(data) => Data::Bool(data),
+        }
+    }
+
     /// What they are.
     #[must_use]
     pub fn element(&self) -> Element {
-        match self {
-            Self::F32(_) => Element::F32,
-            Self::I64(_) => Element::I64,
-            Self::Bool(_) => Element::Bool,
-        }
+        self.shared().element()
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        match self {
-            Self::F32(data) => data.len(),
-            Self::I64(data) => data.len(),
-            Self::Bool(data) => data.len(),
-        }
+        self.shared().len()
     }
 
     /// Whether there are none.

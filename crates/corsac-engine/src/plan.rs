@@ -1,6 +1,6 @@
 //! Where values lie: as few and as small buffers as lifetimes allow.
 
-use crate::kernels::blocked::{conv, depthwise, linear};
+use crate::kernels::blocked::{Form, conv, linear};
 use crate::prepare::conv_shape;
 use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
 
@@ -153,10 +153,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
     match step.op {
         Op::Conv(_) if in_blocks => {
             let shape = conv_shape(program, step);
-            match depthwise::is_supported(&shape) {
-                true => 0,
-                false => conv::workspace_len(&shape),
-            }
+            Form::of(&shape).map_or(0, |form| conv::workspace_len(&shape, form))
         }
         Op::Linear => {
             let inputs = program.shape(step.inputs[1])[1];

@@ -4,12 +4,13 @@ use rayon::prelude::*;
 
 use crate::data::Elements;
 use crate::execute::RunError;
+use crate::kernels::blocked::Form;
 use crate::kernels::blocked::conv::BlockedConv;
-use crate::kernels::blocked::depthwise::{self, BlockedDepthwise};
+use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::LinearKernel;
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
-use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId};
+use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
 
 /// Where weights come from.
 pub trait Weights {
@@ -113,33 +114,12 @@ impl<'a> Loader<'a> {
                     Element::I64 => self.source.integers(number).map(Elements::I64),
                     _ => self.source.flags(number).map(Elements::flags),
                 };
-                let found = found.ok_or(RunError::MissingWeight { number })?;
-                if found.len() != info.len() {
-                    return Err(RunError::Length {
-                        what: "weight",
-                        number,
-                        expected: info.len(),
-                        got: found.len(),
-                    });
-                }
-                self.others[value.index()] = Some(found);
+                self.others[value.index()] = Some(whole(found, number, info, Elements::len)?);
             }
             return Ok(());
         }
         let loaded = match info.source {
-            Source::Weight(number) => {
-                let found = self.source.weight(number);
-                let found = found.ok_or(RunError::MissingWeight { number })?;
-                if found.len() != info.len() {
-                    return Err(RunError::Length {
-                        what: "weight",
-                        number,
-                        expected: info.len(),
-                        got: found.len(),
-                    });
-                }
-                found
-            }
+            Source::Weight(number) => whole(self.source.weight(number), number, info, Vec::len)?,
             Source::Derived(number) => {
                 let (recipe, inputs) = &self.program.recipes[number];
                 for &input in inputs {
@@ -194,11 +174,14 @@ impl<'a> Loader<'a> {
                 let shape = conv_shape(program, step);
                 let weight = self.get(step.inputs[1]);
                 let bias = step.inputs.get(2).map(|&bias| self.get(bias));
-                if depthwise::is_supported(&shape) {
+                let Some(form) = Form::of(&shape) else {
+                    unreachable!("in blocks for there is a kernel")
+                };
+                if form == Form::Depthwise {
                     let kernel = BlockedDepthwise::new(shape, weight, bias);
                     Prepared::BlockedDepthwise(Box::new(kernel))
                 } else {
-                    Prepared::BlockedConv(Box::new(BlockedConv::new(shape, weight, bias)))
+                    Prepared::BlockedConv(Box::new(BlockedConv::new(shape, form, weight, bias)))
                 }
             }
             Op::Conv(_) if packs => {
@@ -219,6 +202,25 @@ impl<'a> Loader<'a> {
             }
             _ => Prepared::Nothing,
         })
+    }
+}
+
+/// The weight that was found, if it is there and has all its elements.
+fn whole<T>(
+    found: Option<T>,
+    number: usize,
+    info: &ValueInfo,
+    len: fn(&T) -> usize,
+) -> Result<T, RunError> {
+    let found = found.ok_or(RunError::MissingWeight { number })?;
+    match len(&found) == info.len() {
+        true => Ok(found),
+        false => Err(RunError::Length {
+            what: "weight",
+            number,
+            expected: info.len(),
+            got: len(&found),
+        }),
     }
 }
 

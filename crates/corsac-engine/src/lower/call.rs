@@ -2,6 +2,7 @@
 
 use corsac_ir::{Arg, NodeId};
 use corsac_ops::shape::{Given, Value};
+use smallvec::SmallVec;
 
 use super::{Lowered, Lowerer, Reason};
 use crate::program::ValueId;
@@ -193,6 +194,19 @@ impl Call {
     /// The dimension given for a parameter, of a tensor of this rank.
     pub(super) fn dim(&self, param: &str, rank: usize, default: i64) -> Result<usize, Reason> {
         wrapped(self.int(param)?.unwrap_or(default), rank)
+    }
+
+    /// The dimensions that are given, in order: all if none are.
+    pub(super) fn dims(&self, rank: usize) -> Result<SmallVec<[usize; 4]>, Reason> {
+        let mut dims: SmallVec<[usize; 4]> = match self.ints("dim")? {
+            Some(dims) if !dims.is_empty() => dims
+                .into_iter()
+                .map(|dim| wrapped(dim, rank))
+                .collect::<Result<_, _>>()?,
+            _ => (0..rank).collect(),
+        };
+        dims.sort_unstable();
+        Ok(dims)
     }
 
     pub(super) fn text(&self, param: &str) -> Result<Option<&str>, Reason> {

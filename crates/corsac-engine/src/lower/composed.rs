@@ -122,7 +122,7 @@ impl Lowerer<'_, '_> {
                 let eps = call.number("eps")?.unwrap_or(1e-12) as f32;
                 let dims = match call.ints("dim")? {
                     None => [wrapped(1, rank)?].into_iter().collect(),
-                    Some(_) => self.sorted_dims(call, rank)?,
+                    Some(_) => call.dims(rank)?,
                 };
                 let norm = self.norm_of(input, p, &dims)?;
                 let norm = self.single(Unary::Clamp(eps, f32::INFINITY), norm);
@@ -305,18 +305,6 @@ impl Lowerer<'_, '_> {
         self.emit(Op::Reduce { reduction, dims }, [value], shape)
     }
 
-    fn sorted_dims(&self, call: &Call, rank: usize) -> Result<SmallVec<[usize; 4]>, Reason> {
-        let mut dims: SmallVec<[usize; 4]> = match call.ints("dim")? {
-            Some(dims) if !dims.is_empty() => dims
-                .into_iter()
-                .map(|dim| wrapped(dim, rank))
-                .collect::<Result<_, _>>()?,
-            _ => (0..rank).collect(),
-        };
-        dims.sort_unstable();
-        Ok(dims)
-    }
-
     /// `beta * input + alpha * a @ b`
     pub(super) fn sum_and_product(
         &mut self,
@@ -344,7 +332,7 @@ impl Lowerer<'_, '_> {
         // `x.var(False)` is not unbiased over all dimensions.
         let (dims, first) = match call.known("dim")? {
             Some(Value::Bool(unbiased)) => ((0..rank).collect(), Some(*unbiased)),
-            _ => (self.sorted_dims(call, rank)?, None),
+            _ => (call.dims(rank)?, None),
         };
         let correction = match (call.number("correction")?, first, call.known("unbiased")?) {
             (Some(correction), _, _) => correction,
@@ -405,7 +393,7 @@ impl Lowerer<'_, '_> {
             },
             Some(value) => as_number(value).ok_or("the order is no number")?,
         };
-        let dims = self.sorted_dims(call, rank)?;
+        let dims = call.dims(rank)?;
         if of_linalg && dims.len() != 1 {
             return Err("a norm of matrices".to_owned());
         }
@@ -459,7 +447,7 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let input = self.at_least_a_vector(input);
         let sizes = self.shape(input);
-        let dims = self.sorted_dims(call, sizes.len())?;
+        let dims = call.dims(sizes.len())?;
         if dims.iter().any(|&dim| sizes[dim] == 0) {
             return Err("an extreme of nothing".to_owned());
         }

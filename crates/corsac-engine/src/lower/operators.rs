@@ -332,14 +332,7 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let input = self.at_least_a_vector(input);
         let rank = self.shape(input).len();
-        let mut dims: SmallVec<[usize; 4]> = match call.ints("dim")? {
-            Some(dims) if !dims.is_empty() => dims
-                .into_iter()
-                .map(|dim| wrapped(dim, rank))
-                .collect::<Result<_, _>>()?,
-            _ => (0..rank).collect(),
-        };
-        dims.sort_unstable();
+        let dims = call.dims(rank)?;
         let sizes = self.shape(input);
         let extreme = matches!(reduction, Reduction::Max | Reduction::Min);
         if extreme && dims.iter().any(|&dim| sizes.get(dim) == Some(&0)) {

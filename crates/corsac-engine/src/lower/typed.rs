@@ -689,23 +689,11 @@ impl Lowerer<'_, '_> {
         self.general(op, [value], element, shape.to_vec())
     }
 
-    fn dims(&self, call: &Call, rank: usize) -> Result<SmallVec<[usize; 4]>, Reason> {
-        let mut dims: SmallVec<[usize; 4]> = match call.ints("dim")? {
-            Some(dims) if !dims.is_empty() => dims
-                .into_iter()
-                .map(|dim| wrapped(dim, rank))
-                .collect::<Result<_, _>>()?,
-            _ => (0..rank).collect(),
-        };
-        dims.sort_unstable();
-        Ok(dims)
-    }
-
     fn folded(&mut self, call: &Call, input: ValueId, folding: Folding) -> Result<ValueId, Reason> {
         let element = self.program.element(input);
         let input = self.at_least_a_vector(input);
         let sizes = self.shape(input);
-        let dims = self.dims(call, sizes.len())?;
+        let dims = call.dims(sizes.len())?;
         let extreme = matches!(folding, Folding::Max | Folding::Min) && element == Element::I64;
         if extreme && dims.iter().any(|&dim| sizes[dim] == 0) {
             return Err("an extreme of nothing".to_owned());

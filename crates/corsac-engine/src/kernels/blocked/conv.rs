@@ -11,7 +11,7 @@ use rten_simd::{Isa, SimdOp};
 use smallvec::SmallVec;
 
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
-use super::{BLOCK, surround};
+use super::{BLOCK, Form, surround};
 use crate::kernels::conv::ConvShape;
 
 /// A convolution with its weights packed for blocks.
@@ -19,6 +19,10 @@ use crate::kernels::conv::ConvShape;
 pub struct BlockedConv {
     shape: ConvShape,
     source: Image,
+    /// Where runs of elements begin that are multiplied with weights, for all groups.
+    taps: Vec<usize>,
+    /// Elements of a run.
+    depth: usize,
     /// Blocks of output channels that are computed together.
     groups: Vec<Group>,
     weights: Vec<f32>,
@@ -54,13 +58,12 @@ struct Group {
     weights: Range<usize>,
     /// Where the input channels that it reads begin.
     input: usize,
-    /// Where runs of elements begin that are multiplied with weights.
-    taps: Vec<usize>,
 }
 
 impl Image {
-    fn of(shape: &ConvShape, blocked: bool) -> Self {
+    fn of(shape: &ConvShape, form: Form) -> Self {
         let [channels, rows, columns] = shape.input;
+        let blocked = form == Form::Blocks;
         let (planes, pixel) = match blocked {
             true => (channels.div_ceil(BLOCK), BLOCK),
             false => (channels, 1),
@@ -103,38 +106,20 @@ impl Image {
     }
 }
 
-/// Whether images with this shape of convolution are better read plane by plane: too few channels
-/// for a block.
-#[must_use]
-pub fn reads_planes(shape: &ConvShape) -> bool {
-    shape.input[0] < BLOCK / 2
-}
-
-/// Whether there is a kernel for `shape` that writes blocks.
-#[must_use]
-pub fn is_supported(shape: &ConvShape) -> bool {
-    let conv = &shape.conv;
-    let (inputs, outputs) = (shape.input[0], shape.output[0]);
-    if reads_planes(shape) {
-        let step = conv.stride[1];
-        let run = matches!(step, 1 | 2 | 4) || (step == BLOCK && shape.kernel[1] == BLOCK);
-        return conv.groups == 1 && conv.dilation[1] == 1 && run;
-    }
-    let whole = |channels: usize| (channels / conv.groups).is_multiple_of(BLOCK);
-    matches!(conv.stride[1], 1 | 2) && (conv.groups == 1 || whole(inputs) && whole(outputs))
-}
-
 /// How many elements [`BlockedConv::run`] needs besides.
 #[must_use]
-pub fn workspace_len(shape: &ConvShape) -> usize {
-    Image::of(shape, !reads_planes(shape)).copy_len()
+pub fn workspace_len(shape: &ConvShape, form: Form) -> usize {
+    match form {
+        Form::Planes | Form::Blocks => Image::of(shape, form).copy_len(),
+        Form::Depthwise => 0,
+    }
 }
 
 impl BlockedConv {
     /// Packs `weight`, of shape `[out, in / groups, rows, columns]`.
     #[must_use]
-    pub fn new(shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
-        let source = Image::of(&shape, !reads_planes(&shape));
+    pub fn new(shape: ConvShape, form: Form, weight: &[f32], bias: Option<&[f32]>) -> Self {
+        let source = Image::of(&shape, form);
         let vectors = vectors_per_block();
         let [out_channels, rows, columns] = shape.output;
         let pointwise = shape.kernel == [1, 1] && shape.conv.stride == [1, 1];
@@ -147,7 +132,13 @@ impl BlockedConv {
         if let Some(bias) = bias {
             padded[..out_channels].copy_from_slice(bias);
         }
-        let groups = groups(&shape, &source, widest(result[1], vectors));
+        let taps = taps(&shape, &source);
+        let depth = match source.blocked {
+            true => BLOCK,
+            false => shape.kernel[1],
+        };
+        let widest = widest(result[1], vectors);
+        let groups = groups(&shape, &source, taps.len() * depth * BLOCK, widest);
         let len = groups.last().map_or(0, |group| group.weights.end);
         let mut weights = vec![0.0; len];
         let mut rest = &mut weights[..];
@@ -163,6 +154,8 @@ impl BlockedConv {
         Self {
             shape,
             source,
+            taps,
+            depth,
             groups,
             weights,
             bias: padded,
@@ -227,6 +220,8 @@ impl BlockedConv {
                     if pieces.len() == first + at {
                         pieces.push(Piece {
                             group,
+                            part: at,
+                            parts: rows.div_ceil(step),
                             row: at * step,
                             blocks: SmallVec::new(),
                         });
@@ -266,24 +261,16 @@ impl BlockedConv {
         source: &[f32],
         piece: &mut Piece<'_>,
     ) {
-        let depth = match self.source.blocked {
-            true => BLOCK,
-            false => self.shape.kernel[1],
-        };
         let group = piece.group;
+        let next = &self.weights[group.weights.end..];
+        let next = &next[..next.len().min(group.weights.len())];
         Rows::<STEP, V, PER_BLOCK> {
-            taps: &group.taps,
-            depth,
+            taps: &self.taps,
+            depth: self.depth,
             source: &source[group.input..],
             pitch: self.source.pitch()[0] * self.shape.conv.stride[0],
             weights: &self.weights[group.weights.clone()],
-            ahead: {
-                let next = &self.weights[group.weights.end..];
-                let next = &next[..next.len().min(group.weights.len())];
-                let rows = piece.blocks.first().map_or(0, |own| own.len());
-                let parts = (self.result[0] * self.result[1] * BLOCK).div_ceil(rows.max(1));
-                share(next, piece.row / (self.result[0].div_ceil(parts)), parts)
-            },
+            ahead: share(next, piece.part, piece.parts),
             bias: &self.bias[group.blocks.start * BLOCK..group.blocks.end * BLOCK],
             first: piece.row,
             columns: self.result[1],
@@ -296,34 +283,31 @@ impl BlockedConv {
 /// A piece of work.
 struct Piece<'a> {
     group: &'a Group,
+    /// Which of how many parts of the group's rows it is.
+    part: usize,
+    parts: usize,
     /// The first row.
     row: usize,
     /// Its rows, in each block of the group.
     blocks: SmallVec<[&'a mut [f32]; 4]>,
 }
 
-/// Divides the blocks of a result into groups of at most `widest`.
-fn groups(shape: &ConvShape, source: &Image, widest: usize) -> Vec<Group> {
+/// Divides the blocks of a result, which have `weights` weights each, into groups of at most `widest`.
+fn groups(shape: &ConvShape, source: &Image, weights: usize, widest: usize) -> Vec<Group> {
     let parts = shape.conv.groups;
     let blocks = shape.output[0].div_ceil(BLOCK) / parts;
     let planes = source.planes / parts;
-    let taps = taps(shape, source, planes);
-    let depth = match source.blocked {
-        true => BLOCK,
-        false => shape.kernel[1],
-    };
     let mut groups = Vec::new();
     let mut at = 0;
     for part in 0..parts {
         let mut block = 0;
         while block < blocks {
             let count = widest.min(blocks - block);
-            let len = taps.len() * depth * count * BLOCK;
+            let len = count * weights;
             groups.push(Group {
                 blocks: part * blocks + block..part * blocks + block + count,
                 weights: at..at + len,
                 input: part * planes * source.pitch()[1],
-                taps: taps.clone(),
             });
             at += len;
             block += count;
@@ -332,9 +316,10 @@ fn groups(shape: &ConvShape, source: &Image, widest: usize) -> Vec<Group> {
     groups
 }
 
-/// Where runs begin, for a part of `planes` planes: by plane, row of the kernel, and column of it if
-/// channels lie in blocks.
-fn taps(shape: &ConvShape, source: &Image, planes: usize) -> Vec<usize> {
+/// Where runs begin in the planes of a group: by plane, row of the kernel, and column of it if channels
+/// lie in blocks.
+fn taps(shape: &ConvShape, source: &Image) -> Vec<usize> {
+    let planes = source.planes / shape.conv.groups;
     let [row, plane] = source.pitch();
     let columns = if source.blocked { shape.kernel[1] } else { 1 };
     let [down, right] = shape.conv.dilation;

@@ -19,16 +19,6 @@ pub struct BlockedDepthwise {
     taps: Vec<usize>,
 }
 
-/// Whether there is a kernel for `shape`.
-#[must_use]
-pub fn is_supported(shape: &ConvShape) -> bool {
-    let groups = shape.conv.groups;
-    groups > 1
-        && groups == shape.input[0]
-        && groups == shape.output[0]
-        && matches!(shape.conv.stride[1], 1 | 2)
-}
-
 impl BlockedDepthwise {
     /// Packs `weight`, of shape `[channels, 1, rows, columns]`.
     #[must_use]

@@ -15,6 +15,8 @@ pub mod reorder;
 mod tests;
 mod tile;
 
+use crate::kernels::conv::ConvShape;
+
 /// How many channels a block has.
 pub const BLOCK: usize = 16;
 
@@ -26,6 +28,40 @@ pub fn stored_len(shape: &[usize]) -> usize {
             batch * channels.next_multiple_of(BLOCK) * rows * columns
         }
         _ => shape.iter().product(),
+    }
+}
+
+/// How a convolution whose result lies in blocks is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Of an image that has a plane for each channel: too few for a block.
+    Planes,
+    /// Of an image in blocks.
+    Blocks,
+    /// Of an image in blocks, each channel on its own.
+    Depthwise,
+}
+
+impl Form {
+    /// The form for a convolution; none if there is no kernel for it.
+    #[must_use]
+    pub fn of(shape: &ConvShape) -> Option<Self> {
+        let conv = &shape.conv;
+        let (inputs, outputs) = (shape.input[0], shape.output[0]);
+        let step = conv.stride[1];
+        let alone = conv.groups > 1 && conv.groups == inputs && conv.groups == outputs;
+        let (form, known) = if alone && matches!(step, 1 | 2) {
+            (Self::Depthwise, true)
+        } else if inputs < BLOCK / 2 {
+            let run = matches!(step, 1 | 2 | 4) || (step == BLOCK && shape.kernel[1] == BLOCK);
+            let known = conv.groups == 1 && conv.dilation[1] == 1 && run;
+            (Self::Planes, known)
+        } else {
+            let whole = |channels: usize| (channels / conv.groups).is_multiple_of(BLOCK);
+            let groups = conv.groups == 1 || whole(inputs) && whole(outputs);
+            (Self::Blocks, matches!(step, 1 | 2) && groups)
+        };
+        known.then_some(form)
     }
 }
 

@@ -1,10 +1,10 @@
 //! Kernels for blocks against sums that are written down plainly.
 
 use super::conv::{self, BlockedConv};
-use super::depthwise::{self, BlockedDepthwise};
+use super::depthwise::BlockedDepthwise;
 use super::linear::{self, LinearKernel};
 use super::reorder::{Order, from_blocks, to_blocks};
-use super::stored_len;
+use super::{Form, stored_len};
 use crate::kernels::conv::ConvShape;
 use crate::program::Conv;
 
@@ -109,17 +109,19 @@ impl Case {
         let mut out = vec![f32::NAN; stored_len(&[self.batch, outputs, out_rows, out_columns])];
         // What is done to pieces is done to each element once.
         let finish = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
-        if depthwise::is_supported(&shape) {
+        let Some(form) = Form::of(&shape) else {
+            panic!("{shape:?}")
+        };
+        if form == Form::Depthwise {
             let kernel = BlockedDepthwise::new(shape.clone(), &weight, Some(&bias));
             kernel.run(&blocks, &mut out, &finish);
         } else {
-            assert!(conv::is_supported(&shape), "{shape:?}");
-            let mut workspace = vec![f32::NAN; conv::workspace_len(&shape)];
-            let source = match conv::reads_planes(&shape) {
-                true => &input,
-                false => &blocks,
+            let mut workspace = vec![f32::NAN; conv::workspace_len(&shape, form)];
+            let source = match form {
+                Form::Planes => &input,
+                _ => &blocks,
             };
-            let kernel = BlockedConv::new(shape.clone(), &weight, Some(&bias));
+            let kernel = BlockedConv::new(shape.clone(), form, &weight, Some(&bias));
             kernel.run(source, &mut workspace, &mut out, &finish);
         }
         let mut got = vec![f32::NAN; expected.len()];

@@ -1,0 +1,24 @@
+"""What every run of a program of the engine needs, with PyTorch or without."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+
+def chosen_threads() -> int | None:
+    """``CORSAC_NUM_THREADS``, where it is set."""
+    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else None
+
+
+def filled(output: Any, results: Sequence[Any]) -> Any:
+    """What a program returns, with ``results`` in the places of their numbers."""
+    if isinstance(output, int):
+        return results[output]
+    if isinstance(output, tuple | list):
+        return type(output)(filled(item, results) for item in output)
+    if isinstance(output, dict):
+        return {key: filled(item, results) for key, item in output.items()}
+    return output
