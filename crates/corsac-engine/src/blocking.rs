@@ -144,7 +144,8 @@ impl Blocking<'_> {
             && match &step.op {
                 Op::Conv(_) => {
                     let weights = step.inputs[1..].iter().all(|&value| self.is_weight(value));
-                    let known = Form::of(&conv_shape(self.program, step)).is_some();
+                    let known =
+                        Form::of(&conv_shape(self.program, step), self.program.precision).is_some();
                     weights && known && self.shape(first).is_some()
                 }
                 Op::Unary(function) => follows() && (!fills || function.is_finite_at_zero()),
@@ -191,7 +192,8 @@ impl Blocking<'_> {
 
     fn put_in_blocks(&mut self, mut step: Step) {
         let images = match &step.op {
-            Op::Conv(_) => match Form::of(&conv_shape(self.program, &step)) {
+            Op::Conv(_) => match Form::of(&conv_shape(self.program, &step), self.program.precision)
+            {
                 Some(Form::Planes) => 0,
                 _ => 1,
             },

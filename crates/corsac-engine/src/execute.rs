@@ -336,6 +336,7 @@ impl Executable {
                         kernel.run(input(0), workspace, out, &finish);
                     }
                     Prepared::BlockedDepthwise(kernel) => kernel.run(input(0), out, &finish),
+                    Prepared::Bf16Conv(kernel) => kernel.run(input(0), workspace, out, &finish),
                     _ => conv_kernel(program, step, &|value| values.get(value)).run(
                         input(0),
                         out,

@@ -38,7 +38,7 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::Weights;
 pub use program::{
-    Binary, Conv, Element, Layout, Op, Output, Pool, Post, Program, Recipe, Reduction, Source,
-    Step, Unary, ValueId, ValueInfo,
+    Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe, Reduction,
+    Source, Step, Unary, ValueId, ValueInfo,
 };
 pub use threads::on_threads;

@@ -1,5 +1,6 @@
 //! Where values lie: as few and as small buffers as lifetimes allow.
 
+use crate::kernels::bf16;
 use crate::kernels::blocked::{Form, conv, linear};
 use crate::prepare::conv_shape;
 use crate::program::{Element, Layout, Op, Program, Source, Step, ValueId};
@@ -153,12 +154,15 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
     match step.op {
         Op::Conv(_) if in_blocks => {
             let shape = conv_shape(program, step);
-            Form::of(&shape).map_or(0, |form| conv::workspace_len(&shape, form))
+            Form::of(&shape, program.precision).map_or(0, |form| conv::workspace_len(&shape, form))
         }
         Op::Linear => {
             let inputs = program.shape(step.inputs[1])[1];
             let rows = program.value(step.inputs[0]).len() / inputs.max(1);
-            linear::workspace_len(rows, inputs)
+            match program.precision.amx() {
+                Some(_) => bf16::linear::workspace_len(rows, inputs),
+                None => linear::workspace_len(rows, inputs),
+            }
         }
         _ => 0,
     }

@@ -4,6 +4,8 @@ use rayon::prelude::*;
 
 use crate::data::Elements;
 use crate::execute::RunError;
+use crate::kernels::bf16::conv::Bf16Conv;
+use crate::kernels::bf16::linear::Bf16Linear;
 use crate::kernels::blocked::Form;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
@@ -34,7 +36,8 @@ pub(crate) enum Prepared {
     Conv(Box<ConvKernel>),
     BlockedConv(Box<BlockedConv>),
     BlockedDepthwise(Box<BlockedDepthwise>),
-    Linear(LinearKernel),
+    Bf16Conv(Box<Bf16Conv>),
+    Linear(Linear),
     Pairs(Vec<[usize; 2]>),
     Nothing,
 }
@@ -174,14 +177,21 @@ impl<'a> Loader<'a> {
                 let shape = conv_shape(program, step);
                 let weight = self.get(step.inputs[1]);
                 let bias = step.inputs.get(2).map(|&bias| self.get(bias));
-                let Some(form) = Form::of(&shape) else {
+                let Some(form) = Form::of(&shape, program.precision) else {
                     unreachable!("in blocks for there is a kernel")
                 };
-                if form == Form::Depthwise {
-                    let kernel = BlockedDepthwise::new(shape, weight, bias);
-                    Prepared::BlockedDepthwise(Box::new(kernel))
-                } else {
-                    Prepared::BlockedConv(Box::new(BlockedConv::new(shape, form, weight, bias)))
+                match (form, program.precision.amx()) {
+                    (Form::Bf16, Some(amx)) => {
+                        Prepared::Bf16Conv(Box::new(Bf16Conv::new(amx, shape, weight, bias)))
+                    }
+                    (Form::Depthwise, _) => {
+                        let kernel = BlockedDepthwise::new(shape, weight, bias);
+                        Prepared::BlockedDepthwise(Box::new(kernel))
+                    }
+                    (form, _) => {
+                        let kernel = BlockedConv::new(shape, form, weight, bias);
+                        Prepared::BlockedConv(Box::new(kernel))
+                    }
                 }
             }
             Op::Conv(_) if packs => {
@@ -269,11 +279,42 @@ pub(crate) fn linear_kernel<'a>(
     program: &Program,
     step: &Step,
     get: &dyn Fn(ValueId) -> &'a [f32],
-) -> LinearKernel {
-    let weight = program.shape(step.inputs[1]);
+) -> Linear {
+    let shape = program.shape(step.inputs[1]);
+    let sizes = [shape[0], shape[1]];
+    let weight = get(step.inputs[1]);
     let bias = step.inputs.get(2).map(|&bias| get(bias));
-    let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
-    LinearKernel::new(get(step.inputs[1]), [weight[0], weight[1]], bias, rows)
+    match program.precision.amx() {
+        Some(amx) => Linear::Bf16(Bf16Linear::new(amx, weight, sizes, bias)),
+        None => {
+            let rows = program.value(step.inputs[0]).len() / sizes[1].max(1);
+            Linear::F32(LinearKernel::new(weight, sizes, bias, rows))
+        }
+    }
+}
+
+/// A linear layer in the precision of its program.
+#[derive(Debug)]
+pub(crate) enum Linear {
+    F32(LinearKernel),
+    Bf16(Bf16Linear),
+}
+
+impl Linear {
+    /// Writes a row of outputs for each row of `input`; `finish(at, chunk)` is called with each piece
+    /// of the result that begins at element `at`.
+    pub(crate) fn run(
+        &self,
+        input: &[f32],
+        workspace: &mut [f32],
+        out: &mut [f32],
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        match self {
+            Self::F32(kernel) => kernel.run(input, workspace, out, finish),
+            Self::Bf16(kernel) => kernel.run(input, workspace, out, finish),
+        }
+    }
 }
 
 impl Recipe {

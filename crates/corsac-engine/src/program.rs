@@ -3,6 +3,7 @@
 use std::fmt;
 
 use corsac_ir::NodeId;
+use corsac_kernels::amx::Amx;
 use smallvec::SmallVec;
 
 use crate::general::General;
@@ -72,6 +73,33 @@ impl Element {
             Self::I64 => "int64",
             Self::F32 => "float32",
         }
+    }
+}
+
+/// With what convolutions and linear layers multiply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Precision {
+    /// Numbers of 32 bits.
+    #[default]
+    F32,
+    /// Numbers rounded to bfloat16, with sums of 32 bits, where the processor multiplies them in
+    /// [tiles](corsac_kernels::amx); elsewhere as [`F32`](Self::F32).
+    Bf16,
+}
+
+impl Precision {
+    /// The right to use tiles, if they are wanted and there are any.
+    pub(crate) fn amx(self) -> Option<Amx> {
+        match self {
+            Self::F32 => None,
+            Self::Bf16 => Amx::detect(),
+        }
+    }
+
+    /// What is meant here: bfloat16 where there are tiles.
+    #[must_use]
+    pub fn effective(self) -> Self {
+        self.amx().map_or(Self::F32, |_| self)
     }
 }
 
@@ -456,6 +484,8 @@ impl Output {
 /// Steps over values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
+    /// With what convolutions and linear layers multiply.
+    pub precision: Precision,
     /// All values.
     pub values: Vec<ValueInfo>,
     /// How weights are made of weights.

@@ -1,6 +1,7 @@
 //! What steps do to elements. Shapes are checked when a program is made; slices have their lengths.
 
 pub mod attention;
+pub mod bf16;
 pub mod blocked;
 pub mod conv;
 mod depthwise;

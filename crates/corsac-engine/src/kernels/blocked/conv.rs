@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use super::{BLOCK, Form, surround};
+use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
 
 /// A convolution with its weights packed for blocks.
@@ -106,11 +107,12 @@ impl Image {
     }
 }
 
-/// How many elements [`BlockedConv::run`] needs besides.
+/// How many elements the kernel for `form` needs besides.
 #[must_use]
 pub fn workspace_len(shape: &ConvShape, form: Form) -> usize {
     match form {
         Form::Planes | Form::Blocks => Image::of(shape, form).copy_len(),
+        Form::Bf16 => bf16::conv::workspace_len(shape),
         Form::Depthwise => 0,
     }
 }

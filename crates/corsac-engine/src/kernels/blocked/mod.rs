@@ -15,7 +15,9 @@ pub mod reorder;
 mod tests;
 mod tile;
 
+use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
+use crate::program::Precision;
 
 /// How many channels a block has.
 pub const BLOCK: usize = 16;
@@ -40,18 +42,22 @@ pub enum Form {
     Blocks,
     /// Of an image in blocks, each channel on its own.
     Depthwise,
+    /// Of an image in blocks, which is rounded to bfloat16.
+    Bf16,
 }
 
 impl Form {
     /// The form for a convolution; none if there is no kernel for it.
     #[must_use]
-    pub fn of(shape: &ConvShape) -> Option<Self> {
+    pub fn of(shape: &ConvShape, precision: Precision) -> Option<Self> {
         let conv = &shape.conv;
         let (inputs, outputs) = (shape.input[0], shape.output[0]);
         let step = conv.stride[1];
         let alone = conv.groups > 1 && conv.groups == inputs && conv.groups == outputs;
         let (form, known) = if alone && matches!(step, 1 | 2) {
             (Self::Depthwise, true)
+        } else if precision.amx().is_some() && bf16::conv::is_supported(shape) {
+            (Self::Bf16, true)
         } else if inputs < BLOCK / 2 {
             let run = matches!(step, 1 | 2 | 4) || (step == BLOCK && shape.kernel[1] == BLOCK);
             let known = conv.groups == 1 && conv.dilation[1] == 1 && run;

@@ -1,12 +1,15 @@
 //! Kernels for blocks against sums that are written down plainly.
 
+use corsac_kernels::amx::Amx;
+
 use super::conv::{self, BlockedConv};
 use super::depthwise::BlockedDepthwise;
 use super::linear::{self, LinearKernel};
 use super::reorder::{Order, from_blocks, to_blocks};
 use super::{Form, stored_len};
+use crate::kernels::bf16::{self, conv::Bf16Conv, linear::Bf16Linear};
 use crate::kernels::conv::ConvShape;
-use crate::program::Conv;
+use crate::program::{Conv, Precision};
 
 /// Small whole numbers, whose sums are exact.
 fn numbers(len: usize, seed: usize) -> Vec<f32> {
@@ -109,7 +112,7 @@ impl Case {
         let mut out = vec![f32::NAN; stored_len(&[self.batch, outputs, out_rows, out_columns])];
         // What is done to pieces is done to each element once.
         let finish = |_: usize, chunk: &mut [f32]| chunk.iter_mut().for_each(|x| *x += 1.0);
-        let Some(form) = Form::of(&shape) else {
+        let Some(form) = Form::of(&shape, Precision::F32) else {
             panic!("{shape:?}")
         };
         if form == Form::Depthwise {
@@ -124,11 +127,27 @@ impl Case {
             let kernel = BlockedConv::new(shape.clone(), form, &weight, Some(&bias));
             kernel.run(source, &mut workspace, &mut out, &finish);
         }
-        let mut got = vec![f32::NAN; expected.len()];
-        let plane = out_rows * out_columns;
-        from_blocks(&out, Order::Planes, outputs, plane, &mut got);
         let expected: Vec<f32> = expected.iter().map(|x| x + 1.0).collect();
-        assert_eq!(got, expected, "{shape:?}");
+        let rows_of = |out: &[f32]| {
+            let mut got = vec![f32::NAN; expected.len()];
+            from_blocks(
+                out,
+                Order::Planes,
+                outputs,
+                out_rows * out_columns,
+                &mut got,
+            );
+            got
+        };
+        assert_eq!(rows_of(&out), expected, "{shape:?}");
+        // Small whole numbers are bfloat16 numbers, too.
+        if let Some(amx) = Amx::detect().filter(|_| bf16::conv::is_supported(&shape)) {
+            let mut workspace = vec![f32::NAN; bf16::conv::workspace_len(&shape)];
+            let kernel = Bf16Conv::new(amx, shape.clone(), &weight, Some(&bias));
+            out.fill(f32::NAN);
+            kernel.run(&blocks, &mut workspace, &mut out, &finish);
+            assert_eq!(rows_of(&out), expected, "in tiles: {shape:?}");
+        }
     }
 }
 
@@ -251,8 +270,8 @@ fn blocks_hold_the_same_elements() {
 
 #[test]
 fn linear_layers() {
-    let sizes = [1, 2, 6, 7, 9, 14, 15, 29, 57];
-    for (at, &rows) in sizes.iter().enumerate() {
+    let heights = [1, 2, 6, 7, 9, 14, 15, 29, 57, 131];
+    for (at, &rows) in heights.iter().enumerate() {
         for [outputs, inputs] in [
             [1, 1],
             [16, 16],
@@ -264,26 +283,44 @@ fn linear_layers() {
         ] {
             let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
             let input = numbers(rows * inputs, 4);
-            let kernel = LinearKernel::new(&weight, [outputs, inputs], Some(&bias), rows);
-            let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
-            let mut out = vec![f32::NAN; rows * outputs];
+            let sizes = [outputs, inputs];
             // Each piece knows where it begins.
             let finish = |start: usize, chunk: &mut [f32]| {
                 for (at, x) in chunk.iter_mut().enumerate() {
                     *x += (start + at) as f32;
                 }
             };
-            kernel.run(&input, &mut workspace, &mut out, &finish);
-            for (at, &got) in out.iter().enumerate() {
+            let mut expected = Vec::with_capacity(rows * outputs);
+            for at in 0..rows * outputs {
                 let (row, output) = (at / outputs, at % outputs);
                 let own = input[row * inputs..].iter().zip(&weight[output * inputs..]);
                 let sum: f32 = own.take(inputs).map(|(x, weight)| x * weight).sum();
-                assert_eq!(
-                    got,
-                    sum + bias[output] + at as f32,
-                    "{rows} {outputs} {inputs}"
-                );
+                expected.push(sum + bias[output] + at as f32);
             }
+            let mut out = vec![f32::NAN; rows * outputs];
+            let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
+            let kernel = LinearKernel::new(&weight, sizes, Some(&bias), rows);
+            kernel.run(&input, &mut workspace, &mut out, &finish);
+            assert_eq!(out, expected, "{rows} {outputs} {inputs}");
+            let Some(amx) = Amx::detect() else { continue };
+            out.fill(f32::NAN);
+            let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
+            let kernel = Bf16Linear::new(amx, &weight, sizes, Some(&bias));
+            kernel.run(&input, &mut workspace, &mut out, &finish);
+            assert_eq!(out, expected, "in tiles: {rows} {outputs} {inputs}");
         }
+    }
+}
+
+#[test]
+fn many_pixels_of_many_channels() {
+    for (channels, size, stride) in [([70, 34], [40, 41], 1), ([48, 16], [70, 33], 2)] {
+        Case {
+            channels,
+            size,
+            stride: [stride; 2],
+            ..CASE
+        }
+        .check();
     }
 }

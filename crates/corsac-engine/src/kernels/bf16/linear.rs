@@ -1,0 +1,148 @@
+//! Linear layers over rows of features, rounded to bfloat16.
+
+use corsac_kernels::amx::{Amx, COLUMNS, ROWS, RUN};
+use corsac_kernels::bf16::{Bf16, column};
+use rayon::prelude::*;
+
+use super::{Panels, SLACK, room};
+
+/// How many rows a piece of work has at most.
+const HEIGHT: usize = 1024;
+
+/// `x @ weight.T + bias` with the weight packed.
+#[derive(Debug)]
+pub struct Bf16Linear {
+    panels: Panels,
+    outputs: usize,
+    inputs: usize,
+}
+
+fn copy_len(rows: usize, inputs: usize) -> usize {
+    rows * inputs.next_multiple_of(RUN) + SLACK
+}
+
+/// How many numbers of single precision [`Bf16Linear::run`] needs the room of.
+#[must_use]
+pub fn workspace_len(rows: usize, inputs: usize) -> usize {
+    room(copy_len(rows, inputs))
+}
+
+impl Bf16Linear {
+    /// Packs `weight`, of shape `[outputs, inputs]`.
+    #[must_use]
+    pub fn new(
+        amx: Amx,
+        weight: &[f32],
+        [outputs, inputs]: [usize; 2],
+        bias: Option<&[f32]>,
+    ) -> Self {
+        let runs = inputs.div_ceil(RUN);
+        let panels = Panels::new(amx, outputs, runs, bias, |output, run, at| {
+            let row = &weight[output * inputs..][..inputs];
+            row.get(run * RUN + at).copied().unwrap_or(0.0)
+        });
+        Self {
+            panels,
+            outputs,
+            inputs,
+        }
+    }
+
+    /// Writes a row of outputs for each row of `input`; `finish(at, chunk)` is called with each piece
+    /// of the result that begins at element `at`.
+    pub fn run(
+        &self,
+        input: &[f32],
+        workspace: &mut [f32],
+        out: &mut [f32],
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        if out.is_empty() {
+            return;
+        }
+        let rows = out.len() / self.outputs;
+        let copy = &mut bytemuck::cast_slice_mut(workspace)[..copy_len(rows, self.inputs)];
+        self.fill(input, rows, copy);
+        let copy = &*copy;
+        let taps: Vec<usize> = (0..self.inputs.div_ceil(RUN))
+            .map(|run| run * rows * RUN)
+            .collect();
+        self.pieces(rows, out)
+            .into_par_iter()
+            .for_each(|mut piece| {
+                self.piece(copy, &taps, &mut piece);
+                for (at, chunk) in piece.rows.iter_mut().enumerate() {
+                    finish((piece.row + at) * self.outputs + piece.column, chunk);
+                }
+            });
+    }
+
+    /// Rounds rows and puts them in runs.
+    fn fill(&self, input: &[f32], rows: usize, to: &mut [Bf16]) {
+        let (copy, slack) = to.split_at_mut(to.len() - SLACK);
+        slack.fill(0);
+        copy.par_chunks_exact_mut(rows * RUN)
+            .enumerate()
+            .with_min_len(crate::kernels::GRAIN.div_ceil(rows * RUN))
+            .for_each(|(run, to)| {
+                let width = RUN.min(self.inputs - run * RUN);
+                column(&input[run * RUN..], self.inputs, width, to);
+            });
+    }
+
+    /// Divides a result into pieces of work: as high as they may be, and wide enough for each thread to
+    /// have some.
+    fn pieces<'a>(&self, rows: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
+        let threads = rayon::current_num_threads();
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
+        let lines = rows.div_ceil(HEIGHT);
+        let across = wanted.div_ceil(lines).min(self.panels.count());
+        // With fewer panels than wanted, rows are divided.
+        let lines = lines.max(wanted / across).min(rows.div_ceil(ROWS));
+        let height = rows.div_ceil(lines).next_multiple_of(ROWS);
+        let width = self.panels.count().div_ceil(across) * COLUMNS;
+        let across = self.outputs.div_ceil(width);
+        let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(across * rows.div_ceil(height));
+        for (row, line) in out.chunks_exact_mut(self.outputs).enumerate() {
+            for (at, chunk) in line.chunks_mut(width).enumerate() {
+                let index = row / height * across + at;
+                if pieces.len() == index {
+                    pieces.push(Piece {
+                        row,
+                        column: at * width,
+                        rows: Vec::with_capacity(height),
+                    });
+                }
+                pieces[index].rows.push(chunk);
+            }
+        }
+        pieces
+    }
+
+    fn piece(&self, copy: &[Bf16], taps: &[usize], piece: &mut Piece<'_>) {
+        let width = piece.rows.first().map_or(0, |row| row.len());
+        let count = piece.rows.len();
+        for start in (0..width).step_by(COLUMNS) {
+            let panel = (piece.column + start) / COLUMNS;
+            let end = width.min(start + COLUMNS);
+            let rows = &mut piece.rows;
+            self.panels
+                .run(panel, copy, taps, piece.row * RUN, count, |first, sums| {
+                    let sums = sums.0.chunks_exact(COLUMNS);
+                    for (row, sums) in rows[first..].iter_mut().zip(sums) {
+                        row[start..end].copy_from_slice(&sums[..end - start]);
+                    }
+                });
+        }
+    }
+}
+
+/// A piece of work.
+struct Piece<'a> {
+    /// The first row.
+    row: usize,
+    /// The first column.
+    column: usize,
+    /// Its part of each row.
+    rows: Vec<&'a mut [f32]>,
+}

@@ -1,0 +1,117 @@
+//! Products of bfloat16 matrices in tiles, with sums in single precision.
+//!
+//! A product has 32 rows and 32 columns: four tiles of sums, which stay in the processor while pairs
+//! of numbers are multiplied, two tiles of rows and two of columns at a time. Products of bfloat16
+//! numbers are exact in single precision; sums are rounded to the nearest even, and denormal numbers
+//! count as zero.
+
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86_64;
+
+use crate::bf16::Bf16;
+
+/// Rows of a product.
+pub const ROWS: usize = 32;
+/// Columns of a product.
+pub const COLUMNS: usize = 32;
+/// How many numbers of a row are multiplied at a time: a run.
+pub const RUN: usize = 32;
+/// Elements of a block of rows: for each row, its run.
+pub const BLOCK_LEN: usize = ROWS * RUN;
+/// Elements of the weights of a run, for all columns.
+pub const WEIGHTS_LEN: usize = RUN * COLUMNS;
+
+/// The sums of a product, row by row.
+#[derive(Clone, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub struct Sums(pub [f32; ROWS * COLUMNS]);
+
+/// The right to use tiles: the processor has them, and the system lets this process use them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amx(());
+
+/// What products are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// Runs of rows: the run of the next row follows.
+    pub source: &'a [Bf16],
+    /// Where the blocks begin whose runs are multiplied, from the beginning of a product on.
+    pub taps: &'a [usize],
+    /// For each tap, [packed](pack) weights.
+    pub weights: &'a [Bf16],
+    /// Weights that are wanted soon, to be fetched meanwhile.
+    pub ahead: &'a [Bf16],
+}
+
+impl Amx {
+    /// Asks the processor and the system, once for a process.
+    #[must_use]
+    pub fn detect() -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            static KNOWN: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+            KNOWN
+                .get_or_init(|| x86_64::has_tiles() && x86_64::may_use_tiles())
+                .then_some(Self(()))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
+
+    /// Adds a product to each of `sums`: the one whose 32 rows begin at the element of the source with
+    /// the number beside it.
+    ///
+    /// # Panics
+    /// If there are other numbers of firsts and sums, if weights are too few or too many, or if a
+    /// product would read past the end of the source.
+    pub fn multiply(self, operands: &Operands<'_>, firsts: &[usize], sums: &mut [Sums]) {
+        let Operands {
+            source,
+            taps,
+            weights,
+            ..
+        } = *operands;
+        assert_eq!(firsts.len(), sums.len(), "sums for each product");
+        assert_eq!(
+            weights.len(),
+            taps.len() * WEIGHTS_LEN,
+            "weights for each tap"
+        );
+        let last = |places: &[usize]| places.iter().copied().max();
+        let (Some(tap), Some(first)) = (last(taps), last(firsts)) else {
+            return;
+        };
+        let end = tap
+            .checked_add(first)
+            .and_then(|at| at.checked_add(BLOCK_LEN));
+        assert!(
+            end.is_some_and(|end| end <= source.len()),
+            "rows lie in the source"
+        );
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Amx` is made by `detect` alone, which has asked for what the function needs;
+        // the assertions above are the rest.
+        unsafe {
+            x86_64::multiply(operands, firsts, sums);
+        }
+    }
+}
+
+/// Packs weights of a run for up to 32 columns: element `row` of column `column` is `weight(column, row)`.
+///
+/// Two columns of tiles follow each other; in each, pairs of rows, and in these the pair of each column.
+///
+/// # Panics
+/// If `packed` has not [`WEIGHTS_LEN`] elements.
+pub fn pack(packed: &mut [Bf16], mut weight: impl FnMut(usize, usize) -> Bf16) {
+    assert_eq!(packed.len(), WEIGHTS_LEN, "the weights of a run");
+    for (tile, packed) in packed.chunks_exact_mut(WEIGHTS_LEN / 2).enumerate() {
+        for (pair, packed) in packed.chunks_exact_mut(32).enumerate() {
+            for (at, packed) in packed.iter_mut().enumerate() {
+                *packed = weight(tile * 16 + at / 2, pair * 2 + at % 2);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Products in tiles against sums that are written down plainly.
+
+use super::{Amx, BLOCK_LEN, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS_LEN, pack};
+use crate::bf16::{Bf16, rounded, widened};
+
+fn numbers(count: usize, seed: u32) -> Vec<Bf16> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        rounded((state >> 8) as f32 / (1 << 23) as f32 - 1.0)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+#[test]
+fn products_are_sums_of_products() {
+    let Some(amx) = Amx::detect() else { return };
+    let source = numbers(5 * BLOCK_LEN + 3 * RUN, 1);
+    let taps = [0, 2 * RUN, BLOCK_LEN, 3 * BLOCK_LEN];
+    let firsts = [0, RUN, BLOCK_LEN, BLOCK_LEN + 3 * RUN];
+    let plain = numbers(taps.len() * WEIGHTS_LEN, 2);
+    let weight =
+        |tap: usize, column: usize, row: usize| plain[tap * WEIGHTS_LEN + column * RUN + row];
+    let mut weights = vec![0; plain.len()];
+    for (tap, packed) in weights.chunks_exact_mut(WEIGHTS_LEN).enumerate() {
+        pack(packed, |column, row| weight(tap, column, row));
+    }
+    let mut sums = vec![Sums([0.5; ROWS * COLUMNS]); firsts.len()];
+    let operands = Operands {
+        source: &source,
+        taps: &taps,
+        weights: &weights,
+        ahead: &weights,
+    };
+    amx.multiply(&operands, &firsts, &mut sums);
+    for (first, sums) in firsts.iter().zip(&sums) {
+        for row in 0..ROWS {
+            for column in 0..COLUMNS {
+                let mut expected = 0.5;
+                for (number, tap) in taps.iter().enumerate() {
+                    for at in 0..RUN {
+                        let x = source[first + tap + row * RUN + at];
+                        expected +=
+                            f64::from(widened(x)) * f64::from(widened(weight(number, column, at)));
+                    }
+                }
+                let got = f64::from(sums.0[row * COLUMNS + column]);
+                assert!((got - expected).abs() < 1e-4, "{got} is not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "rows lie in the source")]
+fn nothing_is_read_past_the_end() {
+    let Some(amx) = Amx::detect() else {
+        panic!("rows lie in the source (no tiles here)")
+    };
+    let source = vec![0; 2 * BLOCK_LEN - 1];
+    let weights = vec![0; WEIGHTS_LEN];
+    let operands = Operands {
+        source: &source,
+        taps: &[BLOCK_LEN],
+        weights: &weights,
+        ahead: &[],
+    };
+    amx.multiply(&operands, &[0], &mut [Sums([0.0; ROWS * COLUMNS])]);
+}
+
+#[test]
+fn threads_have_tiles_of_their_own() {
+    let Some(amx) = Amx::detect() else { return };
+    let threads: Vec<_> = (0..4_u8)
+        .map(|number| {
+            std::thread::spawn(move || {
+                let x = f32::from(number);
+                let source = vec![rounded(x); BLOCK_LEN];
+                let weights = vec![rounded(1.0); WEIGHTS_LEN];
+                for _ in 0..2_000 {
+                    let mut sums = vec![Sums([1.0; ROWS * COLUMNS])];
+                    let operands = Operands {
+                        source: &source,
+                        taps: &[0],
+                        weights: &weights,
+                        ahead: &[],
+                    };
+                    amx.multiply(&operands, &[0], &mut sums);
+                    assert!(sums[0].0.iter().all(|&sum| sum == 32.0 * x + 1.0));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        assert!(thread.join().is_ok());
+    }
+}

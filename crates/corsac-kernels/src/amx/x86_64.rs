@@ -1,0 +1,136 @@
+//! The instructions. All that is unsafe in this crate is here.
+
+use std::arch::asm;
+use std::arch::x86_64::{__cpuid, __cpuid_count, _MM_HINT_T1, _mm_prefetch};
+
+use super::{BLOCK_LEN, Operands, RUN, Sums, WEIGHTS_LEN};
+
+/// Number of `arch_prctl` among the calls of Linux, its command `ARCH_REQ_XCOMP_PERM`, and the state
+/// that is asked for, `XTILEDATA` (Linux, Documentation/arch/x86/xstate.rst).
+const ARCH_PRCTL: i64 = 158;
+const REQUEST_PERMISSION: u64 = 0x1023;
+const TILE_DATA: u64 = 18;
+
+/// How many elements a line of the cache has.
+const LINE: usize = 32;
+
+/// What `ldtilecfg` reads.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Eight tiles of sixteen rows of 64 bytes.
+static CONFIGURATION: Configuration = Configuration {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    bytes: [64, 64, 64, 64, 64, 64, 64, 64, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// Whether the processor has tiles and multiplies bfloat16 numbers in them.
+pub(super) fn has_tiles() -> bool {
+    if __cpuid(0).eax < 7 {
+        return false;
+    }
+    let found = __cpuid_count(7, 0).edx;
+    let (bf16, tiles) = (1 << 22, 1 << 24);
+    found & bf16 != 0 && found & tiles != 0
+}
+
+/// Asks the system to keep tiles when it switches between threads; once it has said yes, it does so for
+/// all threads of the process.
+pub(super) fn may_use_tiles() -> bool {
+    if !cfg!(target_os = "linux") {
+        return false;
+    }
+    let answer: i64;
+    // SAFETY: the call takes numbers and touches no memory; the kernel changes rcx and r11 alone. A
+    // system that does not know it answers with an error.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => answer,
+            in("rdi") REQUEST_PERMISSION,
+            in("rsi") TILE_DATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer == 0
+}
+
+/// Adds products to sums.
+///
+/// # Safety
+/// `has_tiles` and `may_use_tiles` have answered yes. There are as many sums as firsts, and
+/// [`WEIGHTS_LEN`] weights for each tap; each tap plus each first plus [`BLOCK_LEN`] is at most the
+/// length of the source.
+pub(super) unsafe fn multiply(operands: &Operands<'_>, firsts: &[usize], sums: &mut [Sums]) {
+    debug_assert_eq!(operands.weights.len(), operands.taps.len() * WEIGHTS_LEN);
+    debug_assert_eq!(BLOCK_LEN, 2 * 16 * RUN);
+    // SAFETY: the processor has tiles; the configuration is one that it allows, and lies where its
+    // alignment says. Tiles are released before this returns, and no other code uses them.
+    unsafe {
+        asm!("ldtilecfg [{}]", in(reg) &raw const CONFIGURATION, options(nostack, readonly));
+    }
+    let share = operands
+        .ahead
+        .len()
+        .div_ceil(firsts.len())
+        .next_multiple_of(LINE);
+    let mut ahead = operands.ahead.chunks(share.max(LINE));
+    for (&first, sums) in firsts.iter().zip(sums) {
+        for line in ahead.next().unwrap_or(&[]).chunks(LINE) {
+            // SAFETY: fetching has no effect that a program can see.
+            unsafe { _mm_prefetch(line.as_ptr().cast(), _MM_HINT_T1) };
+        }
+        // SAFETY: for each tap, the block that it reads of the source lies inside, and 2,048 bytes of
+        // weights are its own; sums are 4,096 bytes in rows of 128. Tiles are configured.
+        unsafe {
+            asm!(
+                "tileloadd tmm0, [{sums} + {row}*2]",
+                "tileloadd tmm1, [{sums} + {row}*2 + 64]",
+                "tileloadd tmm2, [{sums} + {row}*2 + 2048]",
+                "tileloadd tmm3, [{sums} + {row}*2 + 2112]",
+                "2:",
+                "mov {block}, [{tap}]",
+                "lea {block}, [{source} + {block}*2]",
+                "tileloadd tmm6, [{weights} + {row}*1]",
+                "tileloadd tmm4, [{block} + {row}*1]",
+                "tileloadd tmm7, [{weights} + {row}*1 + 1024]",
+                "tdpbf16ps tmm0, tmm4, tmm6",
+                "tileloadd tmm5, [{block} + {row}*1 + 1024]",
+                "tdpbf16ps tmm1, tmm4, tmm7",
+                "tdpbf16ps tmm2, tmm5, tmm6",
+                "tdpbf16ps tmm3, tmm5, tmm7",
+                "add {tap}, 8",
+                "add {weights}, 2048",
+                "cmp {tap}, {end}",
+                "jne 2b",
+                "tilestored [{sums} + {row}*2], tmm0",
+                "tilestored [{sums} + {row}*2 + 64], tmm1",
+                "tilestored [{sums} + {row}*2 + 2048], tmm2",
+                "tilestored [{sums} + {row}*2 + 2112], tmm3",
+                sums = in(reg) sums.0.as_mut_ptr(),
+                source = in(reg) operands.source.as_ptr().add(first),
+                tap = inout(reg) operands.taps.as_ptr() => _,
+                end = in(reg) operands.taps.as_ptr().add(operands.taps.len()),
+                weights = inout(reg) operands.weights.as_ptr() => _,
+                row = in(reg) 64_u64,
+                block = out(reg) _,
+                out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+                out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+                options(nostack),
+            );
+        }
+    }
+    // SAFETY: tiles are configured.
+    unsafe { asm!("tilerelease", options(nostack, nomem)) };
+}

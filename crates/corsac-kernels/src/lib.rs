@@ -1,0 +1,11 @@
+//! Kernels that need more of the processor than safe Rust gives.
+//!
+//! [`bf16`] rounds numbers to bfloat16; [`amx`] multiplies matrices of them with the tiles that
+//! processors from Sapphire Rapids on have (Intel, Architecture Instruction Set Extensions, chapter
+//! "Intel AMX"). The functions are safe to call: they check what they read and write, and whether the
+//! processor and the system know the instructions. What is unsafe lies in `amx/x86_64.rs` alone.
+//!
+//! This crate knows nothing of graphs, programs or threads.
+
+pub mod amx;
+pub mod bf16;
