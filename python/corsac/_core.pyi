@@ -1099,6 +1099,13 @@ def extract_nodes(graph: Graph, nodes: Any, *, tuple_return: Any = False) -> Any
     """
     ...
 
+def extract_subgraph(graph: Graph, nodes: Any, inputs: Any, outputs: Any) -> Any:
+    """Makes a graph that computes `nodes`, in this order, from `inputs` and gives a list of `outputs`.
+
+    Raises KeyError if a node uses, or the result has, what is neither an input nor computed before.
+    """
+    ...
+
 def find_constants(graph: Graph, skipped: Any, *, budget: Any = None) -> Any:
     """Finds what does not depend on the inputs of `graph`; calls in `skipped` count as if they did.
     Answers the constant nodes, those calls among them that other nodes use, and as sites those
@@ -1188,7 +1195,7 @@ def intercept_getattr(module: torch.nn.Module, name: str) -> Any:
 
 def invert(graph: Graph) -> Any:
     """The graph that computes the input of `graph` from its result; or the node that is in the way, and
-    why.
+    why. And every step, undone or not.
     """
     ...
 
@@ -1225,10 +1232,9 @@ def merge_linears(graph: Graph, calls: Any, widths: Any, merged: Any, getitem: A
     """
     ...
 
-def merge_products(graph: Graph, split: Any = None, *, trusting: Any = False, budget: Any = None) -> Any:
-    """Makes one matrix product of several in `graph` with one right-hand side. With `trusting`, shapes
-    that are not known count as fitting. `split(product, inputs)` takes the product apart, by default
-    `torch.split` with the sizes. Answers every product.
+def merge_products(graph: Graph, split: Any = None, *, budget: Any = None) -> Any:
+    """Makes one matrix product of several in `graph` with one right-hand side. `split(product,
+    inputs)` takes the product apart, by default `torch.split` with the sizes. Answers every product.
     """
     ...
 

@@ -119,12 +119,39 @@ class Products(nn.Module):
 def test_products_with_one_right_hand_side_are_one():
     model = Products()
     inputs = torch.randn(2, 3), torch.randn(5, 3), torch.randn(1, 3)
-    ours, theirs = our_merge.merge_matmul(model), their_merge.merge_matmul(model)
-    for gm in (ours, theirs):
+    ours = our_merge.merge_matmul(model, example_inputs=inputs)
+    for gm in (ours, their_merge.merge_matmul(model)):
         products = [n for n in gm.graph.nodes if n.target is torch.matmul]
         assert len(products) == 2
         for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
             torch.testing.assert_close(found, expected)
+    more = torch.randn(3, 3), torch.randn(1, 3), torch.randn(4, 3)
+    for found, expected in zip(ours(*more), model(*more), strict=True):
+        torch.testing.assert_close(found, expected)
+    report = ours.meta["report"]
+    assert report.count == 2 and len(report.sites) == 3
+
+
+def test_products_of_unknown_shapes_stay():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(3, 4))
+
+        def forward(self, x, y):
+            return torch.matmul(x, self.w), torch.matmul(y, self.w)
+
+    model, inputs = Two(), (torch.randn(2, 3), torch.randn(2, 5, 3))
+    gm = our_merge.merge_matmul(model)
+    reasons = [site.reason for site in gm.meta["report"].sites]
+    assert reasons == ["the shape of x is not known"] * 2
+    for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
+        torch.testing.assert_close(found, expected)
+    with pytest.raises(RuntimeError):
+        their_merge.merge_matmul(model)(*inputs)
+    gm = our_merge.merge_matmul(model, example_inputs=inputs)
+    reasons = {site.reason for site in gm.meta["report"].sites}
+    assert reasons == {"its left-hand side does not fit to those of the others"}
 
 
 def test_products_that_depend_on_each_other_stay():
@@ -144,7 +171,7 @@ def test_products_that_depend_on_each_other_stay():
 
     x = torch.randn(2, 3)
     for model in (Chain(), Written()):
-        gm = our_merge.merge_matmul(model)
+        gm = our_merge.merge_matmul(model, example_inputs=(x,))
         assert len([n for n in gm.graph.nodes if n.target is torch.matmul]) == 2
         torch.testing.assert_close(gm(x.clone()), model(x.clone()))
 
@@ -159,7 +186,8 @@ def test_shapes_that_do_not_fit_keep_products_apart():
             return torch.matmul(x, self.w), torch.matmul(y, self.w)
 
     model, inputs = Batched(), (torch.randn(5, 3), torch.randn(7, 3))
-    gm = our_merge.merge_matmul(model)
+    gm = our_merge.merge_matmul(model, example_inputs=inputs)
+    assert {site.reason for site in gm.meta["report"].sites} == {"w has 3 dimensions"}
     for found, expected in zip(gm(*inputs), model(*inputs), strict=True):
         torch.testing.assert_close(found, expected)
     with pytest.raises(RuntimeError):

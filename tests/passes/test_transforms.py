@@ -92,6 +92,27 @@ def test_what_has_no_inverse_is_named(program, node):
     assert caught.value.node == node
 
 
+def test_every_step_of_an_inversion_is_reported():
+    gm = corsac.fx.symbolic_trace(lambda x: torch.sigmoid(torch.relu(torch.exp(x)) * 2))
+    with pytest.raises(NotInvertible) as caught:
+        invert(gm)
+    elsewhere = "it could be undone, were it not for relu"
+    assert [(site.node, site.reason) for site in caught.value.report.sites] == [
+        ("exp", elsewhere),
+        ("relu", "the inverse of relu is not known"),
+        ("mul", elsewhere),
+        ("sigmoid", elsewhere),
+    ]
+    with pytest.raises(NotInvertible, match="the inputs: there are 2 of them") as caught:
+        invert(corsac.fx.symbolic_trace(lambda x, y: x + y))
+    assert [site.node for site in caught.value.report.kept] == ["x", "y"]
+    gm = corsac.fx.symbolic_trace(lambda x: torch.exp(x) * 2)
+    inverse = invert(gm)
+    assert [site.node for site in inverse.meta["report"].applied] == ["exp", "mul"]
+    (step,) = corsac.passes.PassManager([invert])(gm).steps
+    assert step.report == inverse.meta["report"]
+
+
 def test_metadata_of_an_inverse():
     gm = corsac.fx.symbolic_trace(lambda x: torch.exp(x) * 3)
     for node in gm.graph.nodes:

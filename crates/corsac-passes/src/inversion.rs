@@ -8,6 +8,8 @@
 //! Needs: one input and one result, with every value on the way used once; nothing written to, and
 //! nothing unknown, since that may write too. What does not depend on the input must not be random.
 //!
+//! Where something is in the way, every step says whether it could be undone, and if not, why not.
+//!
 //! Preserves: where steps come from. Exact up to rounding where the functions are.
 //!
 //! ```text
@@ -18,16 +20,22 @@
 //! Reference: J. Reed et al., "torch.fx: Practical Program Capture and Transformation for Deep
 //! Learning in Python", MLSys 2022, which shows the idea.
 
+mod obstacle;
+mod step;
+
 use corsac_ir::{
     Arg, ExternalId, FunctionId, Graph, GraphError, NodeId, Op, SecondaryMap, ThinVec, Translation,
 };
-use corsac_ops::{BinaryInverse, Host, inverse_of_binary, inverse_of_unary, operator_name};
+use corsac_ops::{BinaryInverse, Host};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::analysis::Analysis;
 use crate::edits::Added;
 use crate::error::PassError;
+use crate::report;
+pub use obstacle::Obstacle;
+use step::{Step, Undo, step};
 
 /// An inverse.
 #[derive(Debug)]
@@ -40,6 +48,17 @@ pub struct Inverse {
     pub externals: Vec<(ExternalId, ExternalId)>,
     /// Functions of the original with what they are here. Further functions are known by name.
     pub functions: Vec<(FunctionId, FunctionId)>,
+    /// The steps that were undone.
+    pub sites: Vec<Site>,
+}
+
+/// A step of a program, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The node of the program.
+    pub node: NodeId,
+    /// What is in the way of undoing it, if something is.
+    pub obstacle: Option<Obstacle>,
 }
 
 /// Why a program has no inverse, or none that is known.
@@ -49,10 +68,12 @@ pub enum InversionError {
     /// Something is in the way.
     #[error("the program cannot be inverted at {place}: {obstacle}")]
     NotInvertible {
-        /// The name of the node, or which part of the program.
+        /// The name of the node, or which part of the program: the first thing that is in the way.
         place: String,
         /// What is the matter with it.
         obstacle: Obstacle,
+        /// Every step, in order of the program, and what is in its way.
+        sites: Vec<Site>,
     },
     /// The graph is not well formed.
     #[error(transparent)]
@@ -65,109 +86,55 @@ impl From<GraphError> for InversionError {
     }
 }
 
-/// What is in the way of an inverse.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Obstacle {
-    /// There is not one input.
-    #[error("there are {count} of them")]
-    Inputs {
-        /// How many there are.
-        count: usize,
-    },
-    /// The result is a container, or nothing.
-    #[error("it is not one value")]
-    Result,
-    /// The result has nothing to do with the input.
-    #[error("it does not depend on the input")]
-    Independent,
-    /// More than one step uses a value on the way.
-    #[error("its value is used more than once")]
-    UsedTwice,
-    /// It is no call of a function or method.
-    #[error("what {op} does is not known to have an inverse")]
-    Opcode {
-        /// The opcode.
-        op: Op,
-    },
-    /// Nothing is known to undo it.
-    #[error("the inverse of {name} is not known")]
-    Unknown {
-        /// What it calls.
-        name: String,
-    },
-    /// Keyword arguments may change what it computes.
-    #[error("{name} is called with keyword arguments")]
-    Keywords {
-        /// What it calls.
-        name: String,
-    },
-    /// More than one operand would have to be found.
-    #[error("several of its operands depend on the input")]
-    SeveralOperands,
-    /// It writes, or nothing is known of it.
-    #[error("it writes to something, or may do")]
-    Writes,
-    /// It draws random numbers, which an inverse would draw anew.
-    #[error("it draws random numbers, which the inverse would draw anew")]
-    Random,
-}
-
-fn at(graph: &Graph, node: NodeId, obstacle: Obstacle) -> InversionError {
-    InversionError::NotInvertible {
-        place: graph.node(node).name().to_owned(),
-        obstacle,
+/// What became of each step, in words.
+#[must_use]
+pub fn report(graph: &Graph, sites: &[Site], nodes_after: usize) -> report::Report {
+    let sites = sites.iter().map(|site| {
+        let reason = site.obstacle.as_ref().map(ToString::to_string);
+        report::Site::new(graph, site.node, None, reason)
+    });
+    report::Report {
+        pass: "inversion".to_owned(),
+        sites: sites.collect(),
+        nodes_before: graph.len(),
+        nodes_after,
     }
 }
 
 /// The program that computes the input of `graph` from its result.
 ///
 /// # Errors
-/// [`InversionError::NotInvertible`] with the node that is in the way.
+/// [`InversionError::NotInvertible`] with everything that is in the way.
 pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError> {
-    let part = |place: &str, obstacle| InversionError::NotInvertible {
-        place: place.to_owned(),
-        obstacle,
+    let part = |place: &str, obstacle: Obstacle, nodes: &[NodeId]| {
+        let sites = nodes.iter().map(|&node| Site {
+            node,
+            obstacle: Some(obstacle.clone()),
+        });
+        InversionError::NotInvertible {
+            place: place.to_owned(),
+            sites: sites.collect(),
+            obstacle,
+        }
     };
     let inputs = graph.find_nodes(Op::Placeholder, None);
     let &[input] = inputs.as_slice() else {
         let count = inputs.len();
-        return Err(part("the inputs", Obstacle::Inputs { count }));
+        return Err(part("the inputs", Obstacle::Inputs { count }, &inputs));
     };
     let output = graph.output_node();
     let result = output.and_then(|output| graph.node(output).args().first()?.as_node());
     let Some(result) = result else {
-        return Err(part("the output", Obstacle::Result));
+        return Err(part("the output", Obstacle::Result, output.as_slice()));
     };
-    let analysis = Analysis::of_graph(graph, host)?;
-    let mut random = SecondaryMap::new();
-    for (_, node, effects) in analysis.walk() {
-        if !effects.mutates.is_empty() || effects.writes_state || effects.opaque {
-            // Something of which nothing is known has no known inverse either, which says more.
-            let calls = graph.node(node).op() == Op::CallModule;
-            let obstacle = match (effects.opaque, calls) {
-                (true, false) => unknown_inverse(graph, node),
-                (true, true) => Obstacle::Opcode { op: Op::CallModule },
-                (false, _) => Obstacle::Writes,
-            };
-            return Err(at(graph, node, obstacle));
-        }
-        random.set(node, effects.random);
+    let program = Program::of_graph(graph, host, input, result)?;
+    if !program.dependent[result] {
+        let name = graph.node(result).name();
+        return Err(part(name, Obstacle::Independent, &[result]));
     }
-    let mut dependent: SecondaryMap<NodeId, bool> = SecondaryMap::new();
-    dependent.set(input, true);
-    for node in graph.nodes() {
-        if graph.inputs(node).any(|used| dependent[used]) {
-            dependent.set(node, true);
-        }
-    }
-    if !dependent[result] {
-        return Err(at(graph, result, Obstacle::Independent));
-    }
+    let sites = program.sites()?;
     let mut inverter = Inverter {
         graph,
-        dependent,
-        random,
         translation: Translation::new(),
         known: FxHashMap::default(),
         inverse: Graph::new(),
@@ -176,13 +143,10 @@ pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError>
     let mut value = inverter.inverse.placeholder(graph.node(result).name())?;
     let mut current = result;
     while current != input {
-        let on_the_way = graph
-            .users(current)
-            .filter(|&user| inverter.dependent[user] && graph.node(user).op() != Op::Output);
-        if current != result && on_the_way.count() > 1 {
-            return Err(at(graph, current, Obstacle::UsedTwice));
-        }
-        (current, value) = inverter.undo(current, value)?;
+        let step = step(graph, current, &program.dependent)
+            .map_err(|obstacle| part(graph.node(current).name(), obstacle, &[current]))?;
+        value = inverter.undo(current, value, &step)?;
+        current = step.operand;
     }
     inverter.inverse.output(value)?;
     Ok(Inverse {
@@ -190,102 +154,155 @@ pub fn invert(graph: &Graph, host: &dyn Host) -> Result<Inverse, InversionError>
         added: inverter.added,
         externals: inverter.translation.take_new_externals(),
         functions: inverter.translation.take_new_functions(),
+        sites,
     })
 }
 
-fn unknown_inverse(graph: &Graph, node: NodeId) -> Obstacle {
-    Obstacle::Unknown {
-        name: corsac_ir::own_name(graph.node(node).target_name()).to_owned(),
+/// A program of one input and one result.
+struct Program<'g> {
+    graph: &'g Graph,
+    analysis: Analysis,
+    /// What depends on the input.
+    dependent: SecondaryMap<NodeId, bool>,
+    /// What the result depends on.
+    needed: SecondaryMap<NodeId, bool>,
+}
+
+impl<'g> Program<'g> {
+    fn of_graph(
+        graph: &'g Graph,
+        host: &dyn Host,
+        input: NodeId,
+        result: NodeId,
+    ) -> Result<Self, PassError> {
+        let analysis = Analysis::of_graph(graph, host)?;
+        let (mut dependent, mut needed) = (SecondaryMap::new(), SecondaryMap::new());
+        dependent.set(input, true);
+        needed.set(result, true);
+        for &node in &analysis.nodes {
+            if graph.inputs(node).any(|used| dependent[used]) {
+                dependent.set(node, true);
+            }
+        }
+        for &node in analysis.nodes.iter().rev() {
+            if needed[node] {
+                graph.inputs(node).for_each(|used| needed.set(used, true));
+            }
+        }
+        Ok(Self {
+            graph,
+            analysis,
+            dependent,
+            needed,
+        })
+    }
+
+    /// The steps from the input to the result, where nothing is in the way of undoing them.
+    fn sites(&self) -> Result<Vec<Site>, InversionError> {
+        let mut sites = Vec::new();
+        // What is written anywhere comes first; then what is nearest to the result.
+        let (mut first, mut writes) = (None, false);
+        for (_, node, effects) in self.analysis.walk() {
+            let op = self.graph.node(node).op();
+            let does_more = !effects.mutates.is_empty() || effects.writes_state || effects.opaque;
+            let obstacle = if does_more {
+                // Something of which nothing is known has no known inverse either, which says more.
+                Some(match (effects.opaque, op) {
+                    (true, Op::CallModule) => Obstacle::Opcode { op },
+                    (true, _) => Obstacle::unknown(self.graph, node),
+                    (false, _) => Obstacle::Writes,
+                })
+            } else if !self.needed[node] {
+                continue;
+            } else if !self.dependent[node] {
+                effects.random.then_some(Obstacle::Random)
+            } else if op == Op::Placeholder {
+                None
+            } else {
+                let step = step(self.graph, node, &self.dependent);
+                step.err().or_else(|| self.used_twice(node))
+            };
+            let is_step = self.dependent[node] && op != Op::Placeholder;
+            if let Some(obstacle) = &obstacle
+                && !writes
+            {
+                first = Some((node, obstacle.clone()));
+                writes = does_more;
+            }
+            if is_step || obstacle.is_some() {
+                sites.push(Site { node, obstacle });
+            }
+        }
+        let Some((node, obstacle)) = first else {
+            return Ok(sites);
+        };
+        let place = self.graph.node(node).name().to_owned();
+        for site in &mut sites {
+            let place = || place.clone();
+            let elsewhere = || Obstacle::Elsewhere { place: place() };
+            site.obstacle.get_or_insert_with(elsewhere);
+        }
+        Err(InversionError::NotInvertible {
+            place,
+            obstacle,
+            sites,
+        })
+    }
+
+    /// Whether there are two ways from `node` to the result.
+    fn used_twice(&self, node: NodeId) -> Option<Obstacle> {
+        let users = self.graph.users(node);
+        let ways = users.filter(|&user| self.needed[user]).count();
+        (ways > 1).then_some(Obstacle::UsedTwice)
     }
 }
 
 struct Inverter<'g> {
     graph: &'g Graph,
-    /// What depends on the input.
-    dependent: SecondaryMap<NodeId, bool>,
-    random: SecondaryMap<NodeId, bool>,
     translation: Translation,
-    /// What does not, as it is called in the inverse.
+    /// What does not depend on the input, as it is called in the inverse.
     known: FxHashMap<NodeId, NodeId>,
     inverse: Graph,
     added: Vec<Added>,
 }
 
 impl Inverter<'_> {
-    /// Undoes `node`, whose value is `value` in the inverse. Answers the operand on the way to the
-    /// input, and what it is in the inverse.
-    fn undo(&mut self, node: NodeId, value: NodeId) -> Result<(NodeId, NodeId), InversionError> {
-        let view = self.graph.node(node);
-        let fail = |obstacle| at(self.graph, node, obstacle);
-        if !matches!(view.op(), Op::CallFunction | Op::CallMethod) {
-            return Err(fail(Obstacle::Opcode { op: view.op() }));
-        }
-        let unknown = || fail(unknown_inverse(self.graph, node));
-        let Some(name) = operator_name(view.op(), view.target_name()) else {
-            return Err(unknown());
-        };
-        if !view.kwargs().is_empty() {
-            let name = name.to_owned();
-            return Err(fail(Obstacle::Keywords { name }));
-        }
-        let on_the_way = |arg: &Arg| arg.as_node().is_some_and(|node| self.dependent[node]);
-        let mut ways = view
-            .args()
-            .iter()
-            .enumerate()
-            .filter(|(_, arg)| on_the_way(arg));
-        let (Some((place, Arg::Node(operand))), None) = (ways.next(), ways.next()) else {
-            return Err(fail(Obstacle::SeveralOperands));
-        };
-        // Containers may hold operands that depend on the input too.
-        if self
-            .graph
-            .inputs(node)
-            .filter(|&used| self.dependent[used])
-            .count()
-            != 1
-        {
-            return Err(fail(Obstacle::SeveralOperands));
-        }
-        let operand = *operand;
-        let others = view.args().iter().enumerate();
-        let others: Vec<&Arg> = others
-            .filter(|(at, _)| *at != place)
-            .map(|(_, a)| a)
-            .collect();
-        let steps: Vec<(&str, Vec<Arg>)> = match (name, others.as_slice()) {
-            (name, []) => {
-                let functions = inverse_of_unary(name).ok_or_else(unknown)?;
-                let steps = functions.iter().map(|function| (*function, Vec::new()));
-                steps.collect()
+    /// Undoes `node`, whose value is `value` in the inverse. Answers what its operand is there.
+    fn undo(
+        &mut self,
+        node: NodeId,
+        value: NodeId,
+        step: &Step<'_>,
+    ) -> Result<NodeId, InversionError> {
+        match &step.undo {
+            Undo::Functions(functions) => {
+                let mut undone = value;
+                for function in *functions {
+                    undone = self.call(node, function, [undone.into()].into())?;
+                }
+                Ok(undone)
             }
-            ("transpose", [a, b]) if place == 0 => {
-                vec![("torch.transpose", vec![self.arg(a)?, self.arg(b)?])]
+            Undo::With(function, further) => {
+                let mut args = ThinVec::from([value.into()]);
+                for arg in further {
+                    args.push(self.arg(arg)?);
+                }
+                self.call(node, function, args)
             }
-            ("permute", dims) if place == 0 => {
-                let back = inverse_permutation(dims).ok_or_else(unknown)?;
-                let back: ThinVec<Arg> = back.into_iter().map(Arg::Int).collect();
-                vec![("torch.permute", vec![Arg::tuple(back)?])]
+            Undo::Permute(dims) => {
+                let dims: ThinVec<Arg> = dims.iter().copied().map(Arg::Int).collect();
+                let dims = Arg::tuple(dims)?;
+                self.call(node, "torch.permute", [value.into(), dims].into())
             }
-            ("flip", [dims]) if place == 0 => vec![("torch.flip", vec![self.arg(dims)?])],
-            (name, [other]) => {
-                let inverse = inverse_of_binary(name, place).ok_or_else(unknown)?;
+            Undo::Binary(inverse, other) => {
                 let other = self.arg(other)?;
-                let (function, args) = match inverse {
+                let (function, args) = match *inverse {
                     BinaryInverse::OfResult(function) => (function, [value.into(), other]),
                     BinaryInverse::OfOther(function) => (function, [other, value.into()]),
                 };
-                let undone = self.call(node, function, args.into())?;
-                return Ok((operand, undone));
+                self.call(node, function, args.into())
             }
-            _ => return Err(unknown()),
-        };
-        let mut undone = value;
-        for (function, further) in steps {
-            let args = std::iter::once(undone.into()).chain(further);
-            undone = self.call(node, function, args.collect())?;
         }
-        Ok((operand, undone))
     }
 
     /// Calls a function in the inverse, because of `node`.
@@ -334,9 +351,6 @@ impl Inverter<'_> {
             if self.known.contains_key(&node) {
                 continue;
             }
-            if self.random[node] {
-                return Err(at(self.graph, node, Obstacle::Random));
-            }
             if !ready {
                 open.push((node, true));
                 let inputs: Vec<NodeId> = self.graph.inputs(node).collect();
@@ -361,23 +375,6 @@ impl Inverter<'_> {
         }
         Ok(())
     }
-}
-
-/// The permutation that undoes one of literal dimensions, given one by one or as a list.
-fn inverse_permutation(dims: &[&Arg]) -> Option<Vec<i64>> {
-    let dims: Vec<&Arg> = match dims {
-        [list] if list.as_items().is_some() => list.as_items()?.iter().collect(),
-        dims => dims.to_vec(),
-    };
-    let rank = i64::try_from(dims.len()).ok()?;
-    let order = dims.iter().map(|dim| match dim {
-        Arg::Int(dim) if (-rank..rank).contains(dim) => Some(dim.rem_euclid(rank)),
-        _ => None,
-    });
-    let order = order.collect::<Option<Vec<i64>>>()?;
-    let place = |dim| order.iter().position(|&d| d == dim);
-    let back = (0..rank).map(|dim| i64::try_from(place(dim)?).ok());
-    back.collect()
 }
 
 #[cfg(test)]

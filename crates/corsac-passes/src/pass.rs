@@ -59,7 +59,7 @@ pub fn registry() -> Vec<Box<dyn Pass>> {
         Box::new(simplify::pass(false)),
         Box::new(saturate::Saturate::default()),
         Box::new(division::MultiplyByInverses),
-        Box::new(products::MergeProducts::default()),
+        Box::new(products::MergeProducts),
         Box::new(functional::ModulesToFunctions),
         Box::new(normal_form::Keywords),
         Box::new(normal_form::Operators),

@@ -5,10 +5,9 @@
 //! it.
 //!
 //! Needs: left-hand sides that agree in all dimensions but the first, of two or more, and a right-hand
-//! side of two dimensions or one. Where shapes are known ([`TensorFacts`]) they decide; where they
-//! are not, the products stay unless [`Options::trusting`] says that the caller knows. Nothing may be
-//! written to, drawn or otherwise done between the first and the last product, and nobody may write
-//! to a result, which is a view of all of them afterwards.
+//! side of two dimensions or one, as [`TensorFacts`] say; where shapes are not known, the products
+//! stay. Nothing may be written to, drawn or otherwise done between the first and the last product, and
+//! nobody may write to a result, which is a view of all of them afterwards.
 //!
 //! Preserves: names and everything known of the results. Results differ in rounding, since a product
 //! of more rows may be summed in another order.
@@ -37,19 +36,9 @@ use crate::pass::{Context, Pass};
 use crate::report;
 use crate::tensors::TensorFacts;
 
-/// What counts as known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Whether shapes that are not known count as fitting, as torch.fx takes them to.
-    pub trusting: bool,
-}
-
 /// The pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct MergeProducts {
-    /// What counts as known.
-    pub options: Options,
-}
+pub struct MergeProducts;
 
 impl Pass for MergeProducts {
     fn name(&self) -> &'static str {
@@ -62,7 +51,7 @@ impl Pass for MergeProducts {
         context: &mut Context<'_>,
     ) -> Result<report::Report, PassError> {
         let nodes_before = graph.len();
-        let mut found = find(graph, context.host, context.tensors, self.options)?;
+        let mut found = find(graph, context.host, context.tensors)?;
         found.limit(&mut context.budget);
         let functions = Functions::of_torch(graph);
         found.merge(graph, &functions)?;
@@ -144,8 +133,8 @@ pub struct Group {
 pub struct Member {
     /// Its place among the sites.
     pub site: usize,
-    /// How many rows its left-hand side has, where that is known.
-    pub rows: Option<i64>,
+    /// How many rows its left-hand side has.
+    pub rows: i64,
 }
 
 /// Every product of two values, and which of them become one.
@@ -216,12 +205,7 @@ enum Key {
 ///
 /// # Errors
 /// If a node of `graph` comes before what it uses.
-pub fn find(
-    graph: &Graph,
-    host: &dyn Host,
-    tensors: &TensorFacts,
-    options: Options,
-) -> Result<Products, PassError> {
+pub fn find(graph: &Graph, host: &dyn Host, tensors: &TensorFacts) -> Result<Products, PassError> {
     let mut found = Products::default();
     let mut groups: Vec<Group> = Vec::new();
     let mut by_key: FxHashMap<Key, usize> = FxHashMap::default();
@@ -239,9 +223,11 @@ pub fn find(
             });
             groups.len() - 1
         });
+        // Groups with a shape that is not known do not come to use the zero.
+        let rows = tensors.shape(left).and_then(|shape| shape.first().copied());
         groups[group].members.push(Member {
             site: found.sites.len(),
-            rows: tensors.shape(left).and_then(|shape| shape.first().copied()),
+            rows: rows.unwrap_or_default(),
         });
         found.sites.push(Site {
             node,
@@ -259,7 +245,7 @@ pub fn find(
         let nodes = found.nodes(&group);
         let refusal = program
             .refusal(graph, &nodes)
-            .or_else(|| shapes(graph, tensors, options, &nodes));
+            .or_else(|| shapes(graph, tensors, &nodes));
         match refusal {
             Some(refusal) => found.refuse(&group, &refusal),
             None => found.groups.push(group),
@@ -343,31 +329,16 @@ fn dependent(graph: &Graph, nodes: &[NodeId]) -> Option<NodeId> {
 }
 
 /// Why the operands of `nodes` do not fit, if they do not.
-fn shapes(
-    graph: &Graph,
-    tensors: &TensorFacts,
-    options: Options,
-    nodes: &[NodeId],
-) -> Option<Refusal> {
+fn shapes(graph: &Graph, tensors: &TensorFacts, nodes: &[NodeId]) -> Option<Refusal> {
     let name = |node: NodeId| graph.node(node).name().to_owned();
-    let unknown = |node: NodeId| {
-        let operand = name(node);
-        (!options.trusting).then_some(Refusal::Unknown { operand })
-    };
     let mut like: Option<&[i64]> = None;
     for &node in nodes {
         let (left, right) = operands(graph, node)?;
+        let operand = name(right);
         match tensors.rank(right) {
-            Some(rank @ 3..) => {
-                let operand = name(right);
-                return Some(Refusal::Batched { operand, rank });
-            }
+            Some(rank @ 3..) => return Some(Refusal::Batched { operand, rank }),
             Some(_) => {}
-            None => {
-                if let refusal @ Some(_) = unknown(right) {
-                    return refusal;
-                }
-            }
+            None => return Some(Refusal::Unknown { operand }),
         }
         match tensors.shape(left) {
             Some([_, rest @ ..]) if !rest.is_empty() && like.is_none_or(|like| like == rest) => {
@@ -375,9 +346,8 @@ fn shapes(
             }
             Some(_) => return Some(Refusal::Shape),
             None => {
-                if let refusal @ Some(_) = unknown(left) {
-                    return refusal;
-                }
+                let operand = name(left);
+                return Some(Refusal::Unknown { operand });
             }
         }
     }
@@ -457,18 +427,8 @@ fn merge_group(
     let parts = match functions.split {
         Split::ByInputs(function) => Call::function(function, [product.into(), list]),
         Split::Sizes(function) => {
-            let mut rows = Vec::with_capacity(left.len());
-            for (member, &left) in group.members.iter().zip(&left) {
-                rows.push(match member.rows {
-                    Some(rows) => Arg::Int(rows),
-                    None => {
-                        let size = Target::Name(graph.intern("size"));
-                        let call = Call::new(Op::CallMethod, size, [left.into(), Arg::Int(0)]);
-                        edits.add_before(graph, last, first, call)?.into()
-                    }
-                });
-            }
-            Call::function(function, [product.into(), self::list(rows.into_iter())?])
+            let rows = group.members.iter().map(|member| Arg::Int(member.rows));
+            Call::function(function, [product.into(), self::list(rows)?])
         }
     };
     let parts = edits.add_before(graph, last, first, parts)?;

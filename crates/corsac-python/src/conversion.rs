@@ -233,15 +233,13 @@ fn add_attributes(graph: &Bound<'_, PyGraph>, tensors: &mut TensorFacts) -> PyRe
     Ok(())
 }
 
-/// Makes one matrix product of several in `graph` with one right-hand side. With `trusting`, shapes
-/// that are not known count as fitting. `split(product, inputs)` takes the product apart, by default
-/// `torch.split` with the sizes. Answers every product.
+/// Makes one matrix product of several in `graph` with one right-hand side. `split(product,
+/// inputs)` takes the product apart, by default `torch.split` with the sizes. Answers every product.
 #[pyfunction]
-#[pyo3(signature = (graph, split = None, *, trusting = false, budget = None))]
+#[pyo3(signature = (graph, split = None, *, budget = None))]
 pub(crate) fn merge_products(
     graph: &Bound<'_, PyGraph>,
     split: Option<&Bound<'_, PyAny>>,
-    trusting: bool,
     budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<Site>> {
     let facts = Facts::of_graph(graph)?;
@@ -249,8 +247,7 @@ pub(crate) fn merge_products(
     add_attributes(graph, &mut tensors)?;
     let mut found = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
-        let options = products::Options { trusting };
-        let found = products::find(borrowed.ir(), &facts, &tensors, options);
+        let found = products::find(borrowed.ir(), &facts, &tensors);
         let mut found = found.map_err(pass_error)?;
         found.limit(budget);
         Ok(found)

@@ -8,13 +8,18 @@ use pyo3::prelude::*;
 use crate::effects::Facts;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
+use crate::passes::{Site, site};
 use crate::resolve::resolve;
 
-/// A graph, or what is in the way of it: where, and what.
-type Inverted<'py> = (Option<Bound<'py, PyGraph>>, Option<(String, String)>);
+/// A graph, or what is in the way of it: where, and what; and what became of each step.
+type Inverted<'py> = (
+    Option<Bound<'py, PyGraph>>,
+    Option<(String, String)>,
+    Vec<Site>,
+);
 
 /// The graph that computes the input of `graph` from its result; or the node that is in the way, and
-/// why.
+/// why. And every step, undone or not.
 #[pyfunction]
 pub(crate) fn invert<'py>(graph: &Bound<'py, PyGraph>) -> PyResult<Inverted<'py>> {
     let facts = Facts::of_graph(graph)?;
@@ -23,13 +28,30 @@ pub(crate) fn invert<'py>(graph: &Bound<'py, PyGraph>) -> PyResult<Inverted<'py>
         inversion::invert(borrowed.ir(), &facts)
     };
     match inverse {
-        Ok(inverse) => Ok((Some(adopt(graph, inverse)?), None)),
-        Err(InversionError::NotInvertible { place, obstacle }) => {
-            Ok((None, Some((place, obstacle.to_string()))))
+        Ok(inverse) => {
+            let sites = named(graph, &inverse.sites)?;
+            Ok((Some(adopt(graph, inverse)?), None, sites))
+        }
+        Err(InversionError::NotInvertible {
+            place,
+            obstacle,
+            sites,
+        }) => {
+            let sites = named(graph, &sites)?;
+            Ok((None, Some((place, obstacle.to_string())), sites))
         }
         Err(InversionError::Graph(error)) => Err(pass_error(error)),
         Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
     }
+}
+
+fn named(graph: &Bound<'_, PyGraph>, sites: &[inversion::Site]) -> PyResult<Vec<Site>> {
+    let borrowed = graph.try_borrow()?;
+    let sites = sites.iter().map(|at| {
+        let reason = at.obstacle.as_ref().map(ToString::to_string);
+        site(borrowed.ir(), at.node, None, reason)
+    });
+    Ok(sites.collect())
 }
 
 /// A new `corsac.fx.Graph` with what `inverse` was made of, and the metadata of the nodes.

@@ -113,6 +113,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(state_copy::copy_submodules, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::split_graph, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::extract_nodes, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::extract_subgraph, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::find_part_cycle, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::propose_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::alternate_groups, m)?)?;

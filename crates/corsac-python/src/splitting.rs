@@ -2,7 +2,7 @@
 
 use corsac_ir::split::{
     Alternation, AttributePlace, InputNames, Inputs, Kind, Options, Order, ParentStyle, Part,
-    Parts, Region, Sequence, SplitError, Style, ValueNames, alternate, extract, split,
+    Parts, Region, Returns, Sequence, SplitError, Style, ValueNames, alternate, extract, split,
 };
 use corsac_ir::{EntityId, NodeId, Op, PartId, SecondaryMap, Target};
 use pyo3::exceptions::{PyAssertionError, PyKeyError, PyRuntimeError, PyValueError};
@@ -182,7 +182,7 @@ pub(crate) fn split_graph<'py>(
                     ValueNames::AfterTarget
                 },
                 flat_targets: true,
-                tuple_return,
+                returns: returns(tuple_return),
             },
             parent: ParentStyle {
                 attributes: if original_order {
@@ -202,7 +202,7 @@ pub(crate) fn split_graph<'py>(
             ..Options::new(&names)
         }
     };
-    options.style.tuple_return = tuple_return;
+    options.style.returns = returns(tuple_return);
     for (node, others) in companions.into_iter().flatten() {
         let node = PyGraph::own(graph, node.cast::<PyNode>()?)?;
         let others: Vec<Bound<'_, PyNode>> = others.extract()?;
@@ -279,7 +279,7 @@ pub(crate) fn extract_nodes<'py>(
             input_names: InputNames::Original,
             value_names: ValueNames::Original,
             flat_targets: false,
-            tuple_return,
+            returns: returns(tuple_return),
         };
         extract(ir, inputs, members, outputs, style).map_err(split_error)?
     };
@@ -289,6 +289,40 @@ pub(crate) fn extract_nodes<'py>(
     );
     let extracted = adopt(graph, &graph_class(graph.py())?, part)?;
     Ok((extracted.unbind(), inputs, outputs))
+}
+
+/// Makes a graph that computes `nodes`, in this order, from `inputs` and gives a list of `outputs`.
+///
+/// Raises KeyError if a node uses, or the result has, what is neither an input nor computed before.
+#[pyfunction]
+pub(crate) fn extract_subgraph<'py>(
+    graph: &Bound<'py, PyGraph>,
+    nodes: Vec<Bound<'py, PyNode>>,
+    inputs: Vec<Bound<'py, PyNode>>,
+    outputs: Vec<Bound<'py, PyNode>>,
+) -> PyResult<Bound<'py, PyGraph>> {
+    let (nodes, inputs) = (own_all(graph, &nodes)?, own_all(graph, &inputs)?);
+    let outputs = own_all(graph, &outputs)?;
+    let style = Style {
+        inputs: Inputs::Front,
+        input_names: InputNames::Original,
+        value_names: ValueNames::Original,
+        flat_targets: false,
+        returns: Returns::List,
+    };
+    let part = {
+        let borrowed = graph.try_borrow()?;
+        extract(borrowed.ir(), inputs, nodes, outputs, style).map_err(split_error)?
+    };
+    adopt(graph, &graph_class(graph.py())?, part)
+}
+
+fn returns(tuple: bool) -> Returns {
+    if tuple {
+        Returns::Tuple
+    } else {
+        Returns::Plain
+    }
 }
 
 /// Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one

@@ -1,7 +1,7 @@
 //! What holds for random graphs split in random ways.
 
 use corsac_ir::split::{
-    Interface, Options, Order, Parts, Sequence, SplitError, ValueNames, inline, split,
+    Interface, Options, Order, Parts, Returns, Sequence, SplitError, ValueNames, inline, split,
 };
 use corsac_ir::{EntityId, ExternalId, Graph, NodeId, Op, Translation};
 use corsac_testkit::assert_sound;
@@ -210,7 +210,9 @@ proptest! {
         };
         prop_assume!(!odd && attributes.iter().all(is_bare));
         prop_assume!(!style[0] || attributes.is_empty());
-        options.style.tuple_return = style[1];
+        if style[1] {
+            options.style.returns = Returns::Tuple;
+        }
         let members = parts.members(&graph);
         let split = split(&graph, &parts, &options).unwrap();
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from corsac import _core
 from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
@@ -24,20 +25,8 @@ def extract_subgraph(
     Raises:
         KeyError: a node uses, or ``outputs`` names, what is neither an input nor computed.
     """
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-
-    def copied(value: Node, user: str) -> Node:
-        found = copies.get(value)
-        if found is None:
-            raise KeyError(f"{user} {value}, which is no input and not computed before")
-        return found
-
-    for value in inputs:
-        copies[value] = placeholder = graph.placeholder(value.name)
-        placeholder.meta = dict(value.meta)
-    for node in nodes:
-        copies[node] = graph.node_copy(node, lambda used, node=node: copied(used, f"{node} uses"))
-    graph.output([copied(value, "the result has") for value in outputs])
+    known = [*nodes, *inputs, *outputs]
+    whole = known[0].graph if known else Graph()
+    graph = _core.extract_subgraph(whole, nodes, inputs, outputs)
     graph.lint()
     return GraphModule(orig_module, graph)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from corsac import _core
 from corsac.fx.graph_module import GraphModule
+from corsac.passes._report import Report, Site
+from corsac.passes._target import graph_of
 
 
 class NotInvertible(ValueError):
@@ -11,11 +13,12 @@ class NotInvertible(ValueError):
 
     Attributes:
         node: the name of the node that is in the way.
+        report: every step, and what is in the way of undoing it.
     """
 
-    def __init__(self, node: str, reason: str) -> None:
+    def __init__(self, node: str, reason: str, report: Report) -> None:
         super().__init__(f"the program cannot be inverted at {node}: {reason}")
-        self.node = node
+        self.node, self.report = node, report
 
 
 def invert(gm: GraphModule) -> GraphModule:
@@ -25,19 +28,25 @@ def invert(gm: GraphModule) -> GraphModule:
     products and quotients with what does not depend on the input, ``exp``, ``log``, ``tanh``,
     ``sigmoid``, ``sqrt`` and others, transpositions, ``permute`` and ``flip``. Exact up to rounding
     where the functions are; a factor of zero gives what dividing by zero gives. Nodes of the inverse
-    have the source lines and metadata of what they undo. Weights are shared with ``gm``.
+    have the source lines and metadata of what they undo. Weights are shared with ``gm``. The result
+    has a :class:`Report` of the steps that were undone as ``meta["report"]``.
 
     Raises:
         NotInvertible: a step has no inverse, the input is used twice on the way, something is written
-            to or drawn at random, or there is not one input and one result.
+            to or drawn at random, or there is not one input and one result. Its ``report`` says of
+            every step whether it could be undone, and if not, why.
 
     Reference: J. Reed et al., "torch.fx: Practical Program Capture and Transformation for Deep
     Learning in Python", MLSys 2022, shows the idea.
     """
-    inverse, obstacle = _core.invert(gm.graph)
+    graph = graph_of(gm)
+    inverse, obstacle, steps = _core.invert(graph)
+    nodes = 0 if inverse is None else len(inverse.nodes)
+    report = Report("inversion", tuple(Site(*step) for step in steps), len(graph.nodes), nodes)
     if obstacle is not None:
-        raise NotInvertible(*obstacle)
+        raise NotInvertible(*obstacle, report)
     made = GraphModule(gm, inverse)
+    made.meta["report"] = report
     made.graph.lint()
     return made
 

@@ -266,6 +266,8 @@ def _apply(
         message = f"{name} left a graph that is not well formed: {error}"
         raise VerificationError(message, name) from error
     said = answer if isinstance(answer, Report) else getattr(transform, "report", None)
+    if said is None and result is not gm:
+        said = result.meta.get("report")
     if isinstance(said, Report):
         return result, said, seconds
     changed = bool(getattr(answer, "modified", False)) or result is not gm

@@ -27,13 +27,15 @@ pub enum SplitError {
         /// The index of the part that comes too late.
         later: usize,
     },
-    /// A value is needed where nothing stands for it: it is defined too late.
-    #[error("node {name} is used before it is defined")]
+    /// A value is needed where nothing stands for it: it is no input, or defined too late.
+    #[error("{} {name}, which is no input and not computed before", uses(.user.as_deref()))]
     Missing {
         /// The node.
         node: NodeId,
         /// Its name.
         name: String,
+        /// The name of what uses it; `None` where it is a result.
+        user: Option<String>,
     },
     /// There is not one name for each part.
     #[error("{parts} parts need as many names, got {names}")]
@@ -56,4 +58,11 @@ pub enum SplitError {
     /// One of the graphs refuses a node.
     #[error(transparent)]
     Graph(#[from] GraphError),
+}
+
+fn uses(user: Option<&str>) -> String {
+    user.map_or_else(
+        || "the result has".to_owned(),
+        |user| format!("{user} uses"),
+    )
 }

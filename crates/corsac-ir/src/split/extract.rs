@@ -38,6 +38,17 @@ pub enum ValueNames {
     AfterTarget,
 }
 
+/// What a part gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    /// One value by itself, several as a tuple.
+    Plain,
+    /// A tuple, also of one value.
+    Tuple,
+    /// A list, also of one value.
+    List,
+}
+
 /// How graphs of parts are written.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
@@ -49,8 +60,8 @@ pub struct Style {
     pub value_names: ValueNames,
     /// Whether dots in the names of called modules become underscores.
     pub flat_targets: bool,
-    /// Whether a part that gives one value gives a tuple, too.
-    pub tuple_return: bool,
+    /// What parts give.
+    pub returns: Returns,
 }
 
 /// Where the calling graph reads attributes that it passes to parts.
@@ -127,7 +138,7 @@ impl<'a> Options<'a> {
                 input_names: InputNames::Original,
                 value_names: ValueNames::AfterTarget,
                 flat_targets: true,
-                tuple_return: false,
+                returns: Returns::Plain,
             },
             parent: ParentStyle {
                 attributes: AttributePlace::Front,
@@ -151,7 +162,7 @@ impl<'a> Options<'a> {
             input_names: InputNames::Original,
             value_names: ValueNames::Original,
             flat_targets: false,
-            tuple_return: false,
+            returns: Returns::Plain,
         };
         options.parent = ParentStyle {
             attributes: AttributePlace::ResultOnly,
@@ -358,15 +369,16 @@ impl Draft {
     }
 
     fn value(&self, from: &Graph, old: NodeId) -> Result<Arg, SplitError> {
-        value_in(&self.values, from, old)
+        value_in(&self.values, from, old, None)
     }
 }
 
-/// What stands for the node `old` of `from` in a part.
+/// What stands in a part for the node `old` of `from`, which `user` uses, or else the caller.
 fn value_in(
     values: &FxHashMap<NodeId, NodeId>,
     from: &Graph,
     old: NodeId,
+    user: Option<NodeId>,
 ) -> Result<Arg, SplitError> {
     let known = values.get(&old);
     known
@@ -374,6 +386,7 @@ fn value_in(
         .ok_or_else(|| SplitError::Missing {
             node: old,
             name: from.node(old).name().to_owned(),
+            user: user.map(|user| from.node(user).name().to_owned()),
         })
 }
 
@@ -418,9 +431,10 @@ impl Writer<'_> {
             .iter()
             .map(|&node| draft.value(self.graph, node));
         let mut outputs = outputs.collect::<Result<ThinVec<_>, _>>()?;
-        let result = match outputs.len() {
-            1 if !self.style.tuple_return => outputs.swap_remove(0),
-            _ => Arg::tuple(outputs)?,
+        let result = match (self.style.returns, outputs.len()) {
+            (Returns::Plain, 1) => outputs.swap_remove(0),
+            (Returns::Plain | Returns::Tuple, _) => Arg::tuple(outputs)?,
+            (Returns::List, _) => Arg::list(outputs)?,
         };
         draft.part.graph.output(result)?;
         (draft.part.inputs, draft.part.outputs) = (body.inputs, body.outputs);
@@ -481,7 +495,7 @@ impl Writer<'_> {
     ) -> Result<(), SplitError> {
         let Draft { part, values, .. } = draft;
         let from = self.graph;
-        let mut value = |old| value_in(values, from, old);
+        let mut value = |old| value_in(values, from, old, Some(node));
         let mut spec = self
             .translation
             .spec(from, &mut part.graph, node, &mut value)?;
@@ -508,11 +522,17 @@ impl Writer<'_> {
         let to = &mut draft.part.graph;
         let name = name.map(|node| self.graph.node(node).name());
         let new = to.create(spec, name)?;
+        self.stand_for(draft, node, new);
+        Ok(())
+    }
+
+    /// Says that the new node `new` has the value of `node`, and comes from where that does.
+    fn stand_for(&mut self, draft: &mut Draft, node: NodeId, new: NodeId) {
+        let to = &mut draft.part.graph;
         let origin = self.graph.origin(node);
         let origin = self.translation.origin(self.graph, to, origin);
         to.set_origin(new, origin);
         draft.enter(node, new);
-        Ok(())
     }
 
     fn parent(
@@ -559,15 +579,15 @@ impl Writer<'_> {
                 .graph
                 .call_module(&options.names[id.index()], inputs)?;
             calls[id.index()] = call;
-            if let ([output], false) = (&*part.outputs, options.style.tuple_return) {
-                draft.values.insert(*output, call);
+            if let ([output], Returns::Plain) = (&*part.outputs, options.style.returns) {
+                self.stand_for(&mut draft, *output, call);
                 continue;
             }
             for (index, &output) in part.outputs.iter().enumerate() {
                 let index = i64::try_from(index).unwrap_or(i64::MAX);
                 let item = [Arg::Node(call), Arg::Int(index)];
                 let item = draft.part.graph.call_function(getitem, item)?;
-                draft.values.insert(output, item);
+                self.stand_for(&mut draft, output, item);
             }
         }
         if order.is_empty() && style.attributes == AttributePlace::BeforeUse {
@@ -582,7 +602,7 @@ impl Writer<'_> {
             }
             let Draft { part, values, .. } = &mut draft;
             let from = self.graph;
-            let mut value = |old| value_in(values, from, old);
+            let mut value = |old| value_in(values, from, old, Some(node));
             let result = view.args().first().unwrap_or(&Arg::None);
             let result = self
                 .translation
@@ -620,7 +640,11 @@ impl Writer<'_> {
         };
         let mut none = |node: NodeId| {
             let name = view.graph().node(node).name().to_owned();
-            Err(SplitError::Missing { node, name })
+            Err(SplitError::Missing {
+                node,
+                name,
+                user: None,
+            })
         };
         let defaults = view.args().iter().filter(|_| style.defaults);
         let args = defaults.map(|arg| self.translation.arg(self.graph, to, arg, &mut none));

@@ -36,10 +36,12 @@ pub fn inline(
     for (&input, arg) in inputs.iter().zip(view.args()) {
         values.set(input, Some(arg.clone()));
     }
-    let value = |values: &SecondaryMap<NodeId, Option<Arg>>, node: NodeId| {
+    let value = |values: &SecondaryMap<NodeId, Option<Arg>>, node: NodeId, user: NodeId| {
+        let name = |node: NodeId| part.node(node).name().to_owned();
         values[node].clone().ok_or_else(|| SplitError::Missing {
             node,
-            name: part.node(node).name().to_owned(),
+            name: name(node),
+            user: Some(name(user)),
         })
     };
     let before = graph.set_insert_point(InsertPoint::Before(call))?;
@@ -48,13 +50,13 @@ pub fn inline(
         let data = part.node(node);
         if data.op() == Op::Output {
             let returned = data.args().first().unwrap_or(&Arg::None);
-            result = translation.arg(part, graph, returned, &mut |n| value(&values, n))?;
+            result = translation.arg(part, graph, returned, &mut |n| value(&values, n, node))?;
             break;
         }
         if values[node].is_some() {
             continue;
         }
-        let copy = graph.copy_node(part, node, translation, &mut |n| value(&values, n))?;
+        let copy = graph.copy_node(part, node, translation, &mut |n| value(&values, n, node))?;
         values.set(node, Some(Arg::Node(copy)));
     }
     graph.restore_insert_point(before);

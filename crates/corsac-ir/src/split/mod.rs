@@ -58,8 +58,8 @@ mod tests;
 pub use alternate::{Alternation, Kind, alternate};
 pub use error::SplitError;
 pub use extract::{
-    AttributePlace, InputNames, Inputs, Options, ParentStyle, Part, Region, Sequence, Split, Style,
-    ValueNames, extract, split,
+    AttributePlace, InputNames, Inputs, Options, ParentStyle, Part, Region, Returns, Sequence,
+    Split, Style, ValueNames, extract, split,
 };
 pub use inline::inline;
 pub use interface::Interface;

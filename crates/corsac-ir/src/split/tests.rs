@@ -149,7 +149,8 @@ fn a_value_that_is_defined_too_late_is_named() {
     let parts = Parts::by_key(&graph, |n| is_call(&graph, n).then_some(()));
     let names = ["p".to_owned()];
     let error = split(&graph, &parts, &Options::new(&names)).unwrap_err();
-    assert_eq!(error.to_string(), "node b is used before it is defined");
+    let expected = "a uses b, which is no input and not computed before";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]

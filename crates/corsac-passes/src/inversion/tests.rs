@@ -2,6 +2,7 @@
 
 use corsac_ops::Unhosted;
 
+use super::step::inverse_permutation;
 use super::*;
 
 /// The functions that the inverse of a program of one input calls.
@@ -74,10 +75,10 @@ fn what_is_in_the_way_is_named() {
         (
             |g, x| {
                 let y = call(g, "torch.exp", [x.into()]);
-                call(g, "torch.exp", [y.into()]);
-                call(g, "torch.neg", [y.into()])
+                let z = call(g, "torch.neg", [y.into()]);
+                call(g, "torch.mul", [y.into(), z.into()])
             },
-            "exp: its value is used more than once",
+            "mul: several of its operands depend on the input",
         ),
         (
             |g, _| g.get_attr("w").unwrap(),
@@ -112,4 +113,45 @@ fn what_is_in_the_way_is_named() {
         let expected = format!("the program cannot be inverted at {expected}");
         assert_eq!(inverted(program), Err(expected));
     }
+}
+
+#[test]
+fn what_nobody_uses_is_in_nobodys_way() {
+    let names = inverted(|g, x| {
+        let y = call(g, "torch.exp", [x.into()]);
+        call(g, "torch.relu", [y.into()]);
+        call(g, "torch.neg", [y.into()])
+    });
+    assert_eq!(names.unwrap(), ["neg", "torch.neg", "torch.log", "output"]);
+}
+
+#[test]
+fn every_step_says_what_is_in_its_way() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let a = call(&mut graph, "torch.exp", [x.into()]);
+    let b = call(&mut graph, "torch.relu", [a.into()]);
+    let c = call(&mut graph, "torch.neg", [b.into()]);
+    let d = call(&mut graph, "torch.mul", [b.into(), c.into()]);
+    let result = call(&mut graph, "torch.sigmoid", [d.into()]);
+    graph.output(result).unwrap();
+    let Err(InversionError::NotInvertible { place, sites, .. }) = invert(&graph, &Unhosted) else {
+        panic!("it has no inverse");
+    };
+    assert_eq!(place, "mul");
+    let report = report(&graph, &sites, 0);
+    let found: Vec<_> = report
+        .sites
+        .iter()
+        .map(|site| (site.node.as_str(), site.reason.as_deref()))
+        .collect();
+    let elsewhere = "it could be undone, were it not for mul";
+    let expected = [
+        ("exp", elsewhere),
+        ("relu", "the inverse of relu is not known"),
+        ("neg", elsewhere),
+        ("mul", "several of its operands depend on the input"),
+        ("sigmoid", elsewhere),
+    ];
+    assert_eq!(found, expected.map(|(node, reason)| (node, Some(reason))));
 }

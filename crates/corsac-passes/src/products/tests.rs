@@ -36,33 +36,29 @@ fn facts(shapes: Shapes<'_>) -> TensorFacts {
     facts
 }
 
-fn refusals(graph: &Graph, facts: &TensorFacts, options: Options) -> Vec<Option<Refusal>> {
-    let found = find(graph, &Unhosted, facts, options).unwrap();
+fn refusals(graph: &Graph, facts: &TensorFacts) -> Vec<Option<Refusal>> {
+    let found = find(graph, &Unhosted, facts).unwrap();
     found.sites.into_iter().map(|site| site.refusal).collect()
 }
 
-const TRUSTING: Options = Options { trusting: true };
+/// Shapes with which the products of `program` can be merged.
+fn fitting([x, y, w, ..]: [NodeId; 5]) -> TensorFacts {
+    facts(&[(x, &[2, 3]), (y, &[5, 3]), (w, &[3, 4])])
+}
 
 #[test]
-fn known_shapes_become_sizes_and_unknown_ones_are_asked_for() {
-    let (graph, [x, y, w, a, _]) = program(|_, _, _| {});
-    let shapes = facts(&[(x, &[2, 3]), (y, &[5, 3]), (w, &[3, 4])]);
-    for (shapes, expected) in [(shapes, "[2, 5]"), (TensorFacts::new(), "[%size, %size_1]")] {
-        let mut graph = graph.clone();
-        let mut found = find(&graph, &Unhosted, &shapes, TRUSTING).unwrap();
-        let functions = Functions::of_torch(&mut graph);
-        let edits = found.merge(&mut graph, &functions).unwrap();
-        graph.verify().unwrap();
-        let text = graph.to_lossless();
-        assert!(
-            text.contains(&format!("(args = (%matmul_2, {expected})")),
-            "{text}"
-        );
-        assert_eq!(edits.erased.len(), 2);
-        let same: Vec<_> = edits.added.iter().filter(|d| d.has_its_value).collect();
-        assert_eq!((same.len(), same[0].root), (2, a));
-        assert_eq!(graph.node(same[0].node).name(), "matmul");
-    }
+fn known_shapes_become_sizes() {
+    let (mut graph, nodes) = program(|_, _, _| {});
+    let mut found = find(&graph, &Unhosted, &fitting(nodes)).unwrap();
+    let functions = Functions::of_torch(&mut graph);
+    let edits = found.merge(&mut graph, &functions).unwrap();
+    graph.verify().unwrap();
+    let text = graph.to_lossless();
+    assert!(text.contains("(args = (%matmul_2, [2, 5])"), "{text}");
+    assert_eq!(edits.erased.len(), 2);
+    let same: Vec<_> = edits.added.iter().filter(|d| d.has_its_value).collect();
+    assert_eq!((same.len(), same[0].root), (2, nodes[3]));
+    assert_eq!(graph.node(same[0].node).name(), "matmul");
 }
 
 #[test]
@@ -95,31 +91,31 @@ fn shapes_decide() {
         (&[(x, &[2, 3]), (w, &[3, 4])], unknown("y")),
     ];
     for (shapes, expected) in cases {
-        let found = refusals(&graph, &facts(shapes), Options::default());
+        let found = refusals(&graph, &facts(shapes));
         assert_eq!(found, [expected.clone(), expected], "{shapes:?}");
     }
     let none = TensorFacts::new();
-    assert_eq!(refusals(&graph, &none, Options::default())[0], unknown("w"));
-    assert_eq!(refusals(&graph, &none, TRUSTING), [None, None]);
+    assert_eq!(refusals(&graph, &none), [unknown("w"), unknown("w")]);
 }
 
 #[test]
 fn what_is_done_in_between_or_written_keeps_them_apart() {
-    let (written, _) = program(|graph, y, _| {
+    let (written, nodes) = program(|graph, y, _| {
         graph.call_method("mul_", [y.into(), 2.into()]).unwrap();
     });
     let node = "mul_".to_owned();
     let expected = Some(Refusal::Between { node });
     assert_eq!(
-        refusals(&written, &TensorFacts::new(), TRUSTING),
+        refusals(&written, &fitting(nodes)),
         [expected.clone(), expected]
     );
-    let (mut result, [.., a, b]) = program(|_, _, _| {});
+    let (mut result, nodes) = program(|_, _, _| {});
+    let [.., a, b] = nodes;
     result.restore_insert_point(corsac_ir::InsertPoint::After(b));
     result.call_method("add_", [a.into(), 1.into()]).unwrap();
     let expected = Some(Refusal::Written);
     assert_eq!(
-        refusals(&result, &TensorFacts::new(), TRUSTING),
+        refusals(&result, &fitting(nodes)),
         [expected.clone(), expected]
     );
 }
@@ -146,7 +142,9 @@ fn a_group_that_another_merge_makes_depend_on_itself_stays() {
     graph
         .output(Arg::tuple([b.into(), c.into()]).unwrap())
         .unwrap();
-    let mut found = find(&graph, &Unhosted, &TensorFacts::new(), TRUSTING).unwrap();
+    let square: &[i64] = &[3, 3];
+    let shapes = facts(&[x, y, v, w, a, d].map(|node| (node, square)));
+    let mut found = find(&graph, &Unhosted, &shapes).unwrap();
     assert_eq!(found.groups.len(), 2);
     let functions = Functions::of_torch(&mut graph);
     found.merge(&mut graph, &functions).unwrap();
@@ -159,8 +157,8 @@ fn a_group_that_another_merge_makes_depend_on_itself_stays() {
 
 #[test]
 fn a_budget_counts_groups() {
-    let (graph, _) = program(|_, _, _| {});
-    let mut found = find(&graph, &Unhosted, &TensorFacts::new(), TRUSTING).unwrap();
+    let (graph, nodes) = program(|_, _, _| {});
+    let mut found = find(&graph, &Unhosted, &fitting(nodes)).unwrap();
     found.limit(&mut Budget::of(0));
     assert_eq!(found.groups, []);
     assert_eq!(found.sites[0].refusal, Some(Refusal::Budget));

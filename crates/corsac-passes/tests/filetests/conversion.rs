@@ -130,8 +130,7 @@ fn inverses() {
 fn merged_products() {
     run_conversion("products", |graph, host, setting| {
         let facts: TensorFacts = setting.facts(graph);
-        let options = products::Options::default();
-        let mut found = products::find(graph, host, &facts, options)?;
+        let mut found = products::find(graph, host, &facts)?;
         found.limit(&mut setting.budget);
         let functions = Functions::of_torch(graph);
         found.merge(graph, &functions)?;

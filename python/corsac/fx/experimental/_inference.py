@@ -15,6 +15,7 @@ from corsac.fx.experimental._mkldnn_layout import (
     run_on_mkldnn,
     use_mkl_length,
 )
+from corsac.fx.experimental._program import program_of
 from corsac.fx.graph_module import GraphModule
 from corsac.passes import Budget, Report, Site, remove_dropout
 from corsac.passes._budget import current_budget
@@ -53,6 +54,9 @@ def optimize_for_inference(
     Raises:
         AssertionError: a batch norm is in training mode.
         RuntimeError: ``mkldnn_layout_optimize`` has no heuristic.
+
+    Returns:
+        A module with a :class:`corsac.passes.Report` of all three as ``meta["report"]``.
     """
     config: dict[str, Any] = {
         "conv_bn_fuse": True,
@@ -67,22 +71,18 @@ def optimize_for_inference(
         if "heuristic" not in layout:
             raise RuntimeError("Heuristic not found in mkldnn_layout_optimize config")
 
-    traced = tracer()
-    graph = traced.trace(model)
-    gm = GraphModule(traced.root, graph, type(model).__name__)
+    gm = GraphModule(*program_of(model, tracer()), type(model).__name__)
+    before, sites = len(gm.graph.nodes), []
     if config["conv_bn_fuse"]:
         from corsac.fx.experimental.optimization import fuse
 
         gm = fuse(gm, no_trace=True)
+        sites.extend(gm.meta["report"].sites)
     if config["remove_dropout"]:
-        remove_dropout(gm, in_training=True)
-    if layout is False:
-        return gm
-    return _optimize_layout(gm, layout["heuristic"])
-
-
-def _optimize_layout(gm: GraphModule, heuristic: Any) -> GraphModule:
-    optimize_layout(gm, heuristic)
+        sites.extend(remove_dropout(gm, in_training=True).sites)
+    if layout is not False:
+        sites.extend(optimize_layout(gm, layout["heuristic"]).sites)
+    gm.meta["report"] = Report("inference", tuple(sites), before, len(gm.graph.nodes))
     return gm
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
+import corsac.analysis
 from corsac import _core
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
+from corsac.passes._report import Report, Site
 
 __all__ = ["are_nodes_independent", "may_depend_on", "merge_matmul", "split_result_tensors"]
 
@@ -53,20 +58,35 @@ def are_nodes_independent(nodes: list[Node]) -> bool:
         node = node.next
 
 
-def merge_matmul(in_mod: torch.nn.Module) -> GraphModule:
+def merge_matmul(
+    in_mod: torch.nn.Module, *, example_inputs: Sequence[Any] | None = None
+) -> GraphModule:
     """A module in which products ``x @ w``, ``y @ w``, ... with one right-hand side are one product
     of the rows of all of them.
 
-    The left-hand sides have to agree in all dimensions but the first, and the right-hand side to have
-    two dimensions or one; where that is known not to hold (``node.meta["tensor_meta"]``, attributes),
-    they stay apart. So they do where one depends on another, something is written to in between, or
-    to a result. Traced if it is no graph module; not changed.
-    :func:`corsac.passes.merge_matmul` changes a module, says why products stay, and takes no shape
-    for granted.
+    The left-hand sides have to agree in all dimensions but the first, of two or more, and the
+    right-hand side to have two dimensions or one, as attributes and ``node.meta["tensor_meta"]`` say
+    or ``example_inputs`` show, which has to hold for every call; how many rows there are may vary.
+    Where shapes are not known, products stay apart, and so they do where one depends on another,
+    something is written to in between, or to a result.
+
+    Args:
+        in_mod: traced if it is no graph module; not changed.
+        example_inputs: what ``in_mod`` could be called with, so that shapes are known.
+
+    Returns:
+        A module with a :class:`corsac.passes.Report` as ``meta["report"]``, which says of every product
+        whether it was merged, and if not, why.
     """
-    gm = in_mod if isinstance(in_mod, GraphModule) else symbolic_trace(in_mod)
-    gm = GraphModule(gm, gm.graph.__deepcopy__({}))
-    _core.merge_products(gm.graph, split_result_tensors, trusting=True)
+    traced = in_mod if isinstance(in_mod, GraphModule) else symbolic_trace(in_mod)
+    gm = GraphModule(traced, traced.graph.__deepcopy__({}))
+    before = len(gm.graph.nodes)
+    if example_inputs is not None:
+        corsac.analysis.propagate(gm, *example_inputs)
+    sites = _core.merge_products(gm.graph, split_result_tensors)
     gm.recompile()
     gm.graph.lint()
+    gm.meta["report"] = Report(
+        "matrix products", tuple(Site(*site) for site in sites), before, len(gm.graph.nodes)
+    )
     return gm

@@ -9,7 +9,7 @@ from torch import nn
 
 from corsac import _core
 from corsac.fx._module_attributes import get_submodule
-from corsac.fx._symbolic_trace import Tracer, symbolic_trace
+from corsac.fx._symbolic_trace import Tracer
 from corsac.fx.experimental._inference import optimize_for_inference
 from corsac.fx.experimental._mkldnn_autotuner import gen_mkl_autotuner
 from corsac.fx.experimental._mkldnn_layout import (
@@ -26,8 +26,10 @@ from corsac.fx.experimental._mkldnn_modules import (
     replace_node_module,
     reset_modules,
 )
+from corsac.fx.experimental._program import program_of
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._extract import extract_subgraph
+from corsac.passes._report import Report, Site
 from corsac.passes._weights import FoldedLayers, deep_copy, install
 
 __all__ = [
@@ -64,12 +66,16 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
 
     Raises:
         AssertionError: a layer or its batch norm is in training mode.
+
+    Returns:
+        A module with a :class:`corsac.passes.Report` of all batch norms as ``meta["report"]``.
     """
     if no_trace and isinstance(model, GraphModule):
         graph = copy.deepcopy(model.graph)
     else:
-        graph = Tracer().trace(model)
+        _, graph = program_of(model, Tracer())
     graph.owning_module = model
+    before = len(graph.nodes)
     folded = FoldedLayers(model)
     sites = _core.fold_batch_norms(graph, folded.fold, linear=True)
     for node, _, layer, reason in sites:
@@ -82,6 +88,9 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
     folded.install(fused)
     if not inplace:
         _copy_shared(fused, {*folded.layers, *folded.parameters})
+    fused.meta["report"] = Report(
+        "conv-bn fusion", tuple(Site(*site) for site in sites), before, len(graph.nodes)
+    )
     return fused
 
 
@@ -112,14 +121,21 @@ def remove_dropout(model: nn.Module) -> nn.Module:
     """A module that computes what ``model`` does without its ``nn.Dropout`` modules, whatever
     mode they are in. Weights are shared with ``model``.
 
+    Returns:
+        A module with a :class:`corsac.passes.Report` of all dropouts as ``meta["report"]``.
+
     See :func:`corsac.passes.remove_dropout` for other kinds of dropout.
     """
-    gm = symbolic_trace(model)
+    gm = GraphModule(*program_of(model, Tracer()))
     modules = dict(gm.named_modules())
+    before, sites = len(gm.graph.nodes), []
     for node in gm.graph.find_nodes(op="call_module"):
         if isinstance(modules[node.target], torch.nn.Dropout):
             if len(node.args) != 1:
                 raise AssertionError(f"Expected 1 arg for Dropout, got {len(node.args)}")
+            sites.append(Site(node.name, node.target, str(node.args[0]), None))
             node.replace_all_uses_with(node.args[0])
             gm.graph.erase_node(node)
-    return GraphModule(gm, gm.graph)
+    gm = GraphModule(gm, gm.graph)
+    gm.meta["report"] = Report("dropout", tuple(sites), before, len(gm.graph.nodes))
+    return gm

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 
@@ -75,18 +76,28 @@ def get_tensor_meta(node: Node) -> TensorMetadata:
 
 
 def get_size_of_node(fx_module: GraphModule, node: Node) -> size_bytes:
-    """The size of the tensor that ``node`` computes, and with the parameters of its module.
+    """The size of the tensors that ``node`` computes, and with the parameters of its module.
 
-    Parameters are counted in the dtype of the value.
+    Parameters are counted in the dtype of the value, the first one where there are several.
 
     Raises:
         RuntimeError: :class:`.shape_prop.ShapeProp` has noted no tensor.
     """
     described = get_tensor_meta(node)
-    elements = described.shape.numel()
+    tensors = list(_tensors_in(described))
+    output_size = sum(tensor.shape.numel() * tensor.dtype.itemsize for tensor in tensors)
     parameters = 0
     if node.op == "call_module":
         module = fx_module.get_submodule(str(node.target))
         parameters = sum(parameter.numel() for parameter in module.parameters())
-    size = described.dtype.itemsize
-    return size_bytes(size * elements, size * (elements + parameters))
+    itemsize = tensors[0].dtype.itemsize if tensors else 0
+    return size_bytes(output_size, output_size + itemsize * parameters)
+
+
+def _tensors_in(described: Any) -> Iterator[TensorMetadata]:
+    """What is noted of each tensor in a value."""
+    if isinstance(described, TensorMetadata):
+        yield described
+    elif isinstance(described, list | tuple | dict):
+        for part in described.values() if isinstance(described, dict) else described:
+            yield from _tensors_in(part)

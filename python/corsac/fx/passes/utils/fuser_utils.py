@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterable
 
 from corsac import _core
+from corsac.passes._derive import derived
 
 from ...graph_module import GraphModule
 from ...node import Node
@@ -118,18 +119,23 @@ def insert_subgm(
                 "there are no outputs to insert the call after: insertion_point is needed"
             )
         insertion_point = max(orig_outputs)
+    returns_tuple = isinstance(sub_gm.graph.output_node().args[0], tuple)
+    is_value = len(orig_outputs) == 1 and not returns_tuple
     with gm.graph.inserting_after(insertion_point):
-        call = gm.graph.call_module(name, args=orig_inputs)
-    if not orig_outputs:
+        if not orig_outputs:
+            gm.graph.call_module(name, args=orig_inputs)
+            return gm
+        last = orig_outputs[-1]
+        call = derived(last, "call_module", name, orig_inputs, same_value=is_value)
+    if is_value:
+        last.replace_all_uses_with(call)
         return gm
     with gm.graph.inserting_before(call.next):
-        returns_tuple = isinstance(sub_gm.graph.output_node().args[0], tuple)
-        if len(orig_outputs) == 1 and not returns_tuple:
-            orig_outputs[0].replace_all_uses_with(call, propagate_meta=True)
-            return gm
         for index, output in enumerate(orig_outputs):
-            item = gm.graph.call_function(operator.getitem, (call, index))
-            output.replace_all_uses_with(item, propagate_meta=True)
+            item = derived(
+                output, "call_function", operator.getitem, (call, index), same_value=True
+            )
+            output.replace_all_uses_with(item)
     call.meta["val"] = tuple(output.meta.get("val") for output in orig_outputs)
     return gm
 

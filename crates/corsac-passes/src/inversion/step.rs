@@ -1,0 +1,88 @@
+//! What undoes one call.
+
+use corsac_ir::{Arg, Graph, NodeId, Op, SecondaryMap};
+use corsac_ops::{BinaryInverse, inverse_of_binary, inverse_of_unary, operator_name};
+
+use super::obstacle::Obstacle;
+
+/// A call on the way from the input to the result, and what undoes it.
+pub(super) struct Step<'g> {
+    /// The operand on the way to the input.
+    pub(super) operand: NodeId,
+    /// What gives it from the result.
+    pub(super) undo: Undo<'g>,
+}
+
+/// What gives an operand from the result of a call.
+pub(super) enum Undo<'g> {
+    /// Functions of one tensor, one after the other.
+    Functions(&'static [&'static str]),
+    /// A function of the result and these arguments.
+    With(&'static str, Vec<&'g Arg>),
+    /// A permutation of the dimensions.
+    Permute(Vec<i64>),
+    /// A function of the result and the other operand.
+    Binary(BinaryInverse, &'g Arg),
+}
+
+/// What undoes `node`, where `dependent` says which values depend on the input.
+pub(super) fn step<'g>(
+    graph: &'g Graph,
+    node: NodeId,
+    dependent: &SecondaryMap<NodeId, bool>,
+) -> Result<Step<'g>, Obstacle> {
+    let view = graph.node(node);
+    if !matches!(view.op(), Op::CallFunction | Op::CallMethod) {
+        return Err(Obstacle::Opcode { op: view.op() });
+    }
+    let unknown = || Obstacle::unknown(graph, node);
+    let name = operator_name(view.op(), view.target_name()).ok_or_else(unknown)?;
+    if !view.kwargs().is_empty() {
+        let name = name.to_owned();
+        return Err(Obstacle::Keywords { name });
+    }
+    let on_the_way = |arg: &Arg| arg.as_node().is_some_and(|node| dependent[node]);
+    let args = view.args();
+    let mut ways = args.iter().enumerate().filter(|(_, arg)| on_the_way(arg));
+    let (Some((place, Arg::Node(operand))), None) = (ways.next(), ways.next()) else {
+        return Err(Obstacle::SeveralOperands);
+    };
+    // Containers may hold operands that depend on the input too.
+    if graph.inputs(node).filter(|&used| dependent[used]).count() != 1 {
+        return Err(Obstacle::SeveralOperands);
+    }
+    let others = args.iter().enumerate().filter(|(at, _)| *at != place);
+    let others: Vec<&Arg> = others.map(|(_, arg)| arg).collect();
+    let undo = match (name, others.as_slice()) {
+        (name, []) => Undo::Functions(inverse_of_unary(name).ok_or_else(unknown)?),
+        ("transpose", [_, _]) if place == 0 => Undo::With("torch.transpose", others),
+        ("flip", [_]) if place == 0 => Undo::With("torch.flip", others),
+        ("permute", dims) if place == 0 => {
+            Undo::Permute(inverse_permutation(dims).ok_or_else(unknown)?)
+        }
+        (name, [other]) => {
+            let inverse = inverse_of_binary(name, place).ok_or_else(unknown)?;
+            Undo::Binary(inverse, other)
+        }
+        _ => return Err(unknown()),
+    };
+    let operand = *operand;
+    Ok(Step { operand, undo })
+}
+
+/// The permutation that undoes one of literal dimensions, given one by one or as a list.
+pub(super) fn inverse_permutation(dims: &[&Arg]) -> Option<Vec<i64>> {
+    let dims: Vec<&Arg> = match dims {
+        [list] if list.as_items().is_some() => list.as_items()?.iter().collect(),
+        dims => dims.to_vec(),
+    };
+    let rank = i64::try_from(dims.len()).ok()?;
+    let order = dims.iter().map(|dim| match dim {
+        Arg::Int(dim) if (-rank..rank).contains(dim) => Some(dim.rem_euclid(rank)),
+        _ => None,
+    });
+    let order = order.collect::<Option<Vec<i64>>>()?;
+    let place = |dim| order.iter().position(|&d| d == dim);
+    let back = (0..rank).map(|dim| i64::try_from(place(dim)?).ok());
+    back.collect()
+}
