@@ -249,7 +249,10 @@ def class_(kind: type) -> str:
     base = f"({kind.__base__.__name__})" if is_exception else ""
     lines = ["@final\n" if is_final(kind) else "" if is_exception else "@disjoint_base\n"]
     lines.append(f"class {name}{base}:\n{documentation(kind, '    ')}")
-    for member, value in sorted(vars(kind).items()):
+    # A base that the module does not show counts as part of the class.
+    hidden = kind.__base__ if kind.__base__.__name__.startswith("_") else object
+    own = {**(vars(hidden) if hidden is not object else {}), **vars(kind)}
+    for member, value in sorted(own.items()):
         if member in INHERITED:
             continue
         if member in ("__new__", "__init__"):

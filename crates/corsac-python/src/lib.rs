@@ -9,12 +9,12 @@
 //!
 //! No class here asks PyO3 for a `dict`: CPython 3.11 allocates it, and so may run the garbage
 //! collector, before the Rust half of a new object is filled in, and the collector then walks
-//! uninitialised fields. Attributes that people set are kept by hand ([`node`]), or by a Python
-//! subclass.
+//! uninitialised fields. Attributes that people set are kept by a subclass, of Python or, for
+//! nodes, of [`node_class`].
 //!
-//! This is the only crate that names `pyo3`.
+//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`].
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod aggregate;
 mod allowed_names;
@@ -43,6 +43,7 @@ mod mkldnn;
 mod model_file;
 mod namespace;
 mod node;
+mod node_class;
 mod nodes;
 mod normal_form;
 mod passes;
@@ -62,11 +63,13 @@ mod value;
 use pyo3::prelude::*;
 
 /// The native half of the `corsac` package.
-#[pymodule]
+///
+/// It relies on the interpreter's lock.
+#[pymodule(gil_used = true)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<graph::PyGraph>()?;
-    m.add_class::<node::PyNode>()?;
+    m.add("Node", node_class::node_class(m.py())?)?;
     m.add_class::<nodes::PyNodes>()?;
     m.add_class::<nodes::PyNodeIterator>()?;
     m.add_class::<users::PyUsers>()?;

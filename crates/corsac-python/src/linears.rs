@@ -151,6 +151,8 @@ pub(crate) fn divisions_to_multiplications(
         let mut borrowed = graph.try_borrow_mut()?;
         division::to_multiplication(borrowed.ir_mut(), multiply, budget).map_err(pass_error)
     })?;
+    let retargeted = found.iter().filter(|s| s.refusal.is_none());
+    PyNode::renew(graph, retargeted.map(|s| s.node))?;
     let borrowed = graph.try_borrow()?;
     let changed = found.iter().filter(|s| s.refusal.is_none()).map(|s| {
         let divisor = match s.divisor {

@@ -1,9 +1,9 @@
 //! `Node`: a handle on one node of a graph.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use corsac_ir::{NodeId, Op};
-use pyo3::exceptions::{PyAssertionError, PyAttributeError, PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyAssertionError, PyRuntimeError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use crate::error::graph_error;
 use crate::graph::PyGraph;
 use crate::host::Host;
-use crate::runtime::op_name;
+use crate::node_class::{Slot, Slots, become_node, set_attribute};
 use crate::trace::node_source;
 use crate::users::PyUsers;
 
@@ -26,23 +26,16 @@ use crate::users::PyUsers;
 /// The opcodes are `placeholder` (an input; `args` is empty or holds its default value), `get_attr`
 /// (a parameter or another attribute, by qualified name), `call_function`, `call_method` (on
 /// `args[0]`), `call_module` and `output` (returns `args[0]`).
-#[pyclass(name = "Node", module = "corsac.fx.node", frozen, weakref)]
+#[pyclass(name = "_NodeBase", module = "corsac._core", frozen, weakref, subclass)]
 pub(crate) struct PyNode {
+    slots: Slots,
     graph: Py<PyGraph>,
     id: NodeId,
-    /// Boxed and made when first needed: most handles are only passed around.
-    seen: Mutex<Option<Box<Seen>>>,
-}
-
-/// Python values that the handle keeps: attributes set by people, and what was made from the
-/// node's arguments, which is good while the graph is at `version`.
-#[derive(Default)]
-struct Seen {
-    version: u64,
-    args: Option<Py<PyTuple>>,
-    kwargs: Option<Py<PyAny>>,
-    attributes: Option<Py<PyDict>>,
-    users: Option<Py<PyUsers>>,
+    users: Slot<PyUsers>,
+    /// What was made from the node's arguments is good while the graph is at this version.
+    version: AtomicU64,
+    args: Slot<PyTuple>,
+    kwargs: Slot,
 }
 
 impl PyNode {
@@ -57,11 +50,63 @@ impl PyNode {
             return Ok(handle.clone_ref(py));
         }
         let handle = Self {
+            slots: Slots::default(),
             graph: graph.clone().unbind(),
             id,
-            seen: Mutex::default(),
+            users: Slot::default(),
+            version: AtomicU64::default(),
+            args: Slot::default(),
+            kwargs: Slot::default(),
         };
-        Ok(host.handles().keep(id, Py::new(py, handle)?).clone_ref(py))
+        handle.fill_slots(py, &*graph.try_borrow()?);
+        let handle = Bound::new(py, handle)?;
+        become_node(&handle)?;
+        Ok(host.handles().keep(id, handle.unbind()).clone_ref(py))
+    }
+
+    /// The handle of no node, to see how handles are laid out.
+    pub(crate) fn example(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self {
+            slots: Slots::default(),
+            graph: Py::new(py, PyGraph::default())?,
+            id: NodeId::ROOT,
+            users: Slot::default(),
+            version: AtomicU64::default(),
+            args: Slot::default(),
+            kwargs: Slot::default(),
+        })
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Copies opcode and target, as the graph has them now, to where Python reads them. Answers
+    /// what they were, to be dropped when nothing is borrowed.
+    fn fill_slots(&self, py: Python<'_>, graph: &PyGraph) -> impl Sized + use<> {
+        let op = graph.op_text(py, self.id).clone().unbind();
+        // Without a callable behind it there is no target to read.
+        let target = graph.target_object(py, self.id).ok();
+        (
+            self.slots.op.replace(py, Some(op)),
+            self.slots.target.replace(py, target),
+        )
+    }
+
+    /// To be called when opcodes or targets of `nodes` have changed.
+    pub(crate) fn renew(
+        graph: &Bound<'_, PyGraph>,
+        nodes: impl Iterator<Item = NodeId>,
+    ) -> PyResult<()> {
+        let replaced: Vec<_> = {
+            let borrowed = graph.try_borrow()?;
+            let handles = nodes.filter_map(|id| borrowed.host().handles().get(id));
+            handles
+                .map(|handle| handle.get().fill_slots(graph.py(), &borrowed))
+                .collect()
+        };
+        drop(replaced);
+        Ok(())
     }
 
     pub(crate) fn id(&self) -> NodeId {
@@ -190,25 +235,6 @@ impl PyNode {
         self.graph.clone_ref(py)
     }
 
-    /// The opcode.
-    #[getter]
-    fn op<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        if self.id.is_root() {
-            return Ok(intern!(py, "root").clone());
-        }
-        let graph = self.read(py)?;
-        let op = graph
-            .pending_op(self.id)
-            .unwrap_or_else(|| graph.ir().node(self.id).op());
-        Ok(op_name(py, op).clone())
-    }
-
-    #[setter]
-    fn set_op(&self, py: Python<'_>, op: &str) -> PyResult<()> {
-        let op = parse_op(op)?;
-        PyGraph::set_op(self.graph.bind(py), self.id, op)
-    }
-
     /// The name of the value, unique in its graph.
     #[getter]
     fn name<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
@@ -227,36 +253,19 @@ impl PyNode {
             .map_err(graph_error)
     }
 
-    /// What the node calls or names: a function for call_function, otherwise a string.
-    #[getter]
-    fn target(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.read(py)?.target_object(py, self.id)
-    }
-
-    #[setter]
-    fn set_target(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<()> {
-        PyGraph::set_target(self.graph.bind(py), self.id, target)
-    }
-
     /// Positional arguments. Assign a tuple to change them.
     #[getter]
     fn args(&self, py: Python<'_>) -> PyResult<Py<PyTuple>> {
         let graph = self.graph.bind(py);
         let borrowed = graph.try_borrow()?;
-        if let Ok(seen) = self.seen.lock()
-            && let Some(seen) = &*seen
-            && seen.version == borrowed.version()
-            && let Some(args) = &seen.args
-        {
-            return Ok(args.clone_ref(py));
+        if let Some(args) = self.remembered(py, &self.args, borrowed.version()) {
+            return Ok(args);
         }
         let args = borrowed
             .writer(graph)
             .args(borrowed.ir().node(self.id).args())?
             .unbind();
-        self.remember(borrowed.version(), |seen| {
-            seen.args.replace(args.clone_ref(py))
-        });
+        self.remember(py, &self.args, args.clone_ref(py), borrowed.version());
         Ok(args)
     }
 
@@ -283,18 +292,12 @@ impl PyNode {
     fn kwargs(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let graph = self.graph.bind(py);
         let borrowed = graph.try_borrow()?;
-        if let Ok(seen) = self.seen.lock()
-            && let Some(seen) = &*seen
-            && seen.version == borrowed.version()
-            && let Some(kwargs) = &seen.kwargs
-        {
-            return Ok(kwargs.clone_ref(py));
+        if let Some(kwargs) = self.remembered(py, &self.kwargs, borrowed.version()) {
+            return Ok(kwargs);
         }
         let node = borrowed.ir().node(self.id);
         let kwargs = borrowed.writer(graph).kwargs(node.kwargs())?.unbind();
-        self.remember(borrowed.version(), |seen| {
-            seen.kwargs.replace(kwargs.clone_ref(py))
-        });
+        self.remember(py, &self.kwargs, kwargs.clone_ref(py), borrowed.version());
         Ok(kwargs)
     }
 
@@ -328,17 +331,15 @@ impl PyNode {
     #[getter]
     fn users(slf: &Bound<'_, Self>) -> PyResult<Py<PyUsers>> {
         let (py, me) = (slf.py(), slf.get());
-        if let Ok(seen) = me.seen.lock()
-            && let Some(seen) = &*seen
-            && let Some(users) = &seen.users
-        {
-            return Ok(users.clone_ref(py));
+        if let Some(users) = me.users.get(py) {
+            return Ok(users);
         }
         let users = Py::new(py, PyUsers::of(slf))?;
-        if let Ok(mut seen) = me.seen.lock() {
-            let users_seen = &mut seen.get_or_insert_default().users;
-            users_seen.get_or_insert_with(|| users.clone_ref(py));
+        // Making an object may run the collector, and that anything.
+        if let Some(users) = me.users.get(py) {
+            return Ok(users);
         }
+        me.users.replace(py, Some(users.clone_ref(py)));
         Ok(users)
     }
 
@@ -657,39 +658,20 @@ impl PyNode {
         Ok(self._sort_key(py)? >= other.get()._sort_key(py)?)
     }
 
-    /// The attributes that people have set.
-    #[getter(__dict__)]
-    fn attributes(&self, py: Python<'_>) -> Py<PyDict> {
-        if let Some(known) = self.known_attributes(py) {
-            return known;
-        }
-        // Made while nothing is locked: making an object may run the collector.
-        let new = PyDict::new(py).unbind();
-        match self.seen.lock() {
-            Ok(mut seen) => {
-                let attributes = &mut seen.get_or_insert_default().attributes;
-                attributes.get_or_insert(new).clone_ref(py)
-            }
-            Err(_) => new,
+    /// What people have set to print the node with, or None.
+    #[getter]
+    fn _repr_fn<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.slots.dict.get(py) {
+            Some(attributes) => attributes.bind(py).get_item(intern!(py, "_repr_fn")),
+            None => Ok(None),
         }
     }
 
-    /// Called for names that are no property or method of a node.
-    fn __getattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<Py<PyAny>> {
-        let py = slf.py();
-        if let Some(attributes) = slf.get().known_attributes(py)
-            && let Some(value) = attributes.bind(py).get_item(name)?
-        {
-            return Ok(value.unbind());
-        }
-        if name.to_str().is_ok_and(|name| name == "_repr_fn") {
-            return Ok(py.None());
-        }
-        Err(PyAttributeError::new_err(format!(
-            "node {} has no attribute '{}'",
-            slf.get().name_or_id(py),
-            name.to_string_lossy()
-        )))
+    #[setter(_repr_fn)]
+    fn set_repr_fn(slf: &Bound<'_, Self>, repr: &Bound<'_, PyAny>) -> PyResult<()> {
+        let name = intern!(slf.py(), "_repr_fn");
+        slf.getattr(intern!(slf.py(), "__dict__"))?
+            .set_item(name, repr)
     }
 
     fn __setattr__(
@@ -697,44 +679,21 @@ impl PyNode {
         name: &Bound<'_, PyString>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let py = slf.py();
-        // A property of the class goes first, as for any Python object.
-        if let Some(property) = slf.get_type().getattr_opt(name)?
-            && let Some(set) = property.get_type().getattr_opt(intern!(py, "__set__"))?
-        {
-            set.call1((property, slf, value))?;
-            return Ok(());
+        let node = slf.get();
+        match name.to_str() {
+            Ok("op") => PyGraph::set_op(node.graph(slf.py()), node.id, parse_op(value.extract()?)?),
+            Ok("target") => PyGraph::set_target(node.graph(slf.py()), node.id, value),
+            _ => set_attribute(slf, name, Some(value)),
         }
-        slf.get().attributes(py).bind(py).set_item(name, value)
     }
 
     fn __delattr__(slf: &Bound<'_, Self>, name: &Bound<'_, PyString>) -> PyResult<()> {
-        let py = slf.py();
-        let attributes = slf.get().attributes(py);
-        attributes.bind(py).del_item(name).map_err(|_| {
-            PyAttributeError::new_err(format!(
-                "node {} has no attribute '{}' that can be deleted",
-                slf.get().name_or_id(py),
-                name.to_string_lossy()
-            ))
-        })
-    }
-
-    fn __dir__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyList>> {
-        let names = slf.get_type().dir()?;
-        for name in slf.get().attributes(slf.py()).bind(slf.py()).keys() {
-            names.append(name)?;
-        }
-        Ok(names)
+        set_attribute(slf, name, None)
     }
 
     fn __repr__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        // People may set `_repr_fn` on a node.
-        if let Some(attributes) = slf.get().known_attributes(py)
-            && let Some(repr) = attributes.bind(py).get_item(intern!(py, "_repr_fn"))?
-            && !repr.is_none()
-        {
+        if let Some(repr) = slf.get()._repr_fn(py)?.filter(|repr| !repr.is_none()) {
             return repr.call1((slf,));
         }
         Ok(slf.get().name(py)?.into_any())
@@ -742,46 +701,41 @@ impl PyNode {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.graph)?;
-        if let Ok(seen) = self.seen.try_lock()
-            && let Some(seen) = &*seen
-        {
-            visit.call(&seen.args)?;
-            visit.call(&seen.kwargs)?;
-            visit.call(&seen.attributes)?;
-            visit.call(&seen.users)?;
-        }
-        Ok(())
+        self.slots.op.visit(&visit)?;
+        self.slots.target.visit(&visit)?;
+        self.slots.dict.visit(&visit)?;
+        self.users.visit(&visit)?;
+        self.args.visit(&visit)?;
+        self.kwargs.visit(&visit)
     }
 
-    /// A handle and the view of its users hold each other; once its node is erased, no graph
-    /// breaks that cycle.
-    fn __clear__(&self) {
-        let seen = self
-            .seen
-            .try_lock()
-            .map(|mut seen| std::mem::take(&mut *seen));
-        drop(seen);
+    /// A handle and the view of its users hold each other, and attributes may hold the handle; once
+    /// its node is erased, no graph breaks these cycles.
+    fn __clear__(&self, py: Python<'_>) {
+        drop(self.slots.dict.take(py));
+        drop(self.users.take(py));
+        drop(self.args.take(py));
+        drop(self.kwargs.take(py));
     }
 }
 
 impl PyNode {
-    fn known_attributes(&self, py: Python<'_>) -> Option<Py<PyDict>> {
-        let seen = self.seen.lock().ok()?;
-        seen.as_ref()?
-            .attributes
-            .as_ref()
-            .map(|attributes| attributes.clone_ref(py))
+    /// What was made from the arguments when the graph was at `version`.
+    #[inline]
+    fn remembered<T>(&self, py: Python<'_>, slot: &Slot<T>, version: u64) -> Option<Py<T>> {
+        let is_good = self.version.load(Ordering::Relaxed) == version;
+        is_good.then(|| slot.get(py)).flatten()
     }
 
-    /// Keeps a Python value made from the arguments. What it replaces is dropped unlocked.
-    fn remember<T>(&self, version: u64, set: impl FnOnce(&mut Seen) -> Option<T>) {
-        let stale = self.seen.lock().ok().map(|mut seen| {
-            let seen = seen.get_or_insert_default();
-            let stale = (seen.version != version).then(|| (seen.args.take(), seen.kwargs.take()));
-            seen.version = version;
-            (stale, set(seen))
-        });
-        drop(stale);
+    /// Keeps a Python value made from the arguments.
+    fn remember<T>(&self, py: Python<'_>, slot: &Slot<T>, value: Py<T>, version: u64) {
+        let mut stale = None;
+        if self.version.swap(version, Ordering::Relaxed) != version {
+            stale = Some((self.args.take(py), self.kwargs.take(py)));
+        }
+        let replaced = slot.replace(py, Some(value));
+        // Last of all: dropping an object may run any code.
+        drop((stale, replaced));
     }
 }
 

@@ -2,12 +2,15 @@
 
 use corsac_ir::{FunctionId, NodeId, Op, Target};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use super::PyGraph;
 use crate::callable::CallableNames;
 use crate::error::graph_error;
+use crate::node::PyNode;
+use crate::runtime::op_name;
 
 /// Halves of a change of opcode and target that people make in two assignments, one after the
 /// other. The node keeps both as they were until the two halves fit.
@@ -66,6 +69,14 @@ impl PyGraph {
         }
     }
 
+    /// The opcode of a node, as Python sees it.
+    pub(crate) fn op_text<'py>(&self, py: Python<'py>, id: NodeId) -> &Bound<'py, PyString> {
+        if id.is_root() {
+            return intern!(py, "root");
+        }
+        op_name(py, self.pending_op(id).unwrap_or(self.ir.node(id).op()))
+    }
+
     /// The nodes that wait for the second half of a change of opcode and target.
     pub(crate) fn pending_nodes(&self) -> impl Iterator<Item = NodeId> {
         self.pending
@@ -86,7 +97,9 @@ impl PyGraph {
             borrowed.pending.entry(id).or_default().op = Some(op);
             borrowed.target_object(graph.py(), id)?
         };
-        Self::settle(graph, id, op, waiting.bind(graph.py()))
+        let settled = Self::settle(graph, id, op, waiting.bind(graph.py()));
+        PyNode::renew(graph, std::iter::once(id))?;
+        settled
     }
 
     /// Sets the target; if the opcode does not fit it, waits for the new opcode.
@@ -101,7 +114,9 @@ impl PyGraph {
             borrowed.pending.entry(id).or_default().target = Some(target.clone().unbind());
             op
         };
-        Self::settle(graph, id, op, target)
+        let settled = Self::settle(graph, id, op, target);
+        PyNode::renew(graph, std::iter::once(id))?;
+        settled
     }
 
     fn settle(
@@ -118,7 +133,7 @@ impl PyGraph {
             (Op::CallFunction, _) | (_, None) => return Ok(()),
             (_, Some(name)) => {
                 let text = name.to_str()?;
-                Target::Name(graph.try_borrow_mut()?.ir.intern(text))
+                Target::Name(graph.try_borrow_mut()?.parts_to_extend().0.intern(text))
             }
         };
         let settled = {
