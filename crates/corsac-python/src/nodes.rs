@@ -1,13 +1,14 @@
 //! `graph.nodes`: the nodes in order, as a live view.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use corsac_ir::{EntityId, NodeId};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::graph::PyGraph;
+use crate::graph::{Changes, PyGraph};
 use crate::node::PyNode;
+use crate::node_class::Slot;
 
 /// The nodes of a graph in order, or in reverse. Nodes may come and go while it is iterated:
 /// what is inserted ahead is seen, what is erased is not.
@@ -38,19 +39,12 @@ impl PyNodes {
         Ok(self.graph.bind(py).try_borrow()?.ir().len())
     }
 
-    fn __iter__(&self, py: Python<'_>) -> PyNodeIterator {
-        PyNodeIterator {
-            graph: self.graph.clone_ref(py),
-            reversed: self.reversed,
-            at: AtomicUsize::new(NodeId::ROOT.index()),
-        }
+    fn __iter__(&self, py: Python<'_>) -> PyResult<PyNodeIterator> {
+        PyNodeIterator::start(self.graph.bind(py), self.reversed)
     }
 
-    fn __reversed__(&self, py: Python<'_>) -> PyNodeIterator {
-        PyNodeIterator {
-            reversed: !self.reversed,
-            ..self.__iter__(py)
-        }
+    fn __reversed__(&self, py: Python<'_>) -> PyResult<PyNodeIterator> {
+        PyNodeIterator::start(self.graph.bind(py), !self.reversed)
     }
 
     fn __contains__(&self, py: Python<'_>, node: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -66,16 +60,99 @@ impl PyNodes {
     }
 }
 
+/// How many nodes are looked up at once, at most.
+const AHEAD: usize = 16;
+
 /// A place in the list of nodes.
+///
+/// The next few nodes are looked up together and kept, which is good for as long as the graph does
+/// not change.
 #[pyclass(name = "NodeIterator", module = "corsac.fx.graph", frozen)]
 pub(crate) struct PyNodeIterator {
     graph: Py<PyGraph>,
     reversed: bool,
     /// Index of the node answered last, the root's at first; `DONE` after the last one.
     at: AtomicUsize,
+    changes: Changes,
+    /// The count of changes when `ahead` was filled.
+    seen: AtomicU64,
+    ahead: [Slot<PyNode>; AHEAD],
+    /// The part of `ahead` that is to be answered.
+    begin: AtomicUsize,
+    end: AtomicUsize,
 }
 
 const DONE: usize = usize::MAX;
+
+// One thread at a time holds the interpreter: loads and stores cannot interleave.
+fn get(value: &AtomicUsize) -> usize {
+    value.load(Ordering::Relaxed)
+}
+
+fn set(value: &AtomicUsize, new: usize) {
+    value.store(new, Ordering::Relaxed);
+}
+
+impl PyNodeIterator {
+    fn start(graph: &Bound<'_, PyGraph>, reversed: bool) -> PyResult<Self> {
+        Ok(Self {
+            graph: graph.clone().unbind(),
+            reversed,
+            at: AtomicUsize::new(NodeId::ROOT.index()),
+            changes: graph.try_borrow()?.changes().clone(),
+            seen: AtomicU64::new(0),
+            ahead: Default::default(),
+            begin: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+        })
+    }
+
+    /// The next of the nodes that were looked up, if it is still the next one.
+    #[inline]
+    fn known(&self, py: Python<'_>) -> Option<Py<PyNode>> {
+        let begin = get(&self.begin);
+        if begin == get(&self.end) || self.changes.count() != self.seen.load(Ordering::Relaxed) {
+            return None;
+        }
+        let node = self.ahead.get(begin)?.take(py)?;
+        set(&self.begin, begin + 1);
+        set(&self.at, node.get().id().index());
+        Some(node)
+    }
+
+    /// Looks up the nodes after the one answered last: one at first and where the graph has changed
+    /// in between, otherwise twice as many as before.
+    #[inline(never)]
+    fn look_ahead(&self, py: Python<'_>) -> PyResult<()> {
+        let graph = self.graph.bind(py);
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        let used_up = get(&self.begin) == get(&self.end);
+        let wanted = if used_up { 2 * get(&self.end) } else { 1 };
+        let wanted = wanted.clamp(1, AHEAD);
+        let (mut at, mut end) = (NodeId::from_index(get(&self.at)), 0);
+        // Dropped at the end: that may run any code.
+        let mut stale: [Option<Py<PyNode>>; AHEAD] = Default::default();
+        for (slot, stale) in self.ahead[..wanted].iter().zip(&mut stale) {
+            at = if self.reversed {
+                ir.prev(at)
+            } else {
+                ir.next(at)
+            };
+            if at.is_root() {
+                break;
+            }
+            *stale = slot.replace(py, Some(PyNode::handle(graph, borrowed.host(), at)?));
+            end += 1;
+        }
+        drop(borrowed);
+        set(&self.begin, 0);
+        set(&self.end, end);
+        self.seen.store(self.changes.count(), Ordering::Relaxed);
+        drop(stale);
+        Ok(())
+    }
+}
 
 #[pymethods]
 impl PyNodeIterator {
@@ -84,28 +161,22 @@ impl PyNodeIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyNode>>> {
-        // One thread at a time holds the interpreter: loads and stores cannot interleave.
-        let at = self.at.load(Ordering::Relaxed);
-        if at == DONE {
+        if let Some(node) = self.known(py) {
+            return Ok(Some(node));
+        }
+        if get(&self.at) == DONE {
             return Ok(None);
         }
-        let graph = self.graph.bind(py);
-        let borrowed = graph.try_borrow()?;
-        let (ir, at) = (borrowed.ir(), NodeId::from_index(at));
-        let at = if self.reversed {
-            ir.prev(at)
-        } else {
-            ir.next(at)
-        };
-        if at.is_root() {
-            self.at.store(DONE, Ordering::Relaxed);
-            return Ok(None);
+        self.look_ahead(py)?;
+        let node = self.known(py);
+        if node.is_none() {
+            set(&self.at, DONE);
         }
-        self.at.store(at.index(), Ordering::Relaxed);
-        PyNode::handle(graph, borrowed.host(), at).map(Some)
+        Ok(node)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.graph)
+        visit.call(&self.graph)?;
+        self.ahead.iter().try_for_each(|node| node.visit(&visit))
     }
 }

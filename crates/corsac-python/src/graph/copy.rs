@@ -143,14 +143,15 @@ impl PyGraph {
         )?;
         let new = copy.get().id();
         if slf.is(source) {
-            slf.try_borrow_mut()?.ir.set_origin(new, origin);
+            slf.try_borrow_mut()?.ir.change().set_origin(new, origin);
         } else {
             let from = source.try_borrow()?;
             let mut translation = slf.try_borrow()?.origin_translation(py, &from, origin);
             {
                 let mut to = slf.try_borrow_mut()?;
-                let origin = translation.origin(&from.ir, &mut to.ir, origin);
-                to.ir.set_origin(new, origin);
+                let to = to.ir.change();
+                let origin = translation.origin(&from.ir, to, origin);
+                to.set_origin(new, origin);
             }
             Self::adopt(slf, &from, &mut translation)?;
         }

@@ -31,14 +31,15 @@ impl PyGraph {
         let torch = TorchValues::get(py)?;
         let (id, hooked) = {
             let mut borrowed = graph.try_borrow_mut()?;
-            let me = &mut *borrowed;
+            let hooked = borrowed.owning_module.is_some();
+            let (ir, host) = borrowed.parts_to_extend();
             let target = match target {
                 Ok(function) => Target::Function(function),
-                Err(text) => Target::Name(me.ir.intern(text)),
+                Err(text) => Target::Name(ir.intern(text)),
             };
             let mut reader = Reader {
-                ir: &mut me.ir,
-                host: &mut me.host,
+                ir,
+                host,
                 owner: graph,
                 torch,
             };
@@ -54,10 +55,7 @@ impl PyGraph {
                 kwargs,
                 ty,
             };
-            (
-                me.ir.create(spec, name).map_err(graph_error)?,
-                me.owning_module.is_some(),
-            )
+            (reader.ir.create(spec, name).map_err(graph_error)?, hooked)
         };
         let borrowed = graph.try_borrow()?;
         let handle = PyNode::handle(graph, &borrowed.host, id)?;
@@ -81,8 +79,9 @@ impl PyGraph {
         let py = graph.py();
         let (id, hooked) = {
             let mut borrowed = graph.try_borrow_mut()?;
-            let id = borrowed.ir.create(spec, name).map_err(graph_error)?;
-            borrowed.ir.set_origin(id, origin);
+            let ir = borrowed.parts_to_extend().0;
+            let id = ir.create(spec, name).map_err(graph_error)?;
+            ir.set_origin(id, origin);
             (id, borrowed.owning_module.is_some())
         };
         if hooked {

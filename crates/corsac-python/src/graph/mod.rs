@@ -1,6 +1,7 @@
 //! `Graph`: the native half of `corsac.fx.Graph`. Creating nodes is in [`create`], copying them in
 //! [`copy`], opcodes and targets as Python sees them in [`target`], metadata in [`meta`].
 
+mod changes;
 mod copy;
 mod create;
 mod meta;
@@ -22,6 +23,8 @@ use crate::nodes::PyNodes;
 use crate::runtime::TorchValues;
 use crate::value::{Reader, Writer};
 
+pub(crate) use changes::Changes;
+use changes::Counted;
 pub(crate) use create::name_target;
 use target::Pending;
 
@@ -30,7 +33,7 @@ use target::Pending;
 #[pyclass(name = "Graph", module = "corsac._core", subclass, weakref)]
 #[derive(Default)]
 pub(crate) struct PyGraph {
-    ir: Graph,
+    ir: Counted,
     host: Host,
     /// Grows with every change of an existing node: what handles have cached is then stale.
     version: u64,
@@ -46,7 +49,7 @@ impl PyGraph {
     /// The graph, to change it. What handles remember of arguments is stale from now on.
     pub(crate) fn ir_mut(&mut self) -> &mut Graph {
         self.version += 1;
-        &mut self.ir
+        self.ir.change()
     }
 
     pub(crate) fn host(&self) -> &Host {
@@ -59,19 +62,24 @@ impl PyGraph {
 
     /// Both halves at once, to add to the graph without changing what is there.
     pub(crate) fn parts_to_extend(&mut self) -> (&mut Graph, &mut Host) {
-        (&mut self.ir, &mut self.host)
+        (self.ir.change(), &mut self.host)
     }
 
     /// Both halves at once. As [`PyGraph::ir_mut`].
     pub(crate) fn parts_mut(&mut self) -> (&mut Graph, &mut Host) {
         self.version += 1;
-        (&mut self.ir, &mut self.host)
+        (self.ir.change(), &mut self.host)
     }
 
     /// Forgets what Python knows of an erased node. What is answered is to be dropped when nothing
     /// is borrowed.
     pub(crate) fn forget_erased(&mut self, id: NodeId) -> impl Sized + use<> {
         (self.host.release_handle(id), self.pending.remove(&id))
+    }
+
+    /// A view of how often the graph has changed.
+    pub(crate) fn changes(&self) -> &Changes {
+        self.ir.changes()
     }
 
     pub(crate) fn version(&self) -> u64 {

@@ -1,0 +1,49 @@
+//! A graph whose changes are counted.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use corsac_ir::Graph;
+
+/// How often a graph may have changed, for those who do not borrow it: to borrow costs two locked
+/// instructions, most of the time that a step from node to node takes.
+#[derive(Clone, Default)]
+pub(crate) struct Changes(Arc<AtomicU64>);
+
+impl Changes {
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A graph that can be changed through [`Counted::change`] alone.
+#[derive(Default)]
+pub(super) struct Counted {
+    graph: Graph,
+    changes: Changes,
+}
+
+impl Counted {
+    /// The graph, to change it.
+    #[inline]
+    pub(super) fn change(&mut self) -> &mut Graph {
+        // Nobody else writes: a load and a store do.
+        let count = self.changes.count() + 1;
+        self.changes.0.store(count, Ordering::Relaxed);
+        &mut self.graph
+    }
+
+    pub(super) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+}
+
+impl Deref for Counted {
+    type Target = Graph;
+
+    fn deref(&self) -> &Graph {
+        &self.graph
+    }
+}
