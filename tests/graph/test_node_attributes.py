@@ -126,7 +126,7 @@ def test_cycles_through_attributes_and_targets_are_collected(fx):
 
 def test_an_erased_node_with_attributes_is_collected():
     graph, node = one_call(corsac.fx)
-    _ = node.users  # the view and the node hold each other
+    assert len(node.users) == 1  # the view and the node hold each other
     node.itself = node
     graph.erase_node(graph.output_node())
     graph.erase_node(node)
