@@ -58,7 +58,12 @@ _proxyable_classes: dict[type, None] = _torch_trace._proxyable_classes
 _wrapped_fns_to_patch: dict[tuple[int, str], dict[str, Any]] = _torch_trace._wrapped_fns_to_patch
 _wrapped_methods_to_patch: list[tuple[type, str]] = _torch_trace._wrapped_methods_to_patch
 
-_constant_attribute_types: tuple[type, ...] = _torch_trace._constant_attribute_types
+try:
+    from torch.fx._symbolic_trace import _constant_attribute_types
+except ImportError:  # an older torch
+    from torch._library.fake_class_registry import FakeScriptObject
+
+    _constant_attribute_types = (torch.Tensor, torch.ScriptObject, FakeScriptObject)
 
 
 @functools.lru_cache
@@ -71,11 +76,16 @@ def is_fx_tracing_warning() -> None:
 
 
 def _set_is_fx_tracing(value: bool) -> None:
-    _torch_trace._set_is_fx_tracing(value)
+    if hasattr(_torch_trace, "_set_is_fx_tracing"):
+        _torch_trace._set_is_fx_tracing(value)
+    else:  # an older torch: one flag for all threads
+        _torch_trace._is_fx_tracing_flag = value
 
 
 def _get_is_fx_tracing() -> bool:
-    return _torch_trace._get_is_fx_tracing()
+    if hasattr(_torch_trace, "_get_is_fx_tracing"):
+        return _torch_trace._get_is_fx_tracing()
+    return _torch_trace._is_fx_tracing_flag
 
 
 @contextlib.contextmanager

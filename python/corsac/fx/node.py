@@ -52,8 +52,12 @@ def _is_impure(node: Node, impure_random: bool) -> bool:
             )
         return getattr(owner.get_submodule(node.target), "_is_impure", False)
     if node.op == "call_function":
-        from torch._library.utils import is_impure
-
+        try:
+            from torch._library.utils import is_impure
+        except ImportError:  # an older torch
+            schema = getattr(node.target, "_schema", None)
+            mutates = schema is not None and schema.is_mutable
+            return mutates or node.target in _side_effectful_functions
         return is_impure(
             node.target, args=node.args, kwargs=node.kwargs, impure_random=impure_random
         )

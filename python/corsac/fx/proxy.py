@@ -310,6 +310,16 @@ def _refuse_key(node: Node) -> NoReturn:
     )
 
 
+def _sequence_number(name: str, current: dict[str, Any]) -> int | None:
+    """The number of the autograd node that a node of the graph belongs to."""
+    if hasattr(_torch_proxy, "_get_seq_nr"):
+        return _torch_proxy._get_seq_nr(name)
+    # An older torch. Tracing an operator has just raised the number.
+    if current.get("in_grad_fn", 0) > 0:
+        return current["grad_fn_seq_nr"][-1]
+    return torch.autograd._get_sequence_nr() - 1
+
+
 def _inherit_meta(node: Node) -> None:
     """Give a new node the metadata of the node that is being interpreted."""
     current = fx_traceback.get_current_meta()
@@ -327,7 +337,7 @@ def _inherit_meta(node: Node) -> None:
     for field, value in current.items():
         if field in _copied_fields:
             meta[field] = value.copy() if hasattr(value, "copy") else value
-    sequence_number = _torch_proxy._get_seq_nr(node.name)
+    sequence_number = _sequence_number(node.name, current)
     if sequence_number is not None:
         meta["seq_nr"] = sequence_number
     replayed = fx_traceback.get_current_replay_node()

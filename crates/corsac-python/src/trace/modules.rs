@@ -44,7 +44,7 @@ impl TorchClasses {
                 tensor: class(py.import("torch")?.as_any(), "Tensor")?,
                 sequential: class(nn.as_any(), "Sequential")?,
                 constants: py
-                    .import("torch.fx._symbolic_trace")?
+                    .import("corsac.fx._symbolic_trace")?
                     .getattr("_constant_attribute_types")?
                     .cast_into::<PyTuple>()?
                     .unbind(),
