@@ -840,6 +840,11 @@ class RuleSet:
         a pattern matched.
         """
         ...
+    def places(self) -> Any:
+        """The modules and attributes that results name by their paths in the module with the graph, each
+        with the rule.
+        """
+        ...
 
 class ShapeInferenceError(RuntimeError):
     """A call in a graph fails when it runs: the node, what it takes, and what it was given."""

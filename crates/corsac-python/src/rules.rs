@@ -291,6 +291,16 @@ impl PyRuleSet {
         apply(graph, &self.set, &self.callables, host, limit, budget)
     }
 
+    /// The modules and attributes that results name by their paths in the module with the graph, each
+    /// with the rule.
+    fn places(&self) -> Vec<(String, String)> {
+        let rules = self.set.rules().iter();
+        let places = rules.flat_map(|rule| rule.places().map(move |place| (rule, place)));
+        places
+            .map(|(rule, place)| (rule.name.clone(), place.to_owned()))
+            .collect()
+    }
+
     fn __len__(&self) -> usize {
         self.set.rules().len()
     }

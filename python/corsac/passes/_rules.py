@@ -76,8 +76,10 @@ class Rule:
             by default all that their class declares (``__constants__``).
 
     A pattern may call modules of ``torch.nn``: it is an ``nn.Module`` then. They stand for all modules
-    of their class with the same settings, without hooks; weights are not compared, and cannot be
-    used by the replacement.
+    of their class with the same settings, without hooks; weights are not compared. A replacement that
+    is an ``nn.Module`` calls and reads, under the same names, what was found: ``self.linear.weight`` is
+    the weight of the module that ``self.linear`` of the pattern stands for. A replacement that is a
+    graph may also name modules and attributes of the module that is rewritten.
 
     Raises:
         ValueError: if rules cannot express what is traced.
@@ -106,6 +108,8 @@ class Rule:
             None if build is None else _building(build),
             _modules(graph, settings),
         )
+        if isinstance(replacement, torch.nn.Module):
+            _check_names(name, graph, _traced(replacement))
 
     @classmethod
     def _of(cls, rule: Any) -> Rule:
@@ -163,6 +167,32 @@ def _modules(
         own = [(name, getattr(module, name)) for name in sorted(names) if hasattr(module, name)]
         found[node.target] = cls.__name__, own
     return found
+
+
+def _check_names(rule: str, pattern: Graph, replacement: Graph) -> None:
+    """That a replacement which is a module names nothing of its own."""
+    known = {node.target for node in pattern.find_nodes(op="call_module")}
+    for op in ("call_module", "get_attr"):
+        for node in replacement.find_nodes(op=op):
+            if not any(f"{node.target}.".startswith(f"{name}.") for name in known):
+                raise ValueError(
+                    f"rule {rule}: the replacement uses its own {node.target}, which the pattern does "
+                    "not call: a replacement can use the modules of the pattern"
+                )
+
+
+_MISSING = object()
+
+
+def _check_places(target: GraphModule | Graph, places: Iterable[tuple[str, str]]) -> None:
+    """That what results name is there."""
+    owner = target if isinstance(target, torch.nn.Module) else target.owning_module
+    for rule, path in places:
+        found: Any = owner
+        for name in path.split("."):
+            found = getattr(found, name, _MISSING)
+        if found is _MISSING:
+            raise ValueError(f"rule {rule}: there is no {path} in what is rewritten")
 
 
 class Rules(Sequence[Rule]):
@@ -281,6 +311,7 @@ def rewrite(
     elif not isinstance(rules, Rules):
         rules = Rules(rules)
     compiled = rules._compiled()
+    _check_places(target, compiled.places())
     budget = current_budget(budget)
     return _run("rewrite", target, lambda graph: compiled.apply(graph, Match, limit, budget))
 

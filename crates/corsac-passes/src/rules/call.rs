@@ -17,6 +17,8 @@ pub(crate) enum Given<'g> {
     Default(DefaultValue),
     /// The value of a node.
     Node(NodeId),
+    /// The module that a node calls.
+    Module(NodeId),
 }
 
 impl<'g> Given<'g> {
@@ -25,7 +27,15 @@ impl<'g> Given<'g> {
         match self {
             Self::One(arg) => arg.as_node(),
             Self::Node(node) => Some(node),
-            Self::Many(_) | Self::Default(_) => None,
+            Self::Many(_) | Self::Default(_) | Self::Module(_) => None,
+        }
+    }
+
+    /// The node that calls it, if it is a module.
+    pub(crate) fn module(self) -> Option<NodeId> {
+        match self {
+            Self::Module(node) => Some(node),
+            Self::One(_) | Self::Many(_) | Self::Default(_) | Self::Node(_) => None,
         }
     }
 
@@ -34,7 +44,7 @@ impl<'g> Given<'g> {
         match self {
             Self::One(arg) => arg.as_items(),
             Self::Many(items) => Some(items),
-            Self::Default(_) | Self::Node(_) => None,
+            Self::Default(_) | Self::Node(_) | Self::Module(_) => None,
         }
     }
 
@@ -49,7 +59,7 @@ impl<'g> Given<'g> {
             Self::One(Arg::Str(value)) => Literal::Str(graph.text(*value).to_owned()),
             Self::One(Arg::DType(value)) => Literal::DType(*value),
             Self::Default(value) => value.into(),
-            Self::One(_) | Self::Many(_) | Self::Node(_) => return None,
+            Self::One(_) | Self::Many(_) | Self::Node(_) | Self::Module(_) => return None,
         })
     }
 
@@ -71,6 +81,9 @@ impl<'g> Given<'g> {
     pub(crate) fn same(self, graph: &Graph, other: Self) -> bool {
         if let (Some(a), Some(b)) = (self.node(), other.node()) {
             return a == b;
+        }
+        if let (Some(a), Some(b)) = (self.module(), other.module()) {
+            return graph.node(a).target() == graph.node(b).target();
         }
         match (self, other) {
             (Self::One(a), Self::One(b)) => super::rule::same_value(a, b),

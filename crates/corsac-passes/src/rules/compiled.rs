@@ -21,6 +21,7 @@ pub(crate) enum Matcher {
         commutative: bool,
     },
     Named(Var, Box<Matcher>),
+    OfModule(Var, Box<Matcher>),
     Sequence(Vec<MatcherItem>),
     Tuple(Vec<MatcherItem>),
     Slice(Vec<MatcherItem>),
@@ -36,7 +37,7 @@ impl Matcher {
     /// The pattern without its name.
     pub(crate) fn unnamed(&self) -> &Self {
         match self {
-            Self::Named(_, inner) => inner.unnamed(),
+            Self::Named(_, inner) | Self::OfModule(_, inner) => inner.unnamed(),
             other => other,
         }
     }
@@ -118,6 +119,9 @@ fn compile(pattern: &Pattern, operators: &mut FxHashMap<String, OperatorId>) -> 
         Pattern::Variable(var) => Matcher::Variable(*var),
         Pattern::Literal(literal) => Matcher::Literal(literal.clone()),
         Pattern::Named(var, inner) => Matcher::Named(*var, Box::new(compile(inner, operators))),
+        Pattern::OfModule(var, inner) => {
+            Matcher::OfModule(*var, Box::new(compile(inner, operators)))
+        }
         Pattern::Sequence(own) => Matcher::Sequence(items(own, operators)),
         Pattern::Tuple(own) => Matcher::Tuple(items(own, operators)),
         Pattern::Slice(parts) => {

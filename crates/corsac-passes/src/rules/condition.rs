@@ -398,6 +398,7 @@ fn given(graph: &Graph, given: Given<'_>) -> Result<Arg, Why> {
         Given::Node(node) => Ok(Arg::Node(node)),
         Given::Many(args) => Arg::list(ThinVec::from(args)).map_err(|error| error.to_string()),
         Given::Default(value) => of_literal(graph, &value.into()),
+        Given::Module(_) => Err("a module is no value".to_owned()),
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Hazards {
     returned: Vec<bool>,
     /// Nodes that do more than compute a value.
     impure: SecondaryMap<NodeId, bool>,
+    /// Nodes that read parameters or buffers by themselves.
+    reads_state: SecondaryMap<NodeId, bool>,
     /// Nodes whose value may share storage with another.
     shares: SecondaryMap<NodeId, bool>,
 }
@@ -37,6 +39,7 @@ impl Hazards {
             barriers: Vec::new(),
             returned: vec![false; bound],
             impure: SecondaryMap::new(),
+            reads_state: SecondaryMap::new(),
             shares: SecondaryMap::new(),
         };
         let is_returned = returned(graph, analysis, |node| facts.dtype(node).is_some());
@@ -63,14 +66,30 @@ impl Hazards {
         if effects.barrier {
             self.barriers.push(place);
         }
-        let repeatable = effects.is_pure() && !effects.unrepeatable && !effects.reads_state;
+        let repeatable = effects.is_pure() && !effects.unrepeatable;
         self.impure.set(node, !repeatable);
+        self.reads_state.set(node, effects.reads_state);
         self.shares.set(node, !effects.aliases.is_empty());
     }
 
-    /// Whether a node only computes a value of its arguments.
+    /// Whether a node only computes a value of its arguments, and of parameters and buffers.
     pub(crate) fn is_pure(&self, node: NodeId) -> bool {
         !self.impure[node]
+    }
+
+    /// Whether a node reads parameters or buffers by itself.
+    pub(crate) fn reads_state(&self, node: NodeId) -> bool {
+        self.reads_state[node]
+    }
+
+    /// Whether a parameter, a buffer or an input is written to after the place of `first` and before
+    /// the one of `last`.
+    pub(crate) fn state_written_between(&self, first: NodeId, last: NodeId) -> bool {
+        let writes = &self.writes[ClassId::OUTSIDE.index()];
+        let after = writes.partition_point(|&place| place <= self.place[first]);
+        writes
+            .get(after)
+            .is_some_and(|&place| place < self.place[last])
     }
 
     /// Whether the value of a node may share storage with another.
@@ -140,6 +159,16 @@ impl Hazards {
         self.class.set(node, self.writes.len() as u32);
         self.writes.push(Vec::new());
         self.returned.push(false);
+    }
+
+    /// Says that a new node calls a module.
+    pub(crate) fn set_reads_state(&mut self, node: NodeId) {
+        self.reads_state.set(node, true);
+    }
+
+    /// Says that the value of a new node comes from outside the program.
+    pub(crate) fn set_outside(&mut self, node: NodeId) {
+        self.class.set(node, ClassId::OUTSIDE.index() as u32);
     }
 
     /// A node, new or not, takes the place of `root`: from then on it is where `root` was.

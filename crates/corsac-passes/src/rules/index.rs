@@ -177,7 +177,7 @@ impl Wanted {
                 Self::Literal
             }
             Matcher::Call { operators, .. } => Self::Operators(operators.clone()),
-            Matcher::Named(_, inner) => Self::of(inner),
+            Matcher::Named(_, inner) | Matcher::OfModule(_, inner) => Self::of(inner),
         }
     }
 }

@@ -59,8 +59,8 @@ mod tests;
 pub use compiled::RuleSet;
 pub use parse::{RuleError, parse};
 pub use rule::{
-    Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Predicate,
-    Replacement, Rule, Value, Var, is_commutative,
+    Call, Callee, Comparison, Condition, Function, Item, Key, Literal, Operand, Pattern, Place,
+    Predicate, Replacement, Rule, Value, Var, is_commutative,
 };
 pub use session::{Answer, MatchView, NoRuleHost, Options, Plan, RuleHost, Session, Site};
 pub use traced::{

@@ -20,7 +20,7 @@ mod result;
 
 use thiserror::Error;
 
-use super::rule::{Call, Condition, Pattern, Replacement, Rule, Value};
+use super::rule::{Call, Condition, Pattern, Replacement, Rule, Value, Var};
 
 /// Patterns and values nest no deeper than this.
 const MAX_DEPTH: usize = 64;
@@ -58,6 +58,8 @@ struct Parser<'t> {
     text: &'t str,
     at: usize,
     variables: Vec<String>,
+    /// Variables that name modules.
+    modules: Vec<Var>,
     calls: Vec<Call>,
     depth: usize,
     /// Whether the next pattern is part of an index.
@@ -78,6 +80,7 @@ impl<'t> Parser<'t> {
             text,
             at: 0,
             variables: Vec::new(),
+            modules: Vec::new(),
             calls: Vec::new(),
             depth: 0,
             in_index: false,
@@ -230,6 +233,7 @@ impl<'t> Parser<'t> {
 
     fn rule(&mut self) -> Parsed<Rule> {
         (self.variables, self.calls) = (Vec::new(), Vec::new());
+        self.modules.clear();
         let start = self.at;
         let line = self.text[..start].matches('\n').count() + 1;
         let name = match self.dotted() {
@@ -331,6 +335,7 @@ impl<'t> Parser<'t> {
     /// as a pattern, and the other way round.
     fn reversed(&mut self, name: String, left: usize, right: usize) -> Parsed<Rule> {
         (self.variables, self.calls) = (Vec::new(), Vec::new());
+        self.modules.clear();
         self.at = right;
         let roots = self.roots()?;
         let after = self.at;
@@ -361,7 +366,7 @@ fn is_name(c: char) -> bool {
 fn is_call(pattern: &Pattern) -> bool {
     match pattern {
         Pattern::Call { .. } => true,
-        Pattern::Named(_, inner) => is_call(inner),
+        Pattern::Named(_, inner) | Pattern::OfModule(_, inner) => is_call(inner),
         Pattern::Variable(_)
         | Pattern::Literal(_)
         | Pattern::Sequence(_)

@@ -110,6 +110,8 @@ pub enum Pattern {
     },
     /// `?y:relu(?x)`: a pattern whose value has a name.
     Named(Var, Box<Pattern>),
+    /// `?m@nn.Linear(?x)`: a call of a module which has a name.
+    OfModule(Var, Box<Pattern>),
     /// `[?x, 1, *?rest]`: a list or tuple, item by item.
     Sequence(Vec<Item>),
     /// The indices in `x[?i, 1:]`: a tuple, item by item; a list means something else there.
@@ -134,6 +136,32 @@ pub enum Callee {
     Function(String),
     /// The method with this name.
     Method(String),
+    /// A module.
+    Module(Place),
+    /// Nothing: it reads an attribute.
+    Attribute(Place),
+}
+
+/// Where a module or an attribute is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The variable that names the module from which the path leads; the one that has the graph
+    /// where there is none.
+    pub of: Option<Var>,
+    /// The path; empty for the module itself.
+    pub path: String,
+}
+
+impl Place {
+    /// The path from the module that has the graph, where the module that the variable stands for is
+    /// at `base`.
+    pub(crate) fn from(&self, base: &str) -> String {
+        match (base, self.path.as_str()) {
+            ("", path) => path.to_owned(),
+            (base, "") => base.to_owned(),
+            (base, path) => format!("{base}.{path}"),
+        }
+    }
 }
 
 /// A value of a result.
@@ -175,6 +203,14 @@ pub struct Replacement {
     pub calls: Vec<Call>,
     /// One value for each root of the pattern.
     pub values: Vec<Value>,
+}
+
+impl Replacement {
+    /// Whether new nodes call modules or read attributes.
+    pub(crate) fn uses_state(&self) -> bool {
+        let mut calls = self.calls.iter();
+        calls.any(|call| matches!(call.callee, Callee::Module(_) | Callee::Attribute(_)))
+    }
 }
 
 /// What can be computed from literals, shapes and types when a rule is applied. Undefined results
@@ -341,7 +377,18 @@ impl Rule {
         let calls = self.replacement.calls.iter();
         calls.filter_map(|call| match &call.callee {
             Callee::Function(name) => Some(name.as_str()),
-            Callee::Method(_) => None,
+            Callee::Method(_) | Callee::Module(_) | Callee::Attribute(_) => None,
+        })
+    }
+
+    /// The modules and attributes of the module with the graph that new nodes name.
+    pub fn places(&self) -> impl Iterator<Item = &str> {
+        let calls = self.replacement.calls.iter();
+        calls.filter_map(|call| match &call.callee {
+            Callee::Module(place) | Callee::Attribute(place) => {
+                place.of.is_none().then_some(place.path.as_str())
+            }
+            Callee::Function(_) | Callee::Method(_) => None,
         })
     }
 
@@ -357,7 +404,7 @@ fn depth(pattern: &Pattern) -> usize {
         Pattern::Call { arguments, .. } => {
             1 + arguments.iter().map(|(_, p)| depth(p)).max().unwrap_or(0)
         }
-        Pattern::Named(_, pattern) => depth(pattern),
+        Pattern::Named(_, pattern) | Pattern::OfModule(_, pattern) => depth(pattern),
         Pattern::Slice(parts) => parts.iter().map(depth).max().unwrap_or(0),
         Pattern::Sequence(items) | Pattern::Tuple(items) => {
             let depths = items.iter().map(|item| match item {

@@ -4,9 +4,9 @@
 use corsac_ir::{
     Arg, FunctionId, Graph, GraphError, NodeId, Op, SecondaryMap, Symbol, Target, ThinVec,
 };
-use corsac_ops::Host;
 use corsac_ops::shape::{Dim, Value};
 use corsac_ops::signature::Signature;
+use corsac_ops::{Catalogue, Host};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -14,6 +14,7 @@ use super::call::{Arguments, Given};
 use super::compiled::{Compiled, Matcher, MatcherItem, Operator, RuleSet};
 use super::index::{OPERANDS, Shape};
 use super::rule::{Key, Var};
+use super::session::shares;
 
 /// Candidates for a second root are looked for among so many users.
 const USERS: usize = 64;
@@ -33,6 +34,8 @@ struct Module {
     operator: Operator,
     /// Its settings, as arguments by keyword.
     settings: Vec<(Symbol, Arg)>,
+    /// Whether its value may share storage with an argument.
+    shares: bool,
 }
 
 impl Targets {
@@ -65,6 +68,7 @@ impl Targets {
         if !set.mentions_modules() {
             return Ok(());
         }
+        let mut catalogue = Catalogue::new(host);
         for node in graph.find_nodes(Op::CallModule, None) {
             let Target::Name(path) = graph.node(node).target() else {
                 continue;
@@ -88,7 +92,14 @@ impl Targets {
                 spelling: None,
                 is_module: true,
             };
-            self.modules.insert(path, Module { operator, settings });
+            let behaviour = catalogue.behaviour_of(graph, Op::CallModule, Target::Name(path));
+            let shares = behaviour.is_none_or(|behaviour| shares(behaviour, 1, &|_| false));
+            let module = Module {
+                operator,
+                settings,
+                shares,
+            };
+            self.modules.insert(path, module);
         }
         Ok(())
     }
@@ -127,6 +138,19 @@ impl Targets {
     pub(crate) fn operator(&self, graph: &Graph, node: NodeId) -> Option<&Operator> {
         let node = graph.node(node);
         self.operator_of(node.op(), node.target())
+    }
+
+    /// Whether the value of a module, whose class a rule mentions, may share storage with an
+    /// argument.
+    pub(crate) fn module_shares(&self, path: Symbol) -> bool {
+        self.modules.get(&path).is_none_or(|module| module.shares)
+    }
+
+    /// Whether a module, whose class a rule mentions, is known to have None there.
+    pub(crate) fn module_lacks(&self, graph: &Graph, path: Symbol, name: &str) -> bool {
+        let settings = self.modules.get(&path).map(|module| &module.settings);
+        let mut settings = settings.into_iter().flatten();
+        settings.any(|(key, value)| graph.text(*key) == name && *value == Arg::None)
     }
 
     /// The operator that a call of `target` is of, if a rule mentions it.
@@ -339,6 +363,16 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
                 };
                 self.bind(*var, given, Some(&rest))
             }
+            Matcher::OfModule(var, inner) => {
+                let Some(node) = given.node() else {
+                    return false;
+                };
+                let rest = Goals {
+                    goal: Goal::Value(inner, given),
+                    next,
+                };
+                self.bind(*var, Given::Module(node), Some(&rest))
+            }
             Matcher::Sequence(items) => match given.items() {
                 Some(args) => self.items(items, args, next),
                 None => false,
@@ -524,6 +558,7 @@ impl<'g, 'r, P: Program<'g>> Attempt<'g, 'r, '_, P> {
             Matcher::Literal(_) | Matcher::Sequence(_) | Matcher::Tuple(_) | Matcher::Slice(_) => {
                 None
             }
+            Matcher::OfModule(_, inner) => self.anchor(inner),
             Matcher::Call { arguments, .. } => {
                 let below = arguments.iter().filter_map(|(_, m)| self.anchor(m));
                 below

@@ -2,9 +2,10 @@
 
 mod host;
 mod soundness;
+mod state;
 
 use corsac_ir::rewrite::{Patch, RewriteError};
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, SecondaryMap, Target};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, SecondaryMap, Target};
 use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -77,6 +78,8 @@ pub struct Session<'r> {
     built: Option<Built>,
     /// By rule and new node: whether its value may share storage with an argument.
     views: Vec<Vec<bool>>,
+    /// By rule: why its result cannot be, if it cannot.
+    obstacles: Vec<Option<String>>,
     stack: Vec<NodeId>,
     queued: SecondaryMap<NodeId, bool>,
     refused: FxHashMap<(NodeId, usize), usize>,
@@ -98,6 +101,8 @@ struct Built {
     replacement: Replacement,
     /// For each new node, whether its value may share storage with an argument.
     views: Vec<bool>,
+    /// Why it cannot be, if it cannot.
+    obstacle: Option<String>,
 }
 
 const ENDLESS: &str = "stopped: the rules may not come to an end";
@@ -122,6 +127,9 @@ impl<'r> Session<'r> {
         let mut catalogue = Catalogue::new(host);
         let mut views = |rule: &Rule| views(&mut catalogue, graph, &vocabulary, &rule.replacement);
         let views: Vec<Vec<bool>> = set.rules().iter().map(&mut views).collect();
+        let mut obstacle =
+            |rule: &Rule| state::obstacle(&mut catalogue, graph, host, &rule.replacement);
+        let obstacles = set.rules().iter().map(&mut obstacle).collect();
         let analysis = Analysis::of_graph(graph, host)?;
         let mut targets = Targets::of(graph, set, names);
         vocabulary.add_methods_to(&mut targets, graph, set);
@@ -145,6 +153,7 @@ impl<'r> Session<'r> {
             vocabulary,
             built: None,
             views,
+            obstacles,
             stack,
             queued,
             refused: FxHashMap::default(),
@@ -240,22 +249,23 @@ impl<'r> Session<'r> {
     ) {
         self.vocabulary.add(&replacement, graph, functions);
         for call in &replacement.calls {
-            match self.vocabulary.target(&call.callee) {
-                (_, Target::Function(id)) => self.targets.set_function(graph, self.set, id),
-                (_, Target::Name(name)) => self.targets.set_method(graph, self.set, name),
+            match self.vocabulary.target(graph, &call.callee) {
+                Some((_, Target::Function(id))) => self.targets.set_function(graph, self.set, id),
+                Some((Op::CallMethod, Target::Name(name))) => {
+                    self.targets.set_method(graph, self.set, name);
+                }
+                Some(_) | None => {}
             }
         }
-        let views = views(
-            &mut Catalogue::new(host),
-            graph,
-            &self.vocabulary,
-            &replacement,
-        );
+        let mut catalogue = Catalogue::new(host);
+        let views = views(&mut catalogue, graph, &self.vocabulary, &replacement);
+        let obstacle = state::obstacle(&mut catalogue, graph, host, &replacement);
         self.built = Some(Built {
             rule,
             node,
             replacement,
             views,
+            obstacle,
         });
         self.enqueue(graph, node);
     }
@@ -296,6 +306,11 @@ impl<'r> Session<'r> {
         let first_added = self.added.len();
         for (index, &(may_share, like)) in shares.iter().enumerate() {
             self.hazards.add(new(index), roots[0]);
+            match graph.node(new(index)).op() {
+                Op::CallModule => self.hazards.set_reads_state(new(index)),
+                Op::GetAttr => self.hazards.set_outside(new(index)),
+                Op::Placeholder | Op::CallFunction | Op::CallMethod | Op::Output => {}
+            }
             if may_share {
                 self.hazards.set_shares(new(index), like);
             }
@@ -432,7 +447,10 @@ fn views(
     replacement: &Replacement,
 ) -> Vec<bool> {
     let may_share = |call: &Call| {
-        let (op, target) = vocabulary.target(&call.callee);
+        // What depends on the match is asked for then.
+        let Some((op, target)) = vocabulary.target(graph, &call.callee) else {
+            return true;
+        };
         let behaviour = catalogue.behaviour_of(graph, op, target);
         let has_keyword = |name: &str| call.kwargs.iter().any(|(key, _)| key == name);
         behaviour.is_none_or(|behaviour| shares(behaviour, call.args.len(), &has_keyword))

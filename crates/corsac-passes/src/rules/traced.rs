@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::call::{Arguments, Given};
 use super::rule::{
-    Call, Callee, Condition, Item, Key, Literal, Pattern, Replacement, Rule, Value, Var,
+    Call, Callee, Condition, Item, Key, Literal, Pattern, Place, Replacement, Rule, Value, Var,
 };
 
 /// Why two graphs make no rule.
@@ -127,7 +127,7 @@ pub fn from_graphs(
         .map(|&root| reader.call(root))
         .collect::<Result<_, _>>()?;
     let replacement = match replacement {
-        Some(graph) => read_replacement(graph, names, &inputs, roots.len())?,
+        Some(graph) => read_replacement(graph, names, &inputs, &reader.variables, roots.len())?,
         None => Replacement::default(),
     };
     Ok(Rule {
@@ -152,13 +152,16 @@ pub fn replacement_from_graph(
 ) -> Result<Replacement, TracedRuleError> {
     let inputs = rule.variables.iter().take(inputs);
     let inputs: Vec<&str> = inputs.map(String::as_str).collect();
-    read_replacement(graph, names, &inputs, rule.roots.len())
+    read_replacement(graph, names, &inputs, &rule.variables, rule.roots.len())
 }
 
 /// What the output node of a graph returns.
 fn output(graph: &Graph) -> Option<&Arg> {
     graph.node(graph.output_node()?).args().first()
 }
+
+/// What the names of variables that stand for modules begin with; their path follows.
+const MODULE: &str = "self.";
 
 struct PatternReader<'a> {
     graph: &'a Graph,
@@ -243,10 +246,16 @@ impl PatternReader<'_> {
             let settings = module.settings.iter().cloned();
             arguments.extend(settings.map(|(name, value)| (Key::Keyword(name), value)));
         }
-        let call = Pattern::Call {
+        let mut call = Pattern::Call {
             operators: vec![operator],
             arguments,
         };
+        if node.op() == Op::CallModule {
+            let name = format!("{MODULE}{}", node.target_name());
+            let known = self.variables.iter().position(|own| *own == name);
+            let var = known.map_or_else(|| self.variable(&name), |index| Var(index as u16));
+            call = Pattern::OfModule(var, Box::new(call));
+        }
         if !is_shared {
             return Ok(call);
         }
@@ -285,6 +294,7 @@ fn read_replacement(
     graph: &Graph,
     names: FunctionNames<'_>,
     inputs: &[&str],
+    variables: &[String],
     expected: usize,
 ) -> Result<Replacement, TracedRuleError> {
     let placeholders = graph.find_nodes(Op::Placeholder, None);
@@ -319,6 +329,8 @@ fn read_replacement(
                 Callee::Function(names(graph, function))
             }
             (Op::CallMethod, _) => Callee::Method(node.target_name().to_owned()),
+            (Op::CallModule, _) => Callee::Module(place(variables, node.target_name())),
+            (Op::GetAttr, _) => Callee::Attribute(place(variables, node.target_name())),
             (op, _) => {
                 let node = node.name().to_owned();
                 return Err(TracedRuleError::Op { node, op });
@@ -356,6 +368,28 @@ fn read_replacement(
         calls,
         values: returned,
     })
+}
+
+/// Where the module or attribute is that a replacement has at `path`: the pattern has a module there, or
+/// the module with the graph.
+fn place(variables: &[String], path: &str) -> Place {
+    let inside = |name: &String| {
+        let rest = path.strip_prefix(name.strip_prefix(MODULE)?)?;
+        let inner = rest.strip_prefix('.');
+        (rest.is_empty() || inner.is_some()).then(|| inner.unwrap_or_default().to_owned())
+    };
+    let mut known = variables.iter().zip(0..);
+    let found = known.find_map(|(name, index)| Some((Var(index), inside(name)?)));
+    match found {
+        Some((var, path)) => Place {
+            of: Some(var),
+            path,
+        },
+        None => Place {
+            of: None,
+            path: path.to_owned(),
+        },
+    }
 }
 
 fn value(

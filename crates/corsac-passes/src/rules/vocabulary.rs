@@ -4,7 +4,7 @@ use corsac_ir::{FunctionId, Graph, Op, Symbol, Target};
 use rustc_hash::FxHashMap;
 
 use super::compiled::RuleSet;
-use super::rule::{Callee, Literal, Replacement, Value};
+use super::rule::{Callee, Literal, Place, Replacement, Value};
 use super::search::Targets;
 
 /// What the results of a set of rules use, entered into one graph.
@@ -49,6 +49,7 @@ impl Vocabulary {
                 Callee::Method(name) => {
                     self.symbols.insert(name.clone(), graph.intern(name));
                 }
+                Callee::Module(place) | Callee::Attribute(place) => enter_place(graph, place),
             }
             for (key, value) in &call.kwargs {
                 self.symbols.insert(key.clone(), graph.intern(key));
@@ -64,12 +65,18 @@ impl Vocabulary {
         self.symbols[keyword]
     }
 
-    /// What a new node calls.
-    pub(crate) fn target(&self, callee: &Callee) -> (Op, Target) {
-        match callee {
+    /// What a new node calls or reads, where it is the same for all matches.
+    pub(crate) fn target(&self, graph: &Graph, callee: &Callee) -> Option<(Op, Target)> {
+        let own = |place: &Place| match place.of {
+            None => Some(Target::Name(graph.lookup(&place.path)?)),
+            Some(_) => None,
+        };
+        Some(match callee {
             Callee::Function(name) => (Op::CallFunction, Target::Function(self.functions[name])),
             Callee::Method(name) => (Op::CallMethod, Target::Name(self.symbols[name])),
-        }
+            Callee::Module(place) => (Op::CallModule, own(place)?),
+            Callee::Attribute(place) => (Op::GetAttr, own(place)?),
+        })
     }
 
     /// Makes the methods that new nodes call known.
@@ -79,6 +86,21 @@ impl Vocabulary {
                 targets.set_method(graph, set, self.symbols[name]);
             }
         }
+    }
+}
+
+/// Enters all paths that a place may stand for.
+fn enter_place(graph: &mut Graph, place: &Place) {
+    if place.of.is_none() {
+        graph.intern(&place.path);
+        return;
+    }
+    let calls = graph.find_nodes(Op::CallModule, None).into_iter();
+    let paths: Vec<String> = calls
+        .map(|node| place.from(graph.node(node).target_name()))
+        .collect();
+    for path in paths {
+        graph.intern(&path);
     }
 }
 

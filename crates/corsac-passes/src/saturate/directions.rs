@@ -11,7 +11,7 @@ pub struct Directions {
 
 impl Directions {
     /// Splits rules that go both ways in two. Rules that only rewriting can use are left out: those
-    /// with several roots, with questions to the host, or about how often a value is used, which
+    /// with several roots, with modules and attributes in the result, with questions to the host, or about how often a value is used, which
     /// depends on what is chosen in the end.
     #[must_use]
     pub fn of(rules: &[Rule]) -> Self {
@@ -55,6 +55,9 @@ fn unusable(rule: &Rule) -> Option<&'static str> {
     };
     if rule.roots.len() > 1 {
         return Some("it replaces several values at once");
+    }
+    if rule.replacement.uses_state() {
+        return Some("its result calls modules or reads attributes");
     }
     if rule.conditions.iter().any(counts) {
         return Some("it asks how often a value is used");

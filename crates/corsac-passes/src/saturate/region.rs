@@ -44,6 +44,7 @@ fn is_free(graph: &Graph, hazards: &Hazards, node: NodeId) -> bool {
     matches!(view.op(), Op::CallFunction | Op::CallMethod)
         && view.ty().is_none()
         && hazards.is_pure(node)
+        && !hazards.reads_state(node)
         && !(hazards.shares(node) && hazards.is_returned(node))
         && !hazards.is_written(node)
         && !view.inputs().any(|input| hazards.is_written(input))

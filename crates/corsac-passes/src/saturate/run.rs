@@ -376,7 +376,10 @@ impl Search<'_, '_> {
             let (Some(args), Some(kwargs)) = (args, kwargs) else {
                 return Ok(false);
             };
-            let callee = self.ready.vocabulary.target(&call.callee);
+            let vocabulary = &self.ready.vocabulary;
+            let Some(callee) = vocabulary.target(context.graph, &call.callee) else {
+                return Ok(false);
+            };
             let class = |node: NodeId| numbering.class(node).unwrap_or_default();
             let (id, _) = add_call(classes, callee, &args, &kwargs, &class)?;
             new.push(numbering.node(id));

@@ -110,7 +110,23 @@ impl<'t> Parser<'t> {
 
     pub(super) fn pattern_here(&mut self, in_index: bool) -> Parsed<Pattern> {
         if self.eat("?") {
+            let at = self.at;
+            let known = self.variables.len();
             let var = self.variable()?;
+            let is_module = self.modules.contains(&var);
+            if self.rest().starts_with('@') {
+                self.at += 1;
+                if var.index() < known && !is_module {
+                    return self.error_at(at, "this variable stands for a value, not for a module");
+                }
+                if !is_module {
+                    self.modules.push(var);
+                }
+                return self.call_of_module(var, in_index);
+            }
+            if is_module {
+                return self.error_at(at, "this variable stands for a module, not for a value");
+            }
             return Ok(if !in_index && self.eat(":") {
                 Pattern::Named(var, Box::new(self.pattern()?))
             } else {
@@ -201,6 +217,26 @@ impl<'t> Parser<'t> {
             operators,
             arguments,
         })
+    }
+
+    /// The call of a module that a variable stands for.
+    fn call_of_module(&mut self, var: Var, in_index: bool) -> Parsed<Pattern> {
+        self.skip();
+        let at = self.at;
+        let call = self.pattern_here(in_index)?;
+        let is_class = |name: &String| {
+            let class = name
+                .strip_prefix("torch.")
+                .unwrap_or(name)
+                .strip_prefix("nn.");
+            class.is_some_and(|class| class.starts_with(|c: char| c.is_ascii_uppercase()))
+        };
+        match &call {
+            Pattern::Call { operators, .. } if operators.iter().all(is_class) => {
+                Ok(Pattern::OfModule(var, Box::new(call)))
+            }
+            _ => self.error_at(at, "expected a call of a module, such as nn.Linear(?x)"),
+        }
     }
 
     /// `name=`, if an argument begins like that.

@@ -1,6 +1,6 @@
 //! Reading results: values and new calls.
 
-use super::super::rule::{Call, Callee, Function, Value, Var};
+use super::super::rule::{Call, Callee, Function, Place, Value, Var};
 use super::{Indices, Parsed, Parser, spelled};
 
 impl<'t> Parser<'t> {
@@ -50,7 +50,12 @@ impl<'t> Parser<'t> {
 
     pub(super) fn value_here(&mut self, known: usize) -> Parsed<Value> {
         if self.eat("?") {
-            return Ok(Value::Variable(self.known_variable(known)?));
+            let at = self.at;
+            let var = self.known_variable(known)?;
+            if self.modules.contains(&var) {
+                return self.of_module(var, at, known);
+            }
+            return Ok(Value::Variable(var));
         }
         if self.eat("$") {
             let at = self.at;
@@ -79,6 +84,14 @@ impl<'t> Parser<'t> {
             Callee::Method(self.name("a method")?.to_owned())
         } else {
             match self.dotted() {
+                Some(name) if name.starts_with("self.") => {
+                    let path = name["self.".len()..].to_owned();
+                    let place = Place { of: None, path };
+                    if self.peek() != Some('(') {
+                        return Ok(self.attribute(place));
+                    }
+                    Callee::Module(place)
+                }
                 Some(name) => Callee::Function(spelled(name)),
                 None => return self.error(format!("expected a value, got {}", self.found())),
             }
@@ -90,6 +103,39 @@ impl<'t> Parser<'t> {
             args,
             kwargs,
         }))
+    }
+
+    /// `?m(…)` or `?m.weight`, where `?m` is a module.
+    fn of_module(&mut self, var: Var, at: usize, known: usize) -> Parsed<Value> {
+        let of = Some(var);
+        if self.rest().starts_with('.') {
+            self.at += 1;
+            if let Some(path) = self.dotted() {
+                let path = path.to_owned();
+                return Ok(self.attribute(Place { of, path }));
+            }
+        }
+        if !self.rest().starts_with('(') {
+            let message = "this variable stands for a module: call it, or read an attribute of it";
+            return self.error_at(at, message);
+        }
+        self.at += 1;
+        let (args, kwargs) = self.values(known, ")")?;
+        let path = String::new();
+        Ok(self.call(Call {
+            callee: Callee::Module(Place { of, path }),
+            args,
+            kwargs,
+        }))
+    }
+
+    /// A new node that reads an attribute.
+    fn attribute(&mut self, place: Place) -> Value {
+        self.call(Call {
+            callee: Callee::Attribute(place),
+            args: Vec::new(),
+            kwargs: Vec::new(),
+        })
     }
 
     #[expect(clippy::type_complexity, reason = "positional and keyword arguments")]

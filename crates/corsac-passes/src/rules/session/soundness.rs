@@ -1,7 +1,7 @@
 //! Whether a match may be rewritten, and into what.
 
 use corsac_ir::rewrite::Patch;
-use corsac_ir::{Arg, EntityId, Graph, NodeId, NodeSpec, Symbol};
+use corsac_ir::{Arg, EntityId, Graph, NodeId, NodeSpec, Op, Symbol};
 use smallvec::SmallVec;
 use thin_vec::ThinVec;
 
@@ -52,6 +52,15 @@ impl Session<'_> {
             Some(built) => (&built.replacement, &built.views),
             None => (&rule_of.replacement, &self.views[rule]),
         };
+        let obstacle = match built {
+            Some(built) => &built.obstacle,
+            None => &self.obstacles[rule],
+        };
+        if let Some(obstacle) = obstacle {
+            return Err(Refusal::Because(obstacle.clone()));
+        }
+        // For each new node, whether its value may share storage with an attribute.
+        let mut attributes: Vec<bool> = Vec::with_capacity(replacement.calls.len());
         let mut shares = Vec::with_capacity(replacement.calls.len());
         let origin = graph.origin(found.roots[0]);
         let mut used: SmallVec<[NodeId; 8]> = SmallVec::new();
@@ -63,17 +72,21 @@ impl Session<'_> {
             let kwargs: ThinVec<(Symbol, Arg)> = kwargs
                 .map(|(key, v)| Ok((self.vocabulary.symbol(key), value(v)?)))
                 .collect::<Result<_, String>>()?;
+            let view = views[shares.len()];
+            let (op, target, view) = self.target(graph, found, &call.callee, view)?;
+            let mut attribute = op == Op::GetAttr;
             let mut operand = None;
             for arg in args.iter().chain(kwargs.iter().map(|(_, arg)| arg)) {
-                arg.for_each_node(&mut |node| {
-                    if node.index() < base {
+                arg.for_each_node(&mut |node| match node.index().checked_sub(base) {
+                    None => {
                         operand = operand.or(Some(node));
                         used.push(node);
                     }
+                    Some(index) => attribute |= view && attributes[index],
                 });
             }
-            shares.push((views[shares.len()], operand));
-            let (op, target) = self.vocabulary.target(&call.callee);
+            attributes.push(attribute);
+            shares.push((view, operand));
             let spec = NodeSpec {
                 op,
                 target,
@@ -106,8 +119,17 @@ impl Session<'_> {
                 return Err(format!("the result uses {node}, which comes after {at}").into());
             }
         }
-        self.check_reads(graph, found, first, last)?;
+        self.check_reads(graph, found, first, last, replacement.uses_state())?;
         for (&root, value) in found.roots.iter().zip(&values) {
+            let mut of_attribute = false;
+            value.for_each_node(&mut |node| {
+                let index = node.index().checked_sub(base);
+                of_attribute |= index.is_some_and(|index| attributes[index]);
+            });
+            if of_attribute && (self.hazards.is_returned(root) || self.hazards.is_written(root)) {
+                let root = name(root);
+                return Err(format!("{root} would share storage with an attribute").into());
+            }
             self.check_sharing(graph, root, value, base, &shares, &used)?;
         }
         for condition in &rule_of.conditions {
@@ -155,6 +177,7 @@ impl Session<'_> {
         found: &Found<'_>,
         first: NodeId,
         last: NodeId,
+        reads_state: bool,
     ) -> Result<(), String> {
         let name = |node: NodeId| graph.node(node).name();
         for &node in &found.covered {
@@ -171,6 +194,14 @@ impl Session<'_> {
         if let Some(node) = self.hazards.written_between(read, first, last) {
             let (node, first, last) = (name(node), name(first), name(last));
             return Err(format!("{node} is written to between {first} and {last}"));
+        }
+        let mut covered = found.covered.iter();
+        let reads_state = reads_state || covered.any(|&node| self.hazards.reads_state(node));
+        if reads_state && self.hazards.state_written_between(first, last) {
+            let (first, last) = (name(first), name(last));
+            return Err(format!(
+                "a parameter, buffer or input is written to between {first} and {last}"
+            ));
         }
         if self.hazards.barrier_between(first, last) {
             let (first, last) = (name(first), name(last));
