@@ -7,120 +7,41 @@ spell of the machine hits all; the minimum and the median are given. A cold star
 call takes in a fresh process, with everything imported and the model made: capture or export,
 compilation, and the call. A peer that is not installed is said to be missing.
 
-Writes target/bench/engine.json.
+Writes target/bench/engine.json; the keys of a model are
+
+    cold           seconds of a first call, by peer; null where it failed
+    steady         seconds of a call, the shortest, by peer
+    median         the same, the median
+    max_abs_err    of corsac's results against eager's
+    errors         the same for all peers
+    arena_bytes    what corsac's program takes for values
+    peak_bytes     the most that eager and corsac take in a call, results included
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import itertools
+import gc
 import json
 import re
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from corsac.cli.batch_norm import randomize
+from engine_memory import torch_peak_bytes
+from engine_models import MODELS, Function, Workload, workload
+from engine_peers import PEERS, RTEN, Unfit, missing, rten
 from machine import machine
 
 REPORT = Path("target/bench/engine.json")
-
-Run = Callable[[], torch.Tensor]
-
-
-def _vision(name: str, batch: int = 1) -> tuple[torch.nn.Module, torch.Tensor]:
-    import torchvision
-
-    torch.manual_seed(0)
-    model = torchvision.models.get_model(name, weights=None)
-    if name.startswith("vit"):
-        torch.nn.init.normal_(model.heads.head.weight, std=0.02)
-    image = torch.randn(batch, 3, 224, 224)
-    # Weights cannot be downloaded: batch norms get statistics that do something.
-    randomize(model.eval(), [image])
-    return model, image
-
-
-def _recommender() -> tuple[torch.nn.Module, torch.Tensor]:
-    """The autoencoder of DeepRecommender, as the FX paper measures it."""
-    torch.manual_seed(0)
-    sizes = [17_768, 512, 512, 1024, 512, 512, 17_768]
-    layers: list[torch.nn.Module] = []
-    for inputs, outputs in itertools.pairwise(sizes):
-        layers += [torch.nn.Linear(inputs, outputs), torch.nn.SELU()]
-    return torch.nn.Sequential(*layers).eval(), torch.randn(256, sizes[0])
-
-
-MODELS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
-    "resnet50": lambda: _vision("resnet50"),
-    "resnet50 batch 16": lambda: _vision("resnet50", 16),
-    "mobilenet_v3_large": lambda: _vision("mobilenet_v3_large"),
-    "efficientnet_b0": lambda: _vision("efficientnet_b0"),
-    "densenet121": lambda: _vision("densenet121"),
-    "vit_b_16": lambda: _vision("vit_b_16"),
-    "convnext_tiny": lambda: _vision("convnext_tiny"),
-    "recommender batch 256": _recommender,
-}
-
-
-def _eager(model: torch.nn.Module, x: torch.Tensor) -> Run:
-    return lambda: model(x)
-
-
-def _fuse(model: torch.nn.Module, x: torch.Tensor) -> Run:
-    from torch.fx.experimental.optimization import fuse
-
-    fused = fuse(model)
-    return lambda: fused(x)
-
-
-def _inductor(model: torch.nn.Module, x: torch.Tensor) -> Run:
-    compiled = torch.compile(model)
-    return lambda: compiled(x)
-
-
-def _lowered(backend: str) -> Callable[[torch.nn.Module, torch.Tensor], Run]:
-    def make(model: torch.nn.Module, x: torch.Tensor) -> Run:
-        import corsac
-
-        lowered = corsac.lower(model, backend, x, strict=True)
-        return lambda: lowered(x)
-
-    return make
-
-
-def _corsac(model: torch.nn.Module, x: torch.Tensor) -> Run:
-    import corsac
-
-    compiled = corsac.compile(model, fullgraph=True)
-    return lambda: compiled(x)
-
-
-PEERS: dict[str, Callable[[torch.nn.Module, torch.Tensor], Run]] = {
-    "eager": _eager,
-    "torch_fx_fuse": _fuse,
-    "inductor": _inductor,
-    "onnxruntime": _lowered("onnxruntime"),
-    "openvino": _lowered("openvino"),
-    "corsac": _corsac,
-}
-
-
-def _missing(peer: str) -> str | None:
-    if peer == "inductor":
-        return None if shutil.which("g++") else "no C++ compiler"
-    if peer in ("onnxruntime", "openvino"):
-        return None if importlib.util.find_spec(peer) else "not installed"
-    return None
+#: What a peer may differ from eager by, for results of magnitude one.
+TOLERANCE = 1e-3
 
 
 def _cold(peer: str, model: str, threads: int) -> float | None:
@@ -130,53 +51,122 @@ def _cold(peer: str, model: str, threads: int) -> float | None:
 
 
 def _cold_start(peer: str, name: str) -> None:
-    model, x = MODELS[name]()
+    chosen = workload(name)
     # Imports are not counted.
-    import corsac
-    import corsac.lowering  # noqa: F401
+    import torch._dynamo
+
 
     with torch.inference_mode():
         start = time.perf_counter()
-        PEERS[peer](model, x)()
+        chosen.result(PEERS[peer](chosen))
         print(time.perf_counter() - start)
 
 
-def _measure(name: str, peers: list[str], seconds: float, threads: int) -> dict[str, Any]:
-    model, x = MODELS[name]()
-    runs: dict[str, Run] = {}
-    result: dict[str, Any] = {"cold": {}, "steady": {}, "max_abs_err": {}}
+def _error(found: Any, expected: Any) -> tuple[float, float]:
+    """The largest difference between results, and the largest number in them."""
+    if isinstance(expected, torch.Tensor):
+        assert found.shape == expected.shape, f"{found.shape}, not {expected.shape}"
+        return (found - expected).abs().max().item(), expected.abs().max().item()
+    pairs = [_error(a, b) for a, b in zip(found, expected, strict=True)]
+    return max(error for error, _ in pairs), max(scale for _, scale in pairs)
+
+
+def _made(
+    chosen: Workload, peers: list[str], threads: int, result: dict[str, Any]
+) -> dict[str, Function]:
+    """What each peer makes of the model, if its results are right."""
+    expected = chosen.result(chosen.model)
+    runs: dict[str, Function] = {}
+    for peer in peers:
+        try:
+            if peer == RTEN:
+                result["steady"][peer], error = rten(chosen, threads)
+            else:
+                run = PEERS[peer](chosen)
+                error, scale = _error(chosen.result(run), expected)
+                limit = TOLERANCE * max(1.0, scale)
+                assert error <= limit, f"{peer} is wrong by {error}"
+                runs[peer] = run
+        except Unfit as reason:
+            print(f"  {peer}: {reason}")
+            continue
+        except Exception as failed:
+            if peer == "corsac" or isinstance(failed, AssertionError):
+                raise
+            print(f"  {peer}: {type(failed).__name__}: {str(failed)[:200]}")
+            continue
+        result["errors"][peer] = error
+    return runs
+
+
+def _samples(chosen: Workload, runs: dict[str, Function], seconds: float) -> dict[str, list[float]]:
+    samples: dict[str, list[float]] = {peer: [] for peer in runs}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(next(iter(samples.values()))) < 5:
+        for peer, run in runs.items():
+            start = time.perf_counter()
+            for _ in range(chosen.repeat):
+                chosen.call(run, chosen.inputs)
+            samples[peer].append((time.perf_counter() - start) / chosen.repeat)
+    return samples
+
+
+def _arena_bytes(compiled: Any) -> int:
+    """What the largest program of a compiled model takes for values."""
+    return max((program.arena_bytes for program in compiled.native_programs()), default=0)
+
+
+def _memory(chosen: Workload, runs: dict[str, Function], result: dict[str, Any]) -> None:
+    for peer in ("eager", "corsac"):
+        if peer in runs:
+            run = runs[peer]
+            result["peak_bytes"][peer] = torch_peak_bytes(lambda run=run: chosen.result(run))
+    if "corsac" in runs:
+        result["arena_bytes"] = _arena_bytes(runs["corsac"])
+        result["peak_bytes"]["corsac"] += result["arena_bytes"]
+
+
+def _measure(
+    name: str, peers: list[str], seconds: float, threads: int, *, cold: bool
+) -> dict[str, Any]:
+    chosen = workload(name)
+    kinds = ("cold", "steady", "median", "errors", "peak_bytes")
+    result: dict[str, Any] = {kind: {} for kind in kinds}
     with torch.inference_mode():
-        expected = model(x)
-        for peer in peers:
-            try:
-                run = PEERS[peer](model, x)
-                error = (run() - expected).abs().max().item()
-            except Exception as failed:
-                print(f"  {peer}: {type(failed).__name__}: {str(failed)[:200]}")
-                continue
-            runs[peer] = run
-            result["max_abs_err"][peer] = error
-            limit = 1e-3 * max(1.0, expected.abs().max().item())
-            assert error <= limit, f"{peer} is wrong by {error}"
-        samples: dict[str, list[float]] = {peer: [] for peer in runs}
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end or len(next(iter(samples.values()))) < 5:
-            for peer, run in runs.items():
-                start = time.perf_counter()
-                run()
-                samples[peer].append(time.perf_counter() - start)
-    for peer, times in samples.items():
-        result["steady"][peer] = {"min": min(times), "median": statistics.median(times)}
-        result["cold"][peer] = _cold(peer, name, threads)
+        runs = _made(chosen, peers, threads, result)
+        for peer, times in _samples(chosen, runs, seconds).items():
+            result["steady"][peer] = min(times)
+            result["median"][peer] = statistics.median(times)
+        _memory(chosen, runs, result)
+    result["max_abs_err"] = result["errors"].get("corsac")
+    if cold:
+        for peer in runs:
+            result["cold"][peer] = _cold(peer, name, threads)
     return result
+
+
+def _print(result: dict[str, Any]) -> None:
+    for peer, shortest in result["steady"].items():
+        median = result["median"].get(peer)
+        cold = result["cold"].get(peer)
+        print(
+            f"  {peer:32} {shortest * 1e3:9.4f} {'' if median is None else f'{median * 1e3:9.4f}':>9}"
+            f"   cold {'-' if cold is None else f'{cold:.2f}'}"
+            f"   error {result['errors'][peer]:.1e}",
+            flush=True,
+        )
+    peaks = ", ".join(f"{peer} {peak:,}" for peer, peak in result["peak_bytes"].items())
+    print(f"  bytes at the peak of a call: {peaks}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", metavar="PATTERN", help="models to run")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which peers, with commas")
+    everyone = [*PEERS, RTEN]
+    parser.add_argument("--peers", default=",".join(everyone), help="which peers, with commas")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seconds", type=float, default=10.0, help="for each model")
+    parser.add_argument("--no-cold", action="store_true", help="leave cold starts out")
     parser.add_argument("--cold", nargs=2, metavar=("PEER", "MODEL"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -186,7 +176,7 @@ def main() -> None:
         return
     peers = []
     for peer in arguments.peers.split(","):
-        reason = _missing(peer)
+        reason = missing(peer)
         if reason is None:
             peers.append(peer)
         else:
@@ -197,16 +187,13 @@ def main() -> None:
         if not re.search(arguments.only, name):
             continue
         print(name, flush=True)
-        result = _measure(name, peers, arguments.seconds, arguments.threads)
+        cold = not arguments.no_cold
+        result = _measure(name, peers, arguments.seconds, arguments.threads, cold=cold)
         report[f"{name}/f32"] = result
-        for peer, times in result["steady"].items():
-            cold = result["cold"][peer]
-            print(
-                f"  {peer:14} {times['min'] * 1e3:8.2f} {times['median'] * 1e3:8.2f}"
-                f"   cold {'-' if cold is None else f'{cold:.2f}'}"
-                f"   error {result['max_abs_err'][peer]:.1e}",
-                flush=True,
-            )
+        _print(result)
+        # Models of hundreds of megabytes do not wait for each other.
+        torch._dynamo.reset()
+        gc.collect()
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=1))
 

@@ -9,10 +9,11 @@ import types
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from corsac import _core
 from corsac._dynamo import Piece
@@ -93,54 +94,6 @@ class _Compiled:
         return "\n".join(lines)
 
 
-def _mode(module: torch.nn.Module | None) -> tuple[bool, bool] | None:
-    """Whether a module trains, and whether it has hooks."""
-    if module is None:
-        return None
-    return module.training, bool(module._forward_hooks or module._forward_pre_hooks)
-
-
-@dataclass
-class _Seen:
-    """State of a model that programs were compiled for."""
-
-    #: The dictionary that a tensor is in, its name, the tensor, how often it was written to.
-    tensors: list[tuple[dict[str, Any], str, Any, int]] = field(default_factory=list)
-    #: Whether all tensors count how often they are written to: not in inference mode.
-    counts_writes: bool = True
-    #: The dictionary that a module is in, its name, the module, its mode.
-    modules: list[tuple[dict[str, Any], str, Any, Any]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, root: torch.nn.Module) -> _Seen:
-        seen = cls()
-        seen.modules.append(({"": root}, "", root, _mode(root)))
-        for module in root.modules():
-            for store in (module._parameters, module._buffers):
-                for name, tensor in store.items():
-                    counts = tensor is not None and not tensor.is_inference()
-                    seen.counts_writes &= counts or tensor is None
-                    version = tensor._version if counts else -1
-                    seen.tensors.append((store, name, tensor, version))
-            for name, child in module._modules.items():
-                seen.modules.append((module._modules, name, child, _mode(child)))
-        return seen
-
-    def has_hooks(self) -> bool:
-        return any(mode is not None and mode[1] for _, _, _, mode in self.modules)
-
-    def is_current(self) -> bool:
-        for store, name, tensor, version in self.tensors:
-            if store.get(name) is not tensor:
-                return False
-            if version >= 0 and tensor._version != version:
-                return False
-        return all(
-            store.get(name) is module and _mode(module) == mode
-            for store, name, module, mode in self.modules
-        )
-
-
 class CompiledModule(torch.nn.Module):
     """A model that the engine runs. Parameters, buffers and submodules are those of the model."""
 
@@ -166,8 +119,9 @@ class CompiledModule(torch.nn.Module):
     def _forget(self) -> None:
         state = self.__dict__
         state["_programs"] = OrderedDict()
-        state["_captured"] = None
-        state["_seen"] = _Seen.of(self._model)
+        state["_captured"] = state["_native_model"] = None
+        state["_watch"] = _core.Watch(self._model)
+        state["_runner"] = _core.Runner(self._watch, self)
         state["_reasons"] = {}
         state["_dynamo"] = None
         state["_pieces"] = []
@@ -180,8 +134,15 @@ class CompiledModule(torch.nn.Module):
         self.__dict__["training"] = mode
         return self
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            results = self._runner.run(args)
+            if results is not NotImplemented:
+                return results
+        return super().__call__(*args, **kwargs)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if not self._seen.is_current():
+        if not self._watch.is_current():
             self._forget()
         if self._dynamo is not None:
             return self._dynamo(*args, **kwargs)
@@ -190,7 +151,9 @@ class CompiledModule(torch.nn.Module):
             return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
         reason = self._why_not(inputs)
         if reason is None:
-            key = tuple((tensor.dtype, tensor.shape) for tensor in inputs)
+            key = tuple(
+                (own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs
+            )
             compiled = self._programs.get(key)
             if compiled is None:
                 try:
@@ -220,25 +183,28 @@ class CompiledModule(torch.nn.Module):
 
     def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
         """Why this call cannot run on the engine, whatever the graph is."""
-        for number, tensor in enumerate(inputs):
+        tensors = [(at, own) for at, own in enumerate(inputs) if type(own) is not int]
+        for number, tensor in tensors:
             if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
                 return f"input {number} is a {type(tensor).__name__}, not a tensor"
             if tensor.dtype not in DTYPES:
                 return f"input {number} is {tensor.dtype}, not {_OF_DTYPES}"
             if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
                 return f"input {number} is on {tensor.device}, {tensor.layout}"
+            if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+                return f"input {number} is transformed by torch.func"
         if torch.is_grad_enabled() and (
-            any(tensor.requires_grad for tensor in inputs)
-            or any(
-                tensor is not None and tensor.requires_grad
-                for _, _, tensor, _ in self._seen.tensors
-            )
+            any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
         ):
             return "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
-        if not self._seen.counts_writes:
+        if not self._watch.counts_writes:
             return "weights made in inference mode do not tell when they are written to"
         if torch.is_autocast_enabled("cpu"):
             return "autocast is on"
+        if torch._C._len_torch_dispatch_stack():
+            return "a mode of torch.utils._python_dispatch is on"
+        if forward_ad._current_level >= 0:
+            return "forward-mode differentiation is on"
         return None
 
     def _compile(self, key: Any, inputs: tuple[torch.Tensor, ...]) -> _Compiled | str:
@@ -256,9 +222,16 @@ class CompiledModule(torch.nn.Module):
             compiled = f"{type(error).__name__}: {error}"
         else:
             compiled = _Compiled(run, time.perf_counter() - start, preview)
+        for used in self._runner.recent():
+            # Most calls pass this by: which programs they used is known there.
+            with contextlib.suppress(KeyError):
+                self._programs.move_to_end(used)
         self._programs[key] = compiled
+        if isinstance(compiled, _Compiled) and isinstance(compiled.run, NativeCall):
+            self._runner.add(key, compiled.run.program, inputs)
         if len(self._programs) > PROGRAMS:
-            self._programs.popitem(last=False)
+            oldest, _ = self._programs.popitem(last=False)
+            self._runner.remove(oldest)
         return compiled
 
     def _graph_module(self) -> GraphModule:
@@ -288,17 +261,27 @@ class CompiledModule(torch.nn.Module):
         # Programs around the graphs of Dynamo may write to their results.
         strict = self._capture is not None
         try:
-            program = _core.compile_graph(self._captured.graph, inputs, strict=strict)
-            return NativeCall(program), None
+            if self._native_model is None:
+                native = _core.NativeModel(self._captured.graph, strict=strict)
+                self.__dict__["_native_model"] = native
+            return NativeCall(self._native_model.compile(inputs)), None
         except CompileError:
             # Types of what has no rule are found by running it: hooks are to run in calls only.
-            if self._fullgraph or self._seen.has_hooks():
+            if self._fullgraph or self._watch.has_hooks:
                 raise
             lowered = lower(self._captured, Engine(strict=strict), inputs, min_nodes=LEAST)
             preview = lowered.meta["lowering"]
             if not preview.parts:
                 raise
             return lowered, preview
+
+    def native_programs(self) -> list[_core.NativeProgram]:
+        """The programs that there are for whole graphs, those of Dynamo's graphs among them."""
+        runs = [own.run for own in self._programs.values() if isinstance(own, _Compiled)]
+        found = [run.program for run in runs if isinstance(run, NativeCall)]
+        for piece in self._pieces:
+            found += piece.native_programs()
+        return found
 
     def explain(self) -> str:
         """What was compiled, and what PyTorch ran and why, as text."""
@@ -307,7 +290,7 @@ class CompiledModule(torch.nn.Module):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]
         for key, compiled in self._programs.items():
-            shapes = ", ".join(str(list(shape)) for _, shape in key)
+            shapes = ", ".join(str(own if isinstance(own, int) else list(own[1])) for own in key)
             if isinstance(compiled, str):
                 lines.append(f"{shapes}: not compiled: {compiled}")
                 continue

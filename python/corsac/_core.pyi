@@ -436,8 +436,23 @@ class Namespace:
         ...
 
 @final
+class NativeModel:
+    """A graph with what is known of its modules and weights. The programs that are made of it share
+    packed weights, and the memory for values.
+
+    It is for the weights as they are when it is made, and for a graph that does not change.
+    """
+    def __new__(cls, graph: Graph, *, strict: Any = False) -> NativeModel: ...
+    def compile(self, inputs: Any) -> Any:
+        """A program for tensors like `inputs`; numbers among them are compiled in. Raises what
+        `compile_graph` does.
+        """
+        ...
+
+@final
 class NativeProgram:
     """A graph as a native program, for inputs of fixed shapes."""
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
     def __str__(self, /) -> str: ...
     @property
     def arena_bytes(self) -> Any:
@@ -460,8 +475,8 @@ class NativeProgram:
         ...
     @output_shapes.setter
     def output_shapes(self, value: Any) -> None: ...
-    def profile(self, inputs: Any, outputs: Any, threads: Any) -> Any:
-        """Like `run`; answers how many seconds each step took."""
+    def profile(self, *arguments: Any) -> Any:
+        """Like a call; answers what it answers, and how many seconds each step took."""
         ...
     def run(self, inputs: Any, outputs: Any, threads: Any) -> Any:
         """Runs the program on arrays in row-major order, and writes the results to others: float32,
@@ -846,6 +861,26 @@ class RuleSet:
         """
         ...
 
+@final
+class Runner:
+    """Runs the programs of a model for calls that nothing is special about."""
+    def __new__(cls, watch: Any, compiled: Any) -> Runner: ...
+    def add(self, key: Any, program: Any, inputs: Any) -> Any:
+        """Runs calls with arguments like `inputs` by `program` from now on. `key` is its name."""
+        ...
+    def recent(self) -> Any:
+        """The names of all programs; the one that was used last comes last."""
+        ...
+    def remove(self, key: Any) -> Any:
+        """Forgets the program of this name."""
+        ...
+    def run(self, arguments: Any) -> Any:
+        """What the model answers to these arguments; `NotImplemented` for a call that has to be looked
+        at: of other shapes than there are programs for, or where autograd records, a mode is on, a
+        weight has changed, somebody observes.
+        """
+        ...
+
 class ShapeInferenceError(RuntimeError):
     """A call in a graph fails when it runs: the node, what it takes, and what it was given."""
 
@@ -990,6 +1025,31 @@ class Users:
     def values(self) -> ValuesView[None]: ...
 
 @final
+class Watch:
+    """The state of a model that programs were compiled for: its tensors, with how often they were written
+    to, and its modules, with whether they train and have hooks.
+    """
+    def __new__(cls, root: Any) -> Watch: ...
+    @property
+    def counts_writes(self) -> Any:
+        """Whether all tensors count how often they are written to: not those made in inference mode."""
+        ...
+    @counts_writes.setter
+    def counts_writes(self, value: Any) -> None: ...
+    @property
+    def has_hooks(self) -> Any:
+        """Whether a module has hooks."""
+        ...
+    @has_hooks.setter
+    def has_hooks(self, value: Any) -> None: ...
+    def is_current(self) -> Any:
+        """Whether everything is still as it was."""
+        ...
+    def requires_grad(self) -> Any:
+        """Whether a tensor wants a gradient."""
+        ...
+
+@final
 class WrappedFunction:
     """A function that is recorded as one call if it gets a proxy, and otherwise is itself.
 
@@ -1040,7 +1100,8 @@ def common_subexpressions(graph: Graph, *, budget: Any = None) -> list[tuple[str
     ...
 
 def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False) -> Any:
-    """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`.
+    """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`; numbers among
+    them are compiled in.
 
     Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
     that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
@@ -1266,6 +1327,10 @@ def modules_to_functions(graph: Graph, classes: Any = None, *, budget: Any = Non
 
 def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
     """What `node` does besides computing its value."""
+    ...
+
+def observe_calls(start: Any) -> Any:
+    """Counts those who want to see what each call does."""
     ...
 
 def pad_input_of_linear(graph: Graph, call: Any, pad: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 #: What ``torch.compile(options=…)`` may say, and what it may say of it.
 OPTIONS: dict[str, tuple[Any, ...]] = {"precision": ("f32",)}
-#: How many programs a graph has for weights and numbers that differ from call to call.
+#: How many times a graph is kept, for weights that differ from call to call.
 VARIANTS = 16
 _REGISTRY = "torch._dynamo.backends.registry"
 
@@ -73,7 +73,7 @@ class Piece:
         if torch.is_autocast_enabled("cpu"):
             return self.module(*args)
         key = tuple(
-            id(arg) if weight else None if isinstance(arg, torch.Tensor) else arg
+            id(arg) if weight else None if _is_input(arg) else arg
             for arg, weight in zip(args, self._is_weight, strict=True)
         )
         compiled = self._variants.get(key)
@@ -84,7 +84,7 @@ class Piece:
         inputs = [
             arg
             for arg, weight in zip(args, self._is_weight, strict=True)
-            if isinstance(arg, torch.Tensor) and not weight
+            if _is_input(arg) and not weight
         ]
         if not self._switches:
             return compiled(*inputs)
@@ -100,6 +100,11 @@ class Piece:
         """What was compiled, and what PyTorch ran and why, as text."""
         lines = [compiled.explain() for compiled in self._variants.values()]
         return "\n".join(lines) or "not called yet"
+
+    def native_programs(self) -> list[Any]:
+        """The programs that there are for the graph."""
+        compiled = list(self._variants.values())
+        return [program for own in compiled for program in own.native_programs()]
 
     def _records(self, args: Sequence[Any]) -> bool:
         """Whether autograd records a part of a graph that switches it on or off."""
@@ -140,7 +145,7 @@ class Piece:
                 root.register_buffer(name, own)
         for number, node in enumerate(graph.find_nodes(op="placeholder")):
             arg = args[number]
-            if isinstance(arg, torch.Tensor) and not self._is_weight[number]:
+            if _is_input(arg) and not self._is_weight[number]:
                 continue
             if isinstance(arg, torch.Tensor):
                 name = f"_input_{number}"
@@ -174,6 +179,13 @@ class Piece:
         # Calls say themselves whether they train; modules that the graph calls know it.
         module.training = False
         return module
+
+
+def _is_input(arg: Any) -> bool:
+    """Whether a graph can take it as what it is: a tensor, or a size that differs from call to call."""
+    import torch
+
+    return isinstance(arg, torch.Tensor) or type(arg) is int
 
 
 def _replace_by_number(graph: Any, node: Any, number: Any) -> None:

@@ -1,5 +1,6 @@
 //! Programs with their weights packed, ready to run.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::data::{Data, DataMut, Elements};
@@ -12,6 +13,10 @@ use crate::kernels::{layout, normalise, pool, reduce};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_kernel, linear_kernel};
 use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
+use crate::weight_cache::{Packed, WeightCache};
+
+/// A run of fewer operations than this is over before other threads have woken up.
+const SMALL: usize = 16 * 1024;
 
 /// What is wrong with a call of a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,13 +86,15 @@ pub struct Executable {
     program: Program,
     plan: Plan,
     /// Weights that steps read as they are, by value.
-    weights: Vec<Option<Vec<f32>>>,
+    weights: Vec<Option<Arc<Vec<f32>>>>,
     /// Integers and truth values among them.
-    other_weights: Vec<Option<Elements>>,
+    other_weights: Vec<Option<Arc<Elements>>>,
     prepared: Vec<Prepared>,
+    /// Roughly how many operations a run takes.
+    work: usize,
 }
 
-/// The memory of one run.
+/// The memory of one run. It can be used for other programs after that ([`Executable::fit`]).
 #[derive(Debug, Default)]
 pub struct Context {
     /// Empty where the buffer holds something else than numbers.
@@ -102,8 +109,20 @@ impl Executable {
     /// # Errors
     /// A weight that is not there, or has another size than the program says.
     pub fn new(program: Program, source: &dyn Weights) -> Result<Self, RunError> {
+        Self::with_cache(program, source, &WeightCache::default())
+    }
+
+    /// The same, with what other programs of the model have packed: `cache` is for the same `source`.
+    ///
+    /// # Errors
+    /// As [`Executable::new`].
+    pub fn with_cache(
+        program: Program,
+        source: &dyn Weights,
+        cache: &WeightCache,
+    ) -> Result<Self, RunError> {
         let plan = Plan::of(&program);
-        let mut loader = Loader::new(&program, source);
+        let mut loader = Loader::new(&program, source, cache);
         let steps = program.steps.iter().enumerate();
         let prepared = steps
             .map(|(at, step)| loader.prepare(at, step))
@@ -113,13 +132,24 @@ impl Executable {
         }
         let other_weights = loader.take_others();
         let weights = loader.unpacked();
+        let work = program.steps.iter();
+        let work = work.fold(0_usize, |sum, step| {
+            sum.saturating_add(work_of(&program, step))
+        });
         Ok(Self {
             program,
             plan,
             weights,
             other_weights,
             prepared,
+            work,
         })
+    }
+
+    /// Whether a run is so short that the caller's thread is best for it.
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        self.work < SMALL
     }
 
     /// The program.
@@ -137,18 +167,31 @@ impl Executable {
     /// Memory for a run.
     #[must_use]
     pub fn context(&self) -> Context {
-        let plan = self.plan.buffers().iter().zip(self.plan.elements());
-        let numbers = plan.clone().map(|(&len, &element)| match element {
-            Element::F32 => vec![0.0; len],
-            Element::I64 | Element::Bool => Vec::new(),
-        });
-        let others = plan.map(|(&len, &element)| match element {
-            Element::F32 => Elements::F32(Vec::new()),
-            element => Elements::zeros(element, len),
-        });
-        Context {
-            buffers: numbers.collect(),
-            others: others.collect(),
+        let mut context = Context::default();
+        self.fit(&mut context);
+        context
+    }
+
+    /// Makes `context`, which may have been another program's, large enough for a run of this one.
+    pub fn fit(&self, context: &mut Context) {
+        let (sizes, elements) = (self.plan.buffers(), self.plan.elements());
+        if context.buffers.len() < sizes.len() {
+            context.buffers.resize_with(sizes.len(), Vec::new);
+            context.others.resize_with(sizes.len(), Elements::default);
+        }
+        for (at, (&len, &element)) in sizes.iter().zip(elements).enumerate() {
+            if element == Element::F32 {
+                let buffer = &mut context.buffers[at];
+                if buffer.len() < len {
+                    // Nobody wants what was in it: it need not be copied.
+                    *buffer = vec![0.0; len];
+                }
+            } else {
+                let other = &mut context.others[at];
+                if other.all().element() != element || other.len() < len {
+                    *other = Elements::zeros(element, len);
+                }
+            }
         }
     }
 
@@ -326,37 +369,31 @@ impl Executable {
             }
         };
         match (&step.op, &self.prepared[at]) {
-            (Op::Conv(_), prepared) => {
+            (Op::Conv(_) | Op::Linear, prepared) => {
                 let finish = |start: usize, chunk: &mut [f32]| {
                     finish(&step.post, values, start, chunk);
                 };
-                match prepared {
-                    Prepared::Conv(kernel) => kernel.run(input(0), out, &finish),
-                    Prepared::BlockedConv(kernel) => {
+                let get = |value| values.get(value);
+                match (prepared, &step.op) {
+                    (Prepared::Packed(Packed::Conv(kernel)), _) => {
+                        kernel.run(input(0), out, &finish);
+                    }
+                    (Prepared::Packed(Packed::BlockedConv(kernel)), _) => {
                         kernel.run(input(0), workspace, out, &finish);
                     }
-                    Prepared::BlockedDepthwise(kernel) => kernel.run(input(0), out, &finish),
-                    Prepared::Bf16Conv(kernel) => kernel.run(input(0), workspace, out, &finish),
-                    _ => conv_kernel(program, step, &|value| values.get(value)).run(
-                        input(0),
-                        out,
-                        &finish,
-                    ),
-                }
-                return;
-            }
-            (Op::Linear, prepared) => {
-                let finish = |start: usize, chunk: &mut [f32]| {
-                    finish(&step.post, values, start, chunk);
-                };
-                match prepared {
-                    Prepared::Linear(kernel) => kernel.run(input(0), workspace, out, &finish),
-                    _ => linear_kernel(program, step, &|value| values.get(value)).run(
-                        input(0),
-                        workspace,
-                        out,
-                        &finish,
-                    ),
+                    (Prepared::Packed(Packed::Bf16Conv(kernel)), _) => {
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    (Prepared::Packed(Packed::BlockedDepthwise(kernel)), _) => {
+                        kernel.run(input(0), out, &finish);
+                    }
+                    (Prepared::Packed(Packed::Linear(kernel)), _) => {
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    (_, Op::Linear) => {
+                        linear_kernel(program, step, &get).run(input(0), workspace, out, &finish);
+                    }
+                    _ => conv_kernel(program, step, &get).run(input(0), out, &finish),
                 }
                 return;
             }
@@ -503,6 +540,21 @@ impl Executable {
     }
 }
 
+/// Roughly how many operations a step takes.
+fn work_of(program: &Program, step: &Step) -> usize {
+    let outputs = program.value(step.output).stored_len();
+    let inputs = step.inputs.iter();
+    let read: usize = inputs.map(|&value| program.value(value).len()).sum();
+    let each: usize = match step.op {
+        Op::Conv(_) => program.shape(step.inputs[1])[1..].iter().product(),
+        Op::Linear | Op::MatMul { .. } => {
+            program.shape(step.inputs[0]).last().copied().unwrap_or(0)
+        }
+        _ => 4,
+    };
+    outputs.saturating_mul(each).saturating_add(read)
+}
+
 /// Rows and columns.
 fn image(shape: &[usize]) -> [usize; 2] {
     [shape[shape.len() - 2], shape[shape.len() - 1]]
@@ -557,7 +609,7 @@ impl<'a> Values<'a> {
             Source::Input(number) => self.inputs[number].numbers(),
             Source::Weight(_) | Source::Derived(_) => self.executable.weights[root.index()]
                 .as_deref()
-                .unwrap_or(&[]),
+                .map_or(&[], Vec::as_slice),
             Source::Step | Source::Alias(_) => match self.executable.plan.place(root) {
                 Some(place) => &self.buffers[place][..len],
                 None => &[],

@@ -25,6 +25,7 @@ mod plan;
 mod prepare;
 mod program;
 mod threads;
+mod weight_cache;
 
 pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements};
@@ -42,3 +43,4 @@ pub use program::{
     Source, Step, Unary, ValueId, ValueInfo,
 };
 pub use threads::on_threads;
+pub use weight_cache::WeightCache;

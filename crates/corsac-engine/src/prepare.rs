@@ -1,5 +1,7 @@
 //! Weights on their way from the host to where steps want them.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use crate::data::Elements;
@@ -13,6 +15,7 @@ use crate::kernels::blocked::linear::LinearKernel;
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
 use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
+use crate::weight_cache::{Origin, PackForm, PackKey, Packed, WeightCache};
 
 /// Where weights come from.
 pub trait Weights {
@@ -33,11 +36,7 @@ pub trait Weights {
 /// What a step needs besides its inputs, made once.
 #[derive(Debug)]
 pub(crate) enum Prepared {
-    Conv(Box<ConvKernel>),
-    BlockedConv(Box<BlockedConv>),
-    BlockedDepthwise(Box<BlockedDepthwise>),
-    Bf16Conv(Box<Bf16Conv>),
-    Linear(Linear),
+    Packed(Packed),
     Pairs(Vec<[usize; 2]>),
     Nothing,
 }
@@ -46,9 +45,11 @@ pub(crate) enum Prepared {
 pub(crate) struct Loader<'a> {
     program: &'a Program,
     source: &'a dyn Weights,
-    values: Vec<Option<Vec<f32>>>,
+    /// What other programs of the model have loaded and packed.
+    cache: &'a WeightCache,
+    values: Vec<Option<Arc<Vec<f32>>>>,
     /// Integers and truth values, which are read as they are.
-    others: Vec<Option<Elements>>,
+    others: Vec<Option<Arc<Elements>>>,
     /// Those that steps read as they are.
     needed: Vec<bool>,
     /// The last step that a weight is packed for, by value.
@@ -56,7 +57,11 @@ pub(crate) struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(program: &'a Program, source: &'a dyn Weights) -> Self {
+    pub(crate) fn new(
+        program: &'a Program,
+        source: &'a dyn Weights,
+        cache: &'a WeightCache,
+    ) -> Self {
         let mut last = vec![0; program.values.len()];
         for (at, step) in program.steps.iter().enumerate() {
             for_each_weight(program, step, &mut |value| last[value.index()] = at);
@@ -64,6 +69,7 @@ impl<'a> Loader<'a> {
         Self {
             program,
             source,
+            cache,
             values: vec![None; program.values.len()],
             others: vec![None; program.values.len()],
             needed: vec![false; program.values.len()],
@@ -83,15 +89,20 @@ impl<'a> Loader<'a> {
     }
 
     /// The weights that steps read as they are, by value. Those that were packed are let go.
-    pub(crate) fn unpacked(self) -> Vec<Option<Vec<f32>>> {
-        let values = self.values.into_iter().zip(self.needed);
-        values
-            .map(|(value, needed)| value.filter(|_| needed))
-            .collect()
+    pub(crate) fn unpacked(self) -> Vec<Option<Arc<Vec<f32>>>> {
+        let values = self.values.into_iter().zip(self.needed).enumerate();
+        let kept = values.map(|(at, (value, needed))| {
+            let value = value.filter(|_| needed)?;
+            if let Some(origin) = Origin::of(self.program, ValueId::new(at)) {
+                self.cache.keep_unpacked(origin, &value);
+            }
+            Some(value)
+        });
+        kept.collect()
     }
 
     /// The weights of integers and truth values, by value.
-    pub(crate) fn take_others(&mut self) -> Vec<Option<Elements>> {
+    pub(crate) fn take_others(&mut self) -> Vec<Option<Arc<Elements>>> {
         std::mem::take(&mut self.others)
     }
 
@@ -105,20 +116,31 @@ impl<'a> Loader<'a> {
     /// Loads a value that is a weight or made of weights.
     fn load(&mut self, value: ValueId) -> Result<(), RunError> {
         let value = self.program.root(value);
-        if self.values[value.index()].is_some() {
+        if self.values[value.index()].is_some() || self.others[value.index()].is_some() {
             return Ok(());
         }
+        let Some(origin) = Origin::of(self.program, value) else {
+            return Ok(());
+        };
         let info = self.program.value(value);
         if info.element != Element::F32 {
-            if let Source::Weight(number) = info.source
-                && self.others[value.index()].is_none()
-            {
-                let found = match info.element {
-                    Element::I64 => self.source.integers(number).map(Elements::I64),
-                    _ => self.source.flags(number).map(Elements::flags),
-                };
-                self.others[value.index()] = Some(whole(found, number, info, Elements::len)?);
-            }
+            self.others[value.index()] = match (self.cache.other(&origin), info.source) {
+                (Some(known), _) => Some(known),
+                (None, Source::Weight(number)) => {
+                    let found = match info.element {
+                        Element::I64 => self.source.integers(number).map(Elements::I64),
+                        _ => self.source.flags(number).map(Elements::flags),
+                    };
+                    let loaded = Arc::new(whole(found, number, info, Elements::len)?);
+                    self.cache.keep_other(origin, &loaded);
+                    Some(loaded)
+                }
+                _ => None,
+            };
+            return Ok(());
+        }
+        if let Some(known) = self.cache.unpacked(&origin) {
+            self.values[value.index()] = Some(known);
             return Ok(());
         }
         let loaded = match info.source {
@@ -133,13 +155,15 @@ impl<'a> Loader<'a> {
             }
             Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
         };
-        self.values[value.index()] = Some(loaded);
+        self.values[value.index()] = Some(Arc::new(loaded));
         Ok(())
     }
 
     fn get(&self, value: ValueId) -> &[f32] {
         let root = self.program.root(value);
-        self.values[root.index()].as_deref().unwrap_or(&[])
+        self.values[root.index()]
+            .as_deref()
+            .map_or(&[], Vec::as_slice)
     }
 
     fn is_weight(&self, value: ValueId) -> bool {
@@ -152,56 +176,19 @@ impl<'a> Loader<'a> {
 
     /// Loads what the step with this number reads, and packs what it wants packed.
     pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
-        let prepared = self.pack(step)?;
-        self.release(at, step);
-        Ok(prepared)
-    }
-
-    fn pack(&mut self, step: &Step) -> Result<Prepared, RunError> {
-        for value in step.reads() {
-            self.load(value)?;
-        }
-        // Weights that are computed while the program runs are packed then.
-        let packs = matches!(step.op, Op::Conv(_) | Op::Linear)
-            && step.inputs[1..].iter().all(|&value| self.is_weight(value));
-        let program = self.program;
-        let shape = |index: usize| program.shape(step.inputs[index]);
+        let form = self.pack_form(step);
         for (index, value) in step.reads().enumerate() {
-            let packed = packs && (1..step.inputs.len()).contains(&index);
+            let packed = form.is_some() && (1..step.inputs.len()).contains(&index);
             if self.is_weight(value) && !packed {
                 self.needed[self.program.root(value).index()] = true;
+                self.load(value)?;
             }
         }
-        Ok(match &step.op {
-            Op::Conv(_) if program.value(step.output).layout == Layout::Blocks => {
-                let shape = conv_shape(program, step);
-                let weight = self.get(step.inputs[1]);
-                let bias = step.inputs.get(2).map(|&bias| self.get(bias));
-                let Some(form) = Form::of(&shape, program.precision) else {
-                    unreachable!("in blocks for there is a kernel")
-                };
-                match (form, program.precision.amx()) {
-                    (Form::Bf16, Some(amx)) => {
-                        Prepared::Bf16Conv(Box::new(Bf16Conv::new(amx, shape, weight, bias)))
-                    }
-                    (Form::Depthwise, _) => {
-                        let kernel = BlockedDepthwise::new(shape, weight, bias);
-                        Prepared::BlockedDepthwise(Box::new(kernel))
-                    }
-                    (form, _) => {
-                        let kernel = BlockedConv::new(shape, form, weight, bias);
-                        Prepared::BlockedConv(Box::new(kernel))
-                    }
-                }
-            }
-            Op::Conv(_) if packs => {
-                let kernel = conv_kernel(program, step, &|value| self.get(value));
-                Prepared::Conv(Box::new(kernel))
-            }
-            Op::Linear if packs => {
-                Prepared::Linear(linear_kernel(program, step, &|value| self.get(value)))
-            }
-            Op::MatMul { .. } => {
+        let prepared = match (form, &step.op) {
+            (Some(form), _) => Prepared::Packed(self.packed(step, form)?),
+            (None, Op::MatMul { .. }) => {
+                let program = self.program;
+                let shape = |index: usize| program.shape(step.inputs[index]);
                 let (a, b) = (shape(0), shape(1));
                 let result = program.shape(step.output);
                 Prepared::Pairs(matmul::pairs(
@@ -210,8 +197,83 @@ impl<'a> Loader<'a> {
                     &b[..b.len() - 2],
                 ))
             }
-            _ => Prepared::Nothing,
-        })
+            (None, _) => Prepared::Nothing,
+        };
+        self.release(at, step);
+        Ok(prepared)
+    }
+
+    /// What the weights of a step are packed for; `None` if they are not. Weights that are computed
+    /// while the program runs are packed then.
+    fn pack_form(&self, step: &Step) -> Option<PackForm> {
+        let program = self.program;
+        match step.op {
+            Op::Conv(_) | Op::Linear => {}
+            _ => return None,
+        }
+        if !step.inputs[1..].iter().all(|&value| self.is_weight(value)) {
+            return None;
+        }
+        if matches!(step.op, Op::Linear) {
+            let weight = program.shape(step.inputs[1]);
+            let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
+            let sizes = [weight[0], weight[1]];
+            let width = match program.precision.amx() {
+                Some(_) => None,
+                None => Some(LinearKernel::width(rows)),
+            };
+            return Some(PackForm::Linear(sizes, width));
+        }
+        let mut shape = conv_shape(program, step);
+        let form = Form::of(&shape, program.precision);
+        shape.batch = 1;
+        match form {
+            Some(form) if program.value(step.output).layout == Layout::Blocks => {
+                Some(PackForm::Blocked(shape, form))
+            }
+            _ => Some(PackForm::Conv(shape)),
+        }
+    }
+
+    /// The weights of a step, packed now or before.
+    fn packed(&mut self, step: &Step, form: PackForm) -> Result<Packed, RunError> {
+        let program = self.program;
+        let bias = step.inputs.get(2);
+        let key = Origin::of(program, step.inputs[1]).map(|weight| PackKey {
+            form: form.clone(),
+            weight,
+            bias: bias.and_then(|&bias| Origin::of(program, bias)),
+        });
+        if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
+            return Ok(known);
+        }
+        for &value in &step.inputs[1..] {
+            self.load(value)?;
+        }
+        let (weight, bias) = (self.get(step.inputs[1]), bias.map(|&bias| self.get(bias)));
+        let packed = match form {
+            PackForm::Linear(..) => {
+                Packed::Linear(Arc::new(linear_kernel(program, step, &|v| self.get(v))))
+            }
+            PackForm::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
+            PackForm::Blocked(shape, form) => match (form, program.precision.amx()) {
+                (Form::Bf16, Some(amx)) => {
+                    Packed::Bf16Conv(Arc::new(Bf16Conv::new(amx, shape, weight, bias)))
+                }
+                (Form::Depthwise, _) => {
+                    let kernel = BlockedDepthwise::new(shape, weight, bias);
+                    Packed::BlockedDepthwise(Arc::new(kernel))
+                }
+                (form, _) => {
+                    let kernel = BlockedConv::new(shape, form, weight, bias);
+                    Packed::BlockedConv(Arc::new(kernel))
+                }
+            },
+        };
+        if let Some(key) = key {
+            self.cache.keep_packed(key, &packed);
+        }
+        Ok(packed)
     }
 }
 
@@ -318,16 +380,22 @@ impl Linear {
 }
 
 impl Recipe {
+    /// What is added to the variance.
+    pub(crate) fn eps(self) -> f32 {
+        let (Self::NormWeight(eps)
+        | Self::NormBias(eps)
+        | Self::NormScale(eps)
+        | Self::NormOffset(eps)) = self;
+        eps
+    }
+
     /// The weight made of `inputs`, in double precision.
     fn make(self, inputs: &[&[f32]]) -> Vec<f32> {
         let (own, norm) = match self {
             Self::NormWeight(_) | Self::NormBias(_) => (inputs[0], &inputs[1..]),
             Self::NormScale(_) | Self::NormOffset(_) => (&[][..], inputs),
         };
-        let (Self::NormWeight(eps)
-        | Self::NormBias(eps)
-        | Self::NormScale(eps)
-        | Self::NormOffset(eps)) = self;
+        let eps = self.eps();
         let (mean, variance) = (norm[0], norm[1]);
         let scale = |at: usize| {
             let gamma = norm.get(2).map_or(1.0, |gamma| f64::from(gamma[at]));

@@ -301,7 +301,7 @@ pub enum Recipe {
 }
 
 /// A convolution in two dimensions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
     /// Rows and columns from one window to the next.
     pub stride: [usize; 2],

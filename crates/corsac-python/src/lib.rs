@@ -12,7 +12,8 @@
 //! uninitialised fields. Attributes that people set are kept by a subclass, of Python or, for
 //! nodes, of [`node_class`].
 //!
-//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`].
+//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`] and
+//! `engine::tensors`.
 
 #![deny(unsafe_code)]
 

@@ -14,7 +14,7 @@ use super::shifted::Shifted;
 use crate::program::Conv;
 
 /// Shapes of a convolution.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvShape {
     /// Images.
     pub batch: usize,

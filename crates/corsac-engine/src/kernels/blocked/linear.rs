@@ -36,6 +36,13 @@ pub fn workspace_len(rows: usize, inputs: usize) -> usize {
 }
 
 impl LinearKernel {
+    /// How many blocks of outputs are computed together for `rows` rows: what a packed weight depends
+    /// on besides its sizes.
+    #[must_use]
+    pub fn width(rows: usize) -> usize {
+        widest(rows, vectors_per_block())
+    }
+
     /// Packs `weight`, of shape `[outputs, inputs]`, for `rows` rows.
     #[must_use]
     pub fn new(

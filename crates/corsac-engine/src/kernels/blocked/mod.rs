@@ -34,7 +34,7 @@ pub fn stored_len(shape: &[usize]) -> usize {
 }
 
 /// How a convolution whose result lies in blocks is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Of an image that has a plane for each channel: too few for a block.
     Planes,

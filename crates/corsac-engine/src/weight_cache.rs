@@ -1,0 +1,156 @@
+//! Weights in the forms that steps want, shared by the programs of one model.
+//!
+//! A model has a program for each set of shapes that it is called with. Its weights are the same in
+//! all of them, and packing them takes longer than everything else that compiling does: what one
+//! program has packed, the next one takes. Weights that no program uses any more are let go.
+
+use std::sync::{Arc, Mutex, Weak};
+
+use rustc_hash::FxHashMap;
+
+use crate::data::Elements;
+use crate::kernels::bf16::conv::Bf16Conv;
+use crate::kernels::blocked::Form;
+use crate::kernels::blocked::conv::BlockedConv;
+use crate::kernels::blocked::depthwise::BlockedDepthwise;
+use crate::kernels::conv::{ConvKernel, ConvShape};
+use crate::prepare::Linear;
+use crate::program::{Program, Recipe, Source, ValueId};
+
+/// Weights that programs share. It is for one set of weights: what changes them needs a new one.
+#[derive(Debug, Default)]
+pub struct WeightCache {
+    packed: Mutex<FxHashMap<PackKey, Held>>,
+    unpacked: Mutex<FxHashMap<Origin, Weak<Vec<f32>>>>,
+    others: Mutex<FxHashMap<Origin, Weak<Elements>>>,
+}
+
+/// What a weight is made of, whatever it is called in a program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// The weight that the host has under this number.
+    Given(usize),
+    /// Weights put together: which way, with what is added to variances, and what of.
+    Derived {
+        recipe: std::mem::Discriminant<Recipe>,
+        eps_bits: u32,
+        of: Vec<Origin>,
+    },
+}
+
+impl Origin {
+    /// The origin of `value`, unless it is computed while the program runs.
+    pub(crate) fn of(program: &Program, value: ValueId) -> Option<Self> {
+        match program.value(program.root(value)).source {
+            Source::Weight(number) => Some(Self::Given(number)),
+            Source::Derived(number) => {
+                let (recipe, inputs) = &program.recipes[number];
+                let of = inputs.iter().map(|&input| Self::of(program, input));
+                Some(Self::Derived {
+                    recipe: std::mem::discriminant(recipe),
+                    eps_bits: recipe.eps().to_bits(),
+                    of: of.collect::<Option<_>>()?,
+                })
+            }
+            Source::Input(_) | Source::Step | Source::Alias(_) => None,
+        }
+    }
+}
+
+/// What weights are packed for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PackForm {
+    /// Images of these sizes. How many there are at once makes no difference.
+    Conv(ConvShape),
+    /// The same, in blocks of channels.
+    Blocked(ConvShape, Form),
+    /// Outputs and inputs, and how many blocks of outputs are computed together; none in bfloat16.
+    Linear([usize; 2], Option<usize>),
+}
+
+/// Which weights are packed, and what for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PackKey {
+    pub(crate) form: PackForm,
+    pub(crate) weight: Origin,
+    pub(crate) bias: Option<Origin>,
+}
+
+/// Packed weights.
+#[derive(Clone, Debug)]
+pub(crate) enum Packed {
+    Conv(Arc<ConvKernel>),
+    BlockedConv(Arc<BlockedConv>),
+    BlockedDepthwise(Arc<BlockedDepthwise>),
+    Bf16Conv(Arc<Bf16Conv>),
+    Linear(Arc<Linear>),
+}
+
+/// The same, as long as a program has them.
+#[derive(Debug)]
+enum Held {
+    Conv(Weak<ConvKernel>),
+    BlockedConv(Weak<BlockedConv>),
+    BlockedDepthwise(Weak<BlockedDepthwise>),
+    Bf16Conv(Weak<Bf16Conv>),
+    Linear(Weak<Linear>),
+}
+
+impl Packed {
+    fn held(&self) -> Held {
+        match self {
+            Self::Conv(kernel) => Held::Conv(Arc::downgrade(kernel)),
+            Self::BlockedConv(kernel) => Held::BlockedConv(Arc::downgrade(kernel)),
+            Self::BlockedDepthwise(kernel) => Held::BlockedDepthwise(Arc::downgrade(kernel)),
+            Self::Bf16Conv(kernel) => Held::Bf16Conv(Arc::downgrade(kernel)),
+            Self::Linear(kernel) => Held::Linear(Arc::downgrade(kernel)),
+        }
+    }
+}
+
+impl Held {
+    fn taken(&self) -> Option<Packed> {
+        match self {
+            Self::Conv(kernel) => kernel.upgrade().map(Packed::Conv),
+            Self::BlockedConv(kernel) => kernel.upgrade().map(Packed::BlockedConv),
+            Self::BlockedDepthwise(kernel) => kernel.upgrade().map(Packed::BlockedDepthwise),
+            Self::Bf16Conv(kernel) => kernel.upgrade().map(Packed::Bf16Conv),
+            Self::Linear(kernel) => kernel.upgrade().map(Packed::Linear),
+        }
+    }
+}
+
+impl WeightCache {
+    /// What was packed before.
+    pub(crate) fn packed(&self, key: &PackKey) -> Option<Packed> {
+        self.packed.lock().ok()?.get(key)?.taken()
+    }
+
+    pub(crate) fn keep_packed(&self, key: PackKey, packed: &Packed) {
+        if let Ok(mut all) = self.packed.lock() {
+            all.insert(key, packed.held());
+        }
+    }
+
+    /// What was loaded before.
+    pub(crate) fn unpacked(&self, origin: &Origin) -> Option<Arc<Vec<f32>>> {
+        self.unpacked.lock().ok()?.get(origin)?.upgrade()
+    }
+
+    pub(crate) fn keep_unpacked(&self, origin: Origin, weight: &Arc<Vec<f32>>) {
+        if let Ok(mut all) = self.unpacked.lock() {
+            all.insert(origin, Arc::downgrade(weight));
+        }
+    }
+
+    /// The same for weights of integers and truth values.
+    pub(crate) fn other(&self, origin: &Origin) -> Option<Arc<Elements>> {
+        self.others.lock().ok()?.get(origin)?.upgrade()
+    }
+
+    pub(crate) fn keep_other(&self, origin: Origin, weight: &Arc<Elements>) {
+        if let Ok(mut all) = self.others.lock() {
+            all.insert(origin, Arc::downgrade(weight));
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Programs of the engine, for Python: compiled from a graph, run on tensors and arrays.
+
+mod model;
+mod program;
+mod runner;
+mod situation;
+mod tensors;
+mod watch;
+mod weights;
+
+use corsac_engine::unsupported;
+use corsac_ir::{Graph, NodeId, Op};
+use corsac_ops::shape::{Propagator, Storage, Value};
+use pyo3::create_exception;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use rustc_hash::FxHashMap;
+
+use crate::analysis::facts::TypeFacts;
+use crate::analysis::value::TypeReader;
+use crate::analysis::{settings, shape_error};
+use crate::graph::PyGraph;
+use crate::node::PyNode;
+
+pub(crate) use program::PyProgram;
+
+create_exception!(
+    corsac._core,
+    CompileError,
+    PyRuntimeError,
+    "A graph cannot be compiled: the node, and why."
+);
+
+/// Calls `work` with `graph` and the types of its values for tensors like `inputs`.
+fn with_types<'py, T>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+    facts: &TypeFacts,
+    work: impl FnOnce(&Graph, &Propagator<'_>) -> PyResult<T>,
+) -> PyResult<T> {
+    let py = graph.py();
+    let reader = TypeReader::new(py)?;
+    let inputs = inputs.iter().map(|input| reader.value(&input));
+    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let mut types = Propagator::new(facts, settings(py)?);
+    let borrowed = graph.try_borrow()?;
+    match types.run(borrowed.ir(), &inputs) {
+        Ok(()) => work(borrowed.ir(), &types),
+        Err(error) => {
+            drop(borrowed);
+            Err(shape_error(graph, &error))
+        }
+    }
+}
+
+/// The nodes whose values are returned although they share memory with an input, a weight or
+/// another result, and why that cannot be: results of programs are new tensors.
+fn shared_results(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)> {
+    let mut owners: FxHashMap<Storage, String> = FxHashMap::default();
+    let mut returned = Vec::new();
+    for node in graph.nodes() {
+        let view = graph.node(node);
+        match view.op() {
+            Op::Placeholder => types.value(node).for_each_tensor(&mut |tensor| {
+                owners.insert(tensor.storage, format!("the input {}", view.name()));
+            }),
+            Op::Output => view.args().iter().for_each(|arg| {
+                arg.for_each_node(&mut |node| {
+                    if !returned.contains(&node) {
+                        returned.push(node);
+                    }
+                });
+            }),
+            _ => {}
+        }
+    }
+    returned.sort_by_key(|&node| graph.node(node).order());
+    let mut found = Vec::new();
+    for node in returned {
+        let mut own = Vec::new();
+        let mut shared = None;
+        types.value(node).for_each_tensor(&mut |tensor| {
+            if tensor.storage.index() < types.weight_count() {
+                shared = Some("a weight".to_owned());
+            } else if let Some(owner) = owners.get(&tensor.storage) {
+                shared = Some(owner.clone());
+            } else {
+                own.push(tensor.storage);
+            }
+        });
+        if let Some(owner) = shared {
+            let reason = format!("it is returned and shares memory with {owner}");
+            found.push((node, reason));
+        }
+        for storage in own {
+            owners.insert(storage, format!("the result {}", graph.node(node).name()));
+        }
+    }
+    found
+}
+
+/// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`; numbers among
+/// them are compiled in.
+///
+/// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
+/// that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
+/// share memory with an input, a weight or another result in PyTorch, and what is returned twice one
+/// tensor.
+#[pyfunction]
+#[pyo3(signature = (graph, inputs, *, strict = false))]
+fn compile_graph<'py>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+    strict: bool,
+) -> PyResult<PyProgram> {
+    model::PyNativeModel::new(graph, strict)?.compile(graph.py(), inputs)
+}
+
+/// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
+/// `strict` is as for `compile_graph`.
+#[pyfunction]
+#[pyo3(signature = (graph, inputs, *, strict = false))]
+fn explain_compilation<'py>(
+    graph: &Bound<'py, PyGraph>,
+    inputs: &Bound<'py, PyTuple>,
+    strict: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let py = graph.py();
+    let facts = TypeFacts::of_graph(graph)?;
+    let unknown = with_types(graph, inputs, &facts, |ir, types| {
+        let mut unknown = unsupported(ir, types);
+        if strict {
+            unknown.extend(shared_results(ir, types));
+        }
+        Ok(unknown)
+    })?;
+    let borrowed = graph.try_borrow()?;
+    let reasons = PyDict::new(py);
+    for (node, reason) in unknown {
+        reasons.set_item(PyNode::handle(graph, borrowed.host(), node)?, reason)?;
+    }
+    Ok(reasons)
+}
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("CompileError", m.py().get_type::<CompileError>())?;
+    m.add_class::<PyProgram>()?;
+    m.add_class::<model::PyNativeModel>()?;
+    m.add_class::<runner::PyRunner>()?;
+    m.add_class::<watch::PyWatch>()?;
+    m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
+    m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)
+}

@@ -1,0 +1,101 @@
+//! A graph and its weights, compiled for one set of shapes after the other.
+
+use std::sync::{Arc, Mutex};
+
+use corsac_engine::{Executable, Program, Source, WeightCache, lower, optimise};
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyValueError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::program::{Contexts, PyProgram};
+use super::weights::Loaded;
+use super::{CompileError, shared_results, with_types};
+use crate::analysis::facts::TypeFacts;
+use crate::graph::PyGraph;
+
+/// A graph with what is known of its modules and weights. The programs that are made of it share
+/// packed weights, and the memory for values.
+///
+/// It is for the weights as they are when it is made, and for a graph that does not change.
+#[pyclass(name = "NativeModel", module = "corsac._core", frozen)]
+pub(crate) struct PyNativeModel {
+    graph: Py<PyGraph>,
+    strict: bool,
+    facts: TypeFacts,
+    weights: Arc<WeightCache>,
+    contexts: Contexts,
+}
+
+#[pymethods]
+impl PyNativeModel {
+    /// `strict` is as for `compile_graph`.
+    #[new]
+    #[pyo3(signature = (graph, *, strict = false))]
+    pub(super) fn new(graph: &Bound<'_, PyGraph>, strict: bool) -> PyResult<Self> {
+        Ok(Self {
+            graph: graph.clone().unbind(),
+            strict,
+            facts: TypeFacts::of_graph(graph)?,
+            weights: Arc::default(),
+            contexts: Contexts::default(),
+        })
+    }
+
+    /// A program for tensors like `inputs`; numbers among them are compiled in. Raises what
+    /// `compile_graph` does.
+    pub(super) fn compile<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: &Bound<'py, PyTuple>,
+    ) -> PyResult<PyProgram> {
+        let graph = self.graph.bind(py);
+        let program = with_types(graph, inputs, &self.facts, |ir, types| {
+            if self.strict
+                && let Some((node, reason)) = shared_results(ir, types).first()
+            {
+                let (name, target) = (ir.node(*node).name(), ir.node(*node).target_name());
+                let text = format!("node {name} ({target}) cannot be compiled: {reason}");
+                return Err(CompileError::new_err(text));
+            }
+            let lowered = lower(ir, types);
+            lowered.map_err(|error| CompileError::new_err(error.to_string()))
+        })?;
+        let executable = self.executable(py, program)?;
+        let contexts = Arc::clone(&self.contexts);
+        Ok(PyProgram::with_contexts(executable, self.strict, contexts))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.graph)?;
+        self.facts
+            .tensors
+            .iter()
+            .try_for_each(|own| visit.call(own))
+    }
+}
+
+impl PyNativeModel {
+    fn executable(&self, py: Python<'_>, mut program: Program) -> PyResult<Executable> {
+        let mut elements = vec![None; self.facts.tensors.len()];
+        for value in &program.values {
+            if let Source::Weight(number) = value.source {
+                elements[number] = Some(value.element);
+            }
+        }
+        let weights = Loaded {
+            tensors: &self.facts.tensors,
+            elements,
+            error: Mutex::default(),
+        };
+        let executable = py.detach(|| {
+            optimise(&mut program);
+            Executable::with_cache(program, &weights, &self.weights)
+        });
+        if let Some(error) = weights.error.into_inner().ok().flatten() {
+            return Err(error);
+        }
+        executable.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}

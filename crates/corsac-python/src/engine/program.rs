@@ -1,0 +1,421 @@
+//! Programs with their weights, called with tensors or with arrays.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use corsac_engine::{
+    Context, Data, DataMut, Element, Elements, Executable, Output, RunError, Source, ValueId,
+    on_threads,
+};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use super::tensors::{Described, Exchange, Fresh};
+use super::weights::elements;
+
+/// Memory of runs that are over, for those to come: of one program, or of all of a model.
+pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
+
+/// Elements and sizes of a tensor.
+pub(super) type Spec = (Element, Vec<usize>);
+
+/// A graph as a native program, for inputs of fixed shapes.
+#[pyclass(name = "NativeProgram", module = "corsac._core", frozen)]
+pub(crate) struct PyProgram {
+    executable: Executable,
+    /// Whether what is returned twice is one tensor.
+    strict: bool,
+    inputs: Vec<Spec>,
+    outputs: Vec<Spec>,
+    contexts: Contexts,
+}
+
+fn run_error(error: &RunError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Reads an array; truth values are bytes.
+fn read(array: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
+    let py = array.py();
+    Ok(match element {
+        Element::F32 => Elements::F32(PyBuffer::<f32>::get(array)?.to_vec(py)?),
+        Element::I64 => Elements::I64(PyBuffer::<i64>::get(array)?.to_vec(py)?),
+        Element::Bool => Elements::flags(PyBuffer::<u8>::get(array)?.to_vec(py)?),
+    })
+}
+
+/// Writes memory to an array of the same size; truth values are bytes.
+fn write(array: &Bound<'_, PyAny>, from: &Elements) -> PyResult<()> {
+    let py = array.py();
+    match from {
+        Elements::F32(from) => PyBuffer::<f32>::get(array)?.copy_from_slice(py, from),
+        Elements::I64(from) => PyBuffer::<i64>::get(array)?.copy_from_slice(py, from),
+        Elements::Bool(from) => PyBuffer::<u8>::get(array)?.copy_from_slice(py, from),
+    }
+}
+
+/// How many threads take part: `CORSAC_NUM_THREADS`, or as many as PyTorch uses.
+fn threads(py: Python<'_>) -> PyResult<usize> {
+    static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let wanted = std::env::var("CORSAC_NUM_THREADS").ok();
+    let wanted = wanted.and_then(|text| text.parse().ok());
+    if let Some(threads) = wanted.filter(|&threads: &usize| threads > 0) {
+        return Ok(threads);
+    }
+    let count = COUNT.import(py, "torch", "get_num_threads")?;
+    Ok(count.call0()?.extract::<usize>()?.max(1))
+}
+
+/// An input of a call: read where it is, or copied.
+enum Input<'a> {
+    There(Data<'a>),
+    Copied(Elements),
+}
+
+impl Input<'_> {
+    fn data(&self) -> Data<'_> {
+        match self {
+            Self::There(data) => *data,
+            Self::Copied(elements) => elements.all(),
+        }
+    }
+}
+
+impl PyProgram {
+    pub(crate) fn new(executable: Executable, strict: bool) -> Self {
+        Self::with_contexts(executable, strict, Contexts::default())
+    }
+
+    pub(super) fn with_contexts(executable: Executable, strict: bool, contexts: Contexts) -> Self {
+        let program = executable.program();
+        let mut inputs = vec![(Element::F32, Vec::new()); program.inputs];
+        for value in &program.values {
+            if let Source::Input(number) = value.source {
+                inputs[number] = (value.element, value.shape.clone());
+            }
+        }
+        let outputs = program.outputs().into_iter();
+        let outputs = outputs.map(|v| (program.element(v), program.shape(v).to_vec()));
+        Self {
+            inputs,
+            outputs: outputs.collect(),
+            executable,
+            strict,
+            contexts,
+        }
+    }
+
+    /// What it takes.
+    pub(super) fn inputs(&self) -> &[Spec] {
+        &self.inputs
+    }
+
+    /// Runs it, with the interpreter free meanwhile.
+    fn run_on(
+        &self,
+        py: Python<'_>,
+        threads: usize,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        times: Option<&mut [f64]>,
+    ) -> PyResult<()> {
+        let executable = &self.executable;
+        let idle = self.contexts.lock().ok().and_then(|mut idle| idle.pop());
+        let mut context = idle.unwrap_or_default();
+        executable.fit(&mut context);
+        let (own, small) = (&mut context, executable.is_small());
+        let run = match times {
+            None if small => executable.run_typed(own, inputs, outputs),
+            None => {
+                py.detach(|| on_threads(threads, || executable.run_typed(own, inputs, outputs)))
+            }
+            Some(times) => py.detach(|| {
+                let mut observe = |step: usize, time: Duration| times[step] = time.as_secs_f64();
+                on_threads(threads, || {
+                    executable.run_observed(own, inputs, outputs, Some(&mut observe))
+                })
+            }),
+        };
+        if let Ok(mut idle) = self.contexts.lock() {
+            idle.push(context);
+        }
+        run.map_err(|error| run_error(&error))
+    }
+
+    fn run_arrays(
+        &self,
+        py: Python<'_>,
+        inputs: &[Bound<'_, PyAny>],
+        outputs: &[Bound<'_, PyAny>],
+        threads: usize,
+        times: Option<&mut [f64]>,
+    ) -> PyResult<()> {
+        self.check_count("arrays", inputs.len(), outputs.len())?;
+        let given = inputs.iter().zip(&self.inputs);
+        let given = given.map(|(array, (element, _))| read(array, *element));
+        let given = given.collect::<PyResult<Vec<_>>>()?;
+        let data: Vec<Data<'_>> = given.iter().map(Elements::all).collect();
+        let results = self.outputs.iter();
+        let results =
+            results.map(|(element, shape)| Elements::zeros(*element, shape.iter().product()));
+        let mut results: Vec<Elements> = results.collect();
+        let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Elements::all_mut).collect();
+        self.run_on(py, threads.max(1), &data, &mut places, times)?;
+        for (to, from) in outputs.iter().zip(&results) {
+            write(to, from)?;
+        }
+        Ok(())
+    }
+
+    fn check_count(&self, what: &str, inputs: usize, outputs: usize) -> PyResult<()> {
+        if (inputs, outputs) == (self.inputs.len(), self.outputs.len()) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "the program takes {} {what} and makes {}, not {inputs} and {outputs}",
+            self.inputs.len(),
+            self.outputs.len(),
+        )))
+    }
+
+    /// Calls it with what describes its inputs, which are of its types; `tensors` are the same.
+    pub(super) fn call_described<'py>(
+        &self,
+        py: Python<'py>,
+        exchange: &Exchange,
+        described: &[Described<'_>],
+        tensors: &[Bound<'py, PyAny>],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut inputs = Vec::with_capacity(described.len());
+        let given = described.iter().zip(tensors).zip(&self.inputs);
+        for ((own, tensor), (element, shape)) in given {
+            inputs.push(match own.data(*element, shape) {
+                Some(data) => Input::There(data),
+                None => Input::Copied(elements(tensor, *element)?),
+            });
+        }
+        self.call_inputs(py, exchange, &inputs, None)
+    }
+
+    fn call_inputs<'py>(
+        &self,
+        py: Python<'py>,
+        exchange: &Exchange,
+        inputs: &[Input<'_>],
+        times: Option<&mut [f64]>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let data: Vec<Data<'_>> = inputs.iter().map(Input::data).collect();
+        let results = self.outputs.iter();
+        let results = results.map(|(element, shape)| exchange.empty(py, *element, shape));
+        let mut results = results.collect::<PyResult<Vec<Fresh<'py>>>>()?;
+        let threads = match self.executable.is_small() {
+            true => 1,
+            false => threads(py)?,
+        };
+        {
+            let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Fresh::data_mut).collect();
+            self.run_on(py, threads, &data, &mut places, times)?;
+        }
+        let results: Vec<Bound<'py, PyAny>> = results.into_iter().map(Fresh::into_tensor).collect();
+        self.filled(py, &results)
+    }
+
+    fn call_observed<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+        times: Option<&mut [f64]>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let Some(exchange) = Exchange::get(py)? else {
+            return Err(PyRuntimeError::new_err(
+                "this PyTorch has no __dlpack_c_exchange_api__, which calls with tensors need",
+            ));
+        };
+        let is_tensor = py.import(intern!(py, "torch"))?.getattr("Tensor")?;
+        let mut tensors = Vec::with_capacity(arguments.len());
+        for argument in arguments.iter() {
+            if argument.is_instance(&is_tensor)? {
+                tensors.push(argument);
+            }
+        }
+        self.check_count("tensors", tensors.len(), self.outputs.len())?;
+        let mut inputs = Vec::with_capacity(tensors.len());
+        for (number, (tensor, (element, shape))) in tensors.iter().zip(&self.inputs).enumerate() {
+            let described = exchange.described(tensor)?;
+            let input = match described.and_then(|own| own.data(*element, shape)) {
+                Some(data) => Input::There(data),
+                None => {
+                    self.check_type(number, tensor)?;
+                    Input::Copied(elements(tensor, *element)?)
+                }
+            };
+            inputs.push(input);
+        }
+        self.call_inputs(py, exchange, &inputs, times)
+    }
+
+    /// That a tensor is what the program takes, wherever its elements lie.
+    fn check_type(&self, number: usize, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = tensor.py();
+        let (element, shape) = &self.inputs[number];
+        let sizes: Vec<usize> = tensor.getattr(intern!(py, "shape"))?.extract()?;
+        let dtype = tensor.getattr(intern!(py, "dtype"))?.str()?;
+        let dtype = dtype.to_str()?.trim_start_matches("torch.");
+        if (dtype, &sizes) == (element.name(), shape) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "input {number} is {}{shape:?}, not {dtype}{sizes:?}",
+            element.name()
+        )))
+    }
+
+    /// What the graph returns, with `results` in the places of tensors.
+    fn filled<'py>(
+        &self,
+        py: Python<'py>,
+        results: &[Bound<'py, PyAny>],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match &self.executable.program().output {
+            Some(Output::Value(_)) => Ok(results[0].clone()),
+            Some(output) => {
+                let mut number = self.numbers();
+                structure(py, output, &mut |value| Ok(results[number(value)].clone()))
+            }
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+
+    /// The numbers of results, in order.
+    fn numbers(&self) -> impl FnMut(&ValueId) -> usize {
+        let results = self.executable.program().outputs();
+        let mut next = 0..results.len();
+        let strict = self.strict;
+        move |value| {
+            let first = results.iter().position(|own| own == value);
+            let own = next.next().unwrap_or_default();
+            first.filter(|_| strict).unwrap_or(own)
+        }
+    }
+}
+
+#[pymethods]
+impl PyProgram {
+    /// Runs the program on tensors: of its types, on the CPU, in any layout. Arguments that are no
+    /// tensors were compiled in, and are ignored. Results are new tensors. The interpreter is free
+    /// meanwhile, unless a run is shorter than that takes.
+    #[pyo3(signature = (*arguments))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.call_observed(py, arguments, None)
+    }
+
+    /// Like a call; answers what it answers, and how many seconds each step took.
+    #[pyo3(signature = (*arguments))]
+    fn profile<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<f64>)> {
+        let mut times = vec![0.0; self.step_count()];
+        let results = self.call_observed(py, arguments, Some(&mut times))?;
+        Ok((results, times))
+    }
+
+    /// Runs the program on arrays in row-major order, and writes the results to others: float32,
+    /// int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many
+    /// take part, one at least.
+    fn run(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<Bound<'_, PyAny>>,
+        outputs: Vec<Bound<'_, PyAny>>,
+        threads: usize,
+    ) -> PyResult<()> {
+        self.run_arrays(py, &inputs, &outputs, threads, None)
+    }
+
+    /// The steps, a line of text each.
+    #[getter]
+    fn steps(&self) -> Vec<String> {
+        let program = self.executable.program();
+        let steps = program.steps.iter();
+        steps.map(|step| program.line(step)).collect()
+    }
+
+    /// The shapes of the results, in order.
+    #[getter]
+    fn output_shapes(&self) -> Vec<Vec<usize>> {
+        self.outputs
+            .iter()
+            .map(|(_, shape)| shape.clone())
+            .collect()
+    }
+
+    /// The element types of the results, by PyTorch's names for them.
+    #[getter]
+    fn output_dtypes(&self) -> Vec<&'static str> {
+        let elements = self.outputs.iter().map(|(element, _)| element.name());
+        elements.collect()
+    }
+
+    /// What the graph returns, with the numbers of results in the places of tensors.
+    fn output<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.executable.program().output {
+            Some(output) => {
+                let mut number = self.numbers();
+                structure(py, output, &mut |value| {
+                    Ok(number(value).into_pyobject(py)?.into_any())
+                })
+            }
+            None => Ok(py.None().into_bound(py)),
+        }
+    }
+
+    /// How many steps a run takes.
+    #[getter]
+    fn step_count(&self) -> usize {
+        self.executable.program().steps.len()
+    }
+
+    /// How many bytes the values of a run take, weights and inputs aside.
+    #[getter]
+    fn arena_bytes(&self) -> usize {
+        self.executable.plan().size_bytes()
+    }
+
+    fn __str__(&self) -> String {
+        self.executable.program().to_string()
+    }
+}
+
+/// What `output` says, with what `item` answers in the places of tensors.
+fn structure<'py>(
+    py: Python<'py>,
+    output: &Output,
+    item: &mut dyn FnMut(&ValueId) -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
+        items.iter().map(|own| structure(py, own, item)).collect()
+    };
+    Ok(match output {
+        Output::Value(value) => item(value)?,
+        Output::Tuple(items) => PyTuple::new(py, all(items)?)?.into_any(),
+        Output::List(items) => PyList::new(py, all(items)?)?.into_any(),
+        Output::Dict(entries) => {
+            let dict = PyDict::new(py);
+            for (key, own) in entries {
+                dict.set_item(key, structure(py, own, item)?)?;
+            }
+            dict.into_any()
+        }
+        Output::None => py.None().into_bound(py),
+    })
+}

@@ -1,0 +1,339 @@
+//! Tensors of PyTorch as slices of memory, without a call of Python for each thing that is asked of
+//! them.
+//!
+//! PyTorch exports a table of C functions for this, the exchange interface of DLPack: one of them
+//! describes a tensor (where its elements lie, their type, its sizes and strides) without making
+//! anything. This is the only module of this crate with `unsafe` code. Layouts are those of
+//! `dlpack.h` 1.3, whose first version with this table is 1.2; another major version is not used.
+
+#![expect(unsafe_code, reason = "functions of C, and memory that PyTorch owns")]
+
+use std::ffi::{c_int, c_void};
+use std::marker::PhantomData;
+
+use corsac_engine::{Data, DataMut, Element};
+use pyo3::ffi::PyErr_Clear;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyTuple};
+
+use crate::runtime::TorchValues;
+
+/// The major version of DLPack whose layouts these are.
+const MAJOR: u32 = 1;
+/// `kDLCPU`
+const CPU: i32 = 1;
+
+#[repr(C)]
+struct Device {
+    kind: i32,
+    number: i32,
+}
+
+#[repr(C)]
+struct DataType {
+    code: u8,
+    bits: u8,
+    lanes: u16,
+}
+
+/// `DLTensor`
+#[repr(C)]
+struct Description {
+    data: *mut c_void,
+    device: Device,
+    rank: i32,
+    dtype: DataType,
+    shape: *mut i64,
+    strides: *mut i64,
+    byte_offset: u64,
+}
+
+/// `DLPackDLTensorFromPyObjectNoSync`: 0, or -1 with an exception set.
+type Describe = unsafe extern "C" fn(*mut c_void, *mut Description) -> c_int;
+
+/// `DLPackExchangeAPI`
+#[repr(C)]
+struct Table {
+    major: u32,
+    minor: u32,
+    previous: *const c_void,
+    allocate: *const c_void,
+    from_object: *const c_void,
+    to_object: *const c_void,
+    describe: Option<Describe>,
+    stream: *const c_void,
+}
+
+/// How tensors are looked into, and made.
+pub(crate) struct Exchange {
+    describe: Describe,
+    tensor: Py<PyAny>,
+    parameter: Py<PyAny>,
+    /// `torch.empty`
+    empty: Py<PyAny>,
+    /// `torch.device("cpu")`
+    cpu: Py<PyAny>,
+}
+
+/// A tensor on the CPU, described.
+pub(crate) struct Described<'a> {
+    description: Description,
+    /// The tensor that it is a description of.
+    of: PhantomData<&'a Bound<'a, PyAny>>,
+}
+
+/// A tensor that was made here and that nobody else knows yet.
+pub(crate) struct Fresh<'py> {
+    tensor: Bound<'py, PyAny>,
+    data: *mut c_void,
+    len: usize,
+    element: Element,
+}
+
+impl Exchange {
+    /// The interface of the installed PyTorch; `None` where it has none that is known here.
+    pub(crate) fn get(py: Python<'_>) -> PyResult<Option<&Self>> {
+        static EXCHANGE: PyOnceLock<Option<Exchange>> = PyOnceLock::new();
+        Ok(EXCHANGE.get_or_try_init(py, || Self::load(py))?.as_ref())
+    }
+
+    fn load(py: Python<'_>) -> PyResult<Option<Self>> {
+        let torch = py.import(intern!(py, "torch"))?;
+        let tensor = torch.getattr(intern!(py, "Tensor"))?;
+        let name = intern!(py, "__dlpack_c_exchange_api__");
+        let Some(capsule) = tensor.getattr_opt(name)? else {
+            return Ok(None);
+        };
+        let Ok(capsule) = capsule.cast_into::<PyCapsule>() else {
+            return Ok(None);
+        };
+        let table = capsule.pointer_checked(Some(c"dlpack_exchange_api"))?;
+        // SAFETY: a capsule of this name holds a table that lives as long as the process. Its first
+        // number says how it is laid out, which is what is read before everything else.
+        let major = unsafe { table.cast::<u32>().read() };
+        if major != MAJOR {
+            return Ok(None);
+        }
+        // SAFETY: as above, and the version is the one that `Table` is laid out for.
+        let describe = unsafe { table.cast::<Table>().as_ref() }.describe;
+        let Some(describe) = describe else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            describe,
+            tensor: tensor.unbind(),
+            parameter: torch.getattr("nn")?.getattr("Parameter")?.unbind(),
+            empty: torch.getattr(intern!(py, "empty"))?.unbind(),
+            cpu: torch.getattr("device")?.call1(("cpu",))?.unbind(),
+        }))
+    }
+
+    /// Whether `value` is a tensor of PyTorch itself, and no subclass.
+    pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
+        let class = value.get_type();
+        class.is(&self.tensor) || class.is(&self.parameter)
+    }
+
+    /// Where the elements of `tensor` lie; `None` if they do not, or not as they seem to.
+    pub(crate) fn described<'a>(
+        &self,
+        tensor: &'a Bound<'_, PyAny>,
+    ) -> PyResult<Option<Described<'a>>> {
+        let py = tensor.py();
+        if !self.is_tensor(tensor) {
+            return Ok(None);
+        }
+        // What has this bit is stored as its negative.
+        if tensor
+            .call_method0(intern!(py, "is_neg"))?
+            .cast::<pyo3::types::PyBool>()
+            .map_or(true, |flag| flag.is_true())
+        {
+            return Ok(None);
+        }
+        let mut description = std::mem::MaybeUninit::<Description>::uninit();
+        // SAFETY: the object is a tensor of PyTorch, which is what its function takes; the thread is
+        // attached to the interpreter; and the second pointer is to memory of the right size.
+        let status =
+            unsafe { (self.describe)(tensor.as_ptr().cast::<c_void>(), description.as_mut_ptr()) };
+        if status != 0 {
+            // SAFETY: the thread is attached to the interpreter.
+            unsafe { PyErr_Clear() };
+            return Ok(None);
+        }
+        // SAFETY: the function has succeeded, and then has filled it in.
+        let description = unsafe { description.assume_init() };
+        let on_cpu = description.device.kind == CPU && description.rank >= 0;
+        Ok(on_cpu.then_some(Described {
+            description,
+            of: PhantomData,
+        }))
+    }
+
+    /// A new tensor, whose elements are not set.
+    pub(crate) fn empty<'py>(
+        &self,
+        py: Python<'py>,
+        element: Element,
+        shape: &[usize],
+    ) -> PyResult<Fresh<'py>> {
+        let options = self.options(py, element)?;
+        let sizes = PyTuple::new(py, shape)?;
+        let tensor = self.empty.bind(py).call((sizes,), Some(&options))?;
+        let data = {
+            let described = self.described(&tensor)?;
+            described.and_then(|own| own.fits(element, shape).then(|| own.start()))
+        };
+        let wrong = || pyo3::exceptions::PyRuntimeError::new_err("torch.empty made another tensor");
+        Ok(Fresh {
+            tensor,
+            data: data.ok_or_else(wrong)?,
+            len: shape.iter().product(),
+            element,
+        })
+    }
+
+    /// The keywords that tensors of this type are made with, always the same.
+    fn options<'py>(&self, py: Python<'py>, element: Element) -> PyResult<Bound<'py, PyDict>> {
+        static OPTIONS: [PyOnceLock<Py<PyDict>>; 3] = [const { PyOnceLock::new() }; 3];
+        let (number, dtype) = match element {
+            Element::F32 => (0, corsac_ir::DType::Float32),
+            Element::I64 => (1, corsac_ir::DType::Int64),
+            Element::Bool => (2, corsac_ir::DType::Bool),
+        };
+        let options = OPTIONS[number].get_or_try_init(py, || {
+            let options = PyDict::new(py);
+            options.set_item("dtype", TorchValues::get(py)?.dtype(dtype))?;
+            options.set_item("device", &self.cpu)?;
+            PyResult::Ok(options.unbind())
+        })?;
+        Ok(options.bind(py).clone())
+    }
+}
+
+impl<'a> Described<'a> {
+    fn element(&self) -> Option<Element> {
+        let dtype = &self.description.dtype;
+        match (dtype.code, dtype.bits, dtype.lanes) {
+            // `kDLFloat`, `kDLInt`, `kDLBool`
+            (2, 32, 1) => Some(Element::F32),
+            (0, 64, 1) => Some(Element::I64),
+            (6, 8, 1) => Some(Element::Bool),
+            _ => None,
+        }
+    }
+
+    fn numbers(&self, from: *const i64) -> &[i64] {
+        match self.description.rank {
+            0 => &[],
+            // SAFETY: a description has as many sizes and strides as its rank says. They belong to the
+            // tensor, which is borrowed, and change in calls of Python only.
+            rank => unsafe { std::slice::from_raw_parts(from, rank.unsigned_abs() as usize) },
+        }
+    }
+
+    /// Whether it has these elements and sizes.
+    pub(crate) fn is(&self, element: Element, shape: &[usize]) -> bool {
+        let sizes = self.numbers(self.description.shape);
+        self.element() == Some(element)
+            && sizes.len() == shape.len()
+            && sizes
+                .iter()
+                .zip(shape)
+                .all(|(&own, &size)| own == size as i64)
+    }
+
+    /// Whether it is so, and its elements lie row by row, where numbers of their type may lie.
+    fn fits(&self, element: Element, shape: &[usize]) -> bool {
+        if !self.is(element, shape) {
+            return false;
+        }
+        if shape.contains(&0) {
+            return true;
+        }
+        let mut expected = 1;
+        let strides = self.numbers(self.description.strides);
+        for (&size, &stride) in shape.iter().zip(strides).rev() {
+            if size != 1 && stride != expected {
+                return false;
+            }
+            expected *= size as i64;
+        }
+        let start = self.start();
+        !start.is_null() && (start as usize).is_multiple_of(element.size_bytes())
+    }
+
+    fn start(&self) -> *mut c_void {
+        let offset = self.description.byte_offset as usize;
+        self.description.data.wrapping_byte_add(offset)
+    }
+
+    /// Its elements, if they can be read where they are.
+    pub(crate) fn data(&self, element: Element, shape: &[usize]) -> Option<Data<'a>> {
+        if !self.fits(element, shape) {
+            return None;
+        }
+        let len = shape.iter().product();
+        let start = self.start();
+        if len == 0 {
+            return Some(match element {
+                Element::F32 => Data::F32(&[]),
+                Element::I64 => Data::I64(&[]),
+                Element::Bool => Data::Bool(&[]),
+            });
+        }
+        // SAFETY: `fits` has found `len` elements of this type from `start`, aligned. They live as long
+        // as the tensor, which is borrowed for `'a`. As for any operator of PyTorch, nobody may write
+        // to them or take their memory while the program runs.
+        Some(unsafe {
+            match element {
+                Element::F32 => Data::F32(std::slice::from_raw_parts(start.cast(), len)),
+                Element::I64 => Data::I64(std::slice::from_raw_parts(start.cast(), len)),
+                Element::Bool => {
+                    let bytes: &[u8] = std::slice::from_raw_parts(start.cast(), len);
+                    // Bytes that were made truth values by another name may be anything.
+                    if bytes.iter().any(|&byte| byte > 1) {
+                        return None;
+                    }
+                    Data::Bool(bytes)
+                }
+            }
+        })
+    }
+}
+
+impl<'py> Fresh<'py> {
+    /// Its elements.
+    pub(crate) fn data_mut(&mut self) -> DataMut<'_> {
+        if self.len == 0 {
+            return match self.element {
+                Element::F32 => DataMut::F32(&mut []),
+                Element::I64 => DataMut::I64(&mut []),
+                Element::Bool => DataMut::Bool(&mut []),
+            };
+        }
+        // SAFETY: `Exchange::empty` has found `len` elements of this type here, aligned, in a tensor
+        // that nobody else has. PyTorch does not set them; any bits are a number, and truth values are
+        // written before they are read.
+        unsafe {
+            match self.element {
+                Element::F32 => {
+                    DataMut::F32(std::slice::from_raw_parts_mut(self.data.cast(), self.len))
+                }
+                Element::I64 => {
+                    DataMut::I64(std::slice::from_raw_parts_mut(self.data.cast(), self.len))
+                }
+                Element::Bool => {
+                    DataMut::Bool(std::slice::from_raw_parts_mut(self.data.cast(), self.len))
+                }
+            }
+        }
+    }
+
+    /// The tensor, once its elements are set.
+    pub(crate) fn into_tensor(self) -> Bound<'py, PyAny> {
+        self.tensor
+    }
+}

@@ -1,0 +1,250 @@
+//! What a program was made for: weights and modules, and how to see that they are still so.
+
+use std::sync::Mutex;
+
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyString};
+
+/// A parameter or buffer: the dictionary that it is in, its name, itself, how often it was written to.
+struct WatchedTensor {
+    store: Py<PyDict>,
+    name: Py<PyString>,
+    tensor: Option<Py<PyAny>>,
+    /// None where it does not count: in inference mode.
+    version: Option<i64>,
+}
+
+/// A module: the dictionary that it is in (none for the model itself), its name, itself, its mode.
+struct WatchedModule {
+    place: Option<(Py<PyDict>, Py<PyString>)>,
+    module: Option<Py<PyAny>>,
+    attributes: Option<Py<PyDict>>,
+    mode: Mode,
+}
+
+/// Whether a module trains, and whether it has hooks.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Mode {
+    training: bool,
+    hooked: bool,
+}
+
+#[derive(Default)]
+struct Watched {
+    tensors: Vec<WatchedTensor>,
+    modules: Vec<WatchedModule>,
+}
+
+/// The state of a model that programs were compiled for: its tensors, with how often they were written
+/// to, and its modules, with whether they train and have hooks.
+#[pyclass(name = "Watch", module = "corsac._core", frozen)]
+pub(crate) struct PyWatch {
+    watched: Mutex<Watched>,
+    /// Whether all tensors count how often they are written to: not those made in inference mode.
+    #[pyo3(get)]
+    pub(super) counts_writes: bool,
+    /// Whether a module has hooks.
+    #[pyo3(get)]
+    has_hooks: bool,
+}
+
+fn mode(attributes: &Bound<'_, PyDict>) -> PyResult<Mode> {
+    let py = attributes.py();
+    let training = match attributes.get_item(intern!(py, "training"))? {
+        Some(training) => match training.cast_exact::<PyBool>() {
+            Ok(flag) => flag.is_true(),
+            Err(_) => training.is_truthy()?,
+        },
+        None => false,
+    };
+    let mut hooked = false;
+    for name in [
+        intern!(py, "_forward_hooks"),
+        intern!(py, "_forward_pre_hooks"),
+    ] {
+        if let Some(hooks) = attributes.get_item(name)? {
+            hooked |= match hooks.cast::<PyDict>() {
+                Ok(hooks) => !hooks.is_empty(),
+                Err(_) => hooks.is_truthy()?,
+            };
+        }
+    }
+    Ok(Mode { training, hooked })
+}
+
+fn attributes<'py>(module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let attributes = module.getattr(intern!(module.py(), "__dict__"))?;
+    Ok(attributes.cast_into::<PyDict>()?)
+}
+
+fn is_same(
+    store: &Bound<'_, PyDict>,
+    name: &Py<PyString>,
+    own: Option<&Py<PyAny>>,
+) -> PyResult<bool> {
+    Ok(match (store.get_item(name)?, own) {
+        (Some(found), Some(own)) => found.is(own),
+        (Some(found), None) => found.is_none(),
+        (None, _) => false,
+    })
+}
+
+impl WatchedTensor {
+    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        if !is_same(self.store.bind(py), &self.name, self.tensor.as_ref())? {
+            return Ok(false);
+        }
+        let (Some(tensor), Some(version)) = (&self.tensor, self.version) else {
+            return Ok(true);
+        };
+        let now = tensor.bind(py).getattr(intern!(py, "_version"))?;
+        Ok(now.extract::<i64>()? == version)
+    }
+}
+
+impl WatchedModule {
+    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        if let Some((store, name)) = &self.place
+            && !is_same(store.bind(py), name, self.module.as_ref())?
+        {
+            return Ok(false);
+        }
+        match &self.attributes {
+            Some(attributes) => Ok(mode(attributes.bind(py))? == self.mode),
+            None => Ok(true),
+        }
+    }
+}
+
+impl PyWatch {
+    fn with<T>(&self, work: impl FnOnce(&Watched) -> PyResult<T>) -> PyResult<T> {
+        // A thread that panics while it looks has changed nothing.
+        let watched = self.watched.lock().unwrap_or_else(|held| held.into_inner());
+        work(&watched)
+    }
+}
+
+#[pymethods]
+impl PyWatch {
+    /// Takes note of `root`, a module, and all that is in it.
+    #[new]
+    fn new(root: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = root.py();
+        let mut watched = Watched::default();
+        let mut counts_writes = true;
+        let own = attributes(root)?;
+        watched.modules.push(WatchedModule {
+            place: None,
+            module: Some(root.clone().unbind()),
+            mode: mode(&own)?,
+            attributes: Some(own.unbind()),
+        });
+        for module in root.call_method0(intern!(py, "modules"))?.try_iter()? {
+            let module = module?;
+            for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
+                let store = module.getattr(store)?.cast_into::<PyDict>()?;
+                for (name, tensor) in &store {
+                    let mut version = None;
+                    let exists = !tensor.is_none();
+                    if exists {
+                        let inference = tensor.call_method0(intern!(py, "is_inference"))?;
+                        if inference.is_truthy()? {
+                            counts_writes = false;
+                        } else {
+                            version = Some(tensor.getattr(intern!(py, "_version"))?.extract()?);
+                        }
+                    }
+                    watched.tensors.push(WatchedTensor {
+                        store: store.clone().unbind(),
+                        name: name.cast_into::<PyString>()?.unbind(),
+                        tensor: exists.then(|| tensor.unbind()),
+                        version,
+                    });
+                }
+            }
+            let store = module
+                .getattr(intern!(py, "_modules"))?
+                .cast_into::<PyDict>()?;
+            for (name, child) in &store {
+                let own = match child.is_none() {
+                    true => None,
+                    false => Some(attributes(&child)?),
+                };
+                watched.modules.push(WatchedModule {
+                    place: Some((
+                        store.clone().unbind(),
+                        name.cast_into::<PyString>()?.unbind(),
+                    )),
+                    mode: own.as_ref().map(mode).transpose()?.unwrap_or_default(),
+                    module: own.is_some().then(|| child.unbind()),
+                    attributes: own.map(Bound::unbind),
+                });
+            }
+        }
+        Ok(Self {
+            counts_writes,
+            has_hooks: watched.modules.iter().any(|module| module.mode.hooked),
+            watched: Mutex::new(watched),
+        })
+    }
+
+    /// Whether everything is still as it was.
+    pub(super) fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(|watched| {
+            for tensor in &watched.tensors {
+                if !tensor.is_current(py)? {
+                    return Ok(false);
+                }
+            }
+            for module in &watched.modules {
+                if !module.is_current(py)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Whether a tensor wants a gradient.
+    pub(super) fn requires_grad(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(|watched| {
+            for tensor in watched.tensors.iter().filter_map(|own| own.tensor.as_ref()) {
+                let requires = tensor.bind(py).getattr(intern!(py, "requires_grad"))?;
+                if requires.is_truthy()? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Nobody else looks while the collector runs, unless the collector was called by a look.
+        let Ok(watched) = self.watched.try_lock() else {
+            return Ok(());
+        };
+        for own in &watched.tensors {
+            visit.call(&own.store)?;
+            visit.call(&own.tensor)?;
+        }
+        for own in &watched.modules {
+            if let Some((store, _)) = &own.place {
+                visit.call(store)?;
+            }
+            visit.call(&own.module)?;
+            visit.call(&own.attributes)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        if let Ok(mut watched) = self.watched.try_lock() {
+            let held = std::mem::take(&mut *watched);
+            drop(watched);
+            drop(held);
+        }
+    }
+}
