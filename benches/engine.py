@@ -55,7 +55,6 @@ def _cold_start(peer: str, name: str) -> None:
     # Imports are not counted.
     import torch._dynamo
 
-
     with torch.inference_mode():
         start = time.perf_counter()
         chosen.result(PEERS[peer](chosen))

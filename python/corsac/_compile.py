@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import time
 import types
@@ -29,7 +30,15 @@ PROGRAMS = 16
 #: Parts of a graph with fewer computations are left to PyTorch.
 LEAST = 3
 #: What inputs may be made of.
-DTYPES = (torch.float32, torch.int64, torch.bool)
+DTYPES = (
+    torch.float32,
+    torch.int64,
+    torch.bool,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+)
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
 
 
@@ -37,7 +46,9 @@ class HostWarning(UserWarning):
     """PyTorch runs what was compiled, and why."""
 
 
-def compile(model: Callable[..., Any], *, fullgraph: bool = False) -> CompiledModule:
+def compile(
+    model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = False
+) -> CompiledModule:
     """``model``, run by corsac's engine.
 
     The model is captured at the first call with tensors of new shapes and compiled for them, in
@@ -52,14 +63,20 @@ def compile(model: Callable[..., Any], *, fullgraph: bool = False) -> CompiledMo
     What corsac's own tracer cannot trace (control flow that depends on values, arguments that are no
     tensors) is captured by Dynamo, and its graphs are run in the same way, with PyTorch between them.
 
+    Graphs that corsac captures are for all sizes, and a program is made for each set of them, in about
+    a millisecond; the programs of a model share its packed weights. Dynamo captures a graph for the sizes
+    that it sees, and at the second set of them one in which sizes are symbols.
+
     Args:
         model: a module or a function of tensors.
+        dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
+            have changed.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
 
     Returns:
         A module with the parameters, buffers and submodules of ``model``.
     """
-    return CompiledModule(model, fullgraph=fullgraph)
+    return CompiledModule(model, dynamic=dynamic, fullgraph=fullgraph)
 
 
 CompileError = _core.CompileError
@@ -101,13 +118,15 @@ class CompiledModule(torch.nn.Module):
         self,
         model: Callable[..., Any],
         *,
+        dynamic: bool | None = None,
         fullgraph: bool = False,
         capture: Callable[[], GraphModule] | None = None,
     ) -> None:
         super().__init__()
         root = model if isinstance(model, torch.nn.Module) else _Shell(model)
         state = self.__dict__
-        state["_model"], state["_callable"], state["_fullgraph"] = root, model, fullgraph
+        state["_model"], state["_callable"] = root, model
+        state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         # A graph that is given is not traced, and not by Dynamo either.
         state["_capture"] = capture
         # The same dictionaries: what is registered, moved or loaded here is so there.
@@ -127,7 +146,7 @@ class CompiledModule(torch.nn.Module):
         state["_pieces"] = []
 
     def __reduce__(self) -> Any:
-        return _restore, (self._callable, self._fullgraph)
+        return _restore, (self._callable, self._fullgraph, self._dynamic)
 
     def train(self, mode: bool = True) -> CompiledModule:
         self._model.train(mode)
@@ -250,7 +269,11 @@ class CompiledModule(torch.nn.Module):
             self._pieces.append(piece)
             return piece
 
-        compiled = torch.compile(self._callable, backend=backend, fullgraph=self._fullgraph)
+        compiled = torch.compile(
+            self._callable, backend=backend, dynamic=self._dynamic, fullgraph=self._fullgraph
+        )
+        if self._dynamic:
+            compiled = _with_known_floats(compiled)
         self.__dict__["_dynamo"] = compiled
         return compiled
 
@@ -260,6 +283,9 @@ class CompiledModule(torch.nn.Module):
         """The whole graph as a program, or what the engine knows of it as several."""
         # Programs around the graphs of Dynamo may write to their results.
         strict = self._capture is not None
+        places = len(self._captured.graph.find_nodes(op="placeholder"))
+        if len(inputs) > places:
+            raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
             if self._native_model is None:
                 native = _core.NativeModel(self._captured.graph, strict=strict)
@@ -300,6 +326,18 @@ class CompiledModule(torch.nn.Module):
         return "\n".join(lines) or "not called yet"
 
 
+def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which Dynamo captures, with sizes as symbols but not the numbers in modules: it
+    would make float64 tensors of factors and of what norms add to variances."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch._dynamo.config.patch(specialize_float=True):
+            return function(*args, **kwargs)
+
+    return run
+
+
 def _captured(model: torch.nn.Module) -> GraphModule:
     """The program that ``model`` is."""
     program = model.forward if isinstance(model, _Shell) else model
@@ -320,5 +358,7 @@ def _captured(model: torch.nn.Module) -> GraphModule:
     return GraphModule(tracer.root, graph)
 
 
-def _restore(model: Callable[..., Any], fullgraph: bool) -> CompiledModule:
-    return CompiledModule(model, fullgraph=fullgraph)
+def _restore(
+    model: Callable[..., Any], fullgraph: bool, dynamic: bool | None = None
+) -> CompiledModule:
+    return CompiledModule(model, dynamic=dynamic, fullgraph=fullgraph)

@@ -16,6 +16,8 @@ OPTIONS: dict[str, tuple[Any, ...]] = {"precision": ("f32",)}
 #: How many times a graph is kept, for weights that differ from call to call.
 VARIANTS = 16
 _REGISTRY = "torch._dynamo.backends.registry"
+#: Stands for what a graph takes anew in each call.
+_INPUT = object()
 
 
 def checked_options(options: Mapping[str, Any] | None) -> None:
@@ -124,11 +126,16 @@ class Piece:
         """The graph for the weights and numbers among ``args``."""
         from corsac._compile import CompiledModule
 
-        graph_module = self._specialised(args)
-        return CompiledModule(graph_module, capture=lambda: self._specialised(args, graph_module))
+        # Nothing of the inputs of this call is kept.
+        kept = [
+            _INPUT if _is_input(arg) and not weight else arg
+            for arg, weight in zip(args, self._is_weight, strict=True)
+        ]
+        graph_module = self._specialised(kept)
+        return CompiledModule(graph_module, capture=lambda: self._specialised(kept, graph_module))
 
     def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
-        """A copy of the graph with weights as attributes and numbers as constants."""
+        """A copy of the graph with weights as attributes, and what is no tensor as a constant."""
         import torch
 
         from corsac.fx import GraphModule
@@ -145,7 +152,7 @@ class Piece:
                 root.register_buffer(name, own)
         for number, node in enumerate(graph.find_nodes(op="placeholder")):
             arg = args[number]
-            if _is_input(arg) and not self._is_weight[number]:
+            if arg is _INPUT:
                 continue
             if isinstance(arg, torch.Tensor):
                 name = f"_input_{number}"

@@ -6,6 +6,7 @@ use crate::data::{Data, DataMut};
 use crate::execute::{RunError, Values};
 use crate::kernels::generic::{self, Steps};
 use crate::kernels::volume::Volume;
+use crate::lower::wrapped;
 use crate::program::{Element, Program, Step};
 
 /// What two numbers are compared for.
@@ -62,6 +63,21 @@ pub enum Arithmetic {
     Or,
     /// The bits that are set in one only.
     Xor,
+}
+
+/// What becomes of an element that an index names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combination {
+    /// The other one takes its place; of several, the last.
+    Replace,
+    /// The sum.
+    Add,
+    /// The product.
+    Multiply,
+    /// The larger one, NaN if one is.
+    Largest,
+    /// The smaller one, NaN if one is.
+    Smallest,
 }
 
 /// How elements along dimensions are combined.
@@ -158,6 +174,21 @@ pub enum General {
         /// Along which dimension.
         dim: usize,
     },
+    /// A tensor, integers, and a tensor of their rank: the first, in which the elements along a
+    /// dimension that the integers name are combined with those of the last.
+    Scatter {
+        /// Along which dimension.
+        dim: usize,
+        /// How.
+        combination: Combination,
+    },
+    /// Integers of which so many bits are kept.
+    Wrap {
+        /// How many.
+        bits: u32,
+        /// Whether the first of them is a sign.
+        signed: bool,
+    },
     /// Sums or products of all elements up to each.
     Cumulate {
         /// Along which dimension.
@@ -219,6 +250,8 @@ impl General {
             Self::Pad { .. } => "pad",
             Self::Select { .. } => "select",
             Self::Gather { .. } => "gather",
+            Self::Scatter { .. } => "scatter",
+            Self::Wrap { .. } => "wrap",
             Self::Cumulate { .. } => "cumulate",
             Self::Sort { .. } => "sort",
             Self::Extreme { .. } => "extreme",
@@ -353,6 +386,13 @@ pub(crate) fn run(
             let size = shape[*dim];
             return done.map_err(|index| RunError::Index { index, size });
         }
+        General::Scatter { dim, combination } => return work.scatter(*dim, *combination, out),
+        General::Wrap { bits, signed } => match (work.data(0), out) {
+            (Data::I64(x), DataMut::I64(out)) => {
+                generic::map(x, out, |x| wrapped(x, *bits, *signed));
+            }
+            _ => mismatch(),
+        },
         General::Cumulate { dim, product } => {
             let [size, inner] = work.along(*dim);
             match (work.data(0), out) {
@@ -562,6 +602,51 @@ impl<'a> Work<'a> {
             _ => mismatch(),
         }
         Ok(())
+    }
+
+    fn scatter(
+        &self,
+        dim: usize,
+        combination: Combination,
+        out: DataMut<'_>,
+    ) -> Result<(), RunError> {
+        let shape = self.shape(0);
+        let indices = (self.data(1).integers(), self.shape(1));
+        let from = self.shape(2);
+        let done = match (self.data(0), self.data(2), out) {
+            (Data::F32(x), Data::F32(source), DataMut::F32(out)) => {
+                out.copy_from_slice(x);
+                let f: fn(f32, f32) -> f32 = match combination {
+                    Combination::Replace => |_, b| b,
+                    Combination::Add => |a, b| a + b,
+                    Combination::Multiply => |a, b| a * b,
+                    Combination::Largest => of_floats(Arithmetic::Maximum),
+                    Combination::Smallest => of_floats(Arithmetic::Minimum),
+                };
+                generic::scatter(shape, dim, indices, (source, from), out, f)
+            }
+            (Data::I64(x), Data::I64(source), DataMut::I64(out)) => {
+                out.copy_from_slice(x);
+                let f: fn(i64, i64) -> i64 = match combination {
+                    Combination::Replace => |_, b| b,
+                    Combination::Add => i64::wrapping_add,
+                    Combination::Multiply => i64::wrapping_mul,
+                    Combination::Largest => i64::max,
+                    Combination::Smallest => i64::min,
+                };
+                generic::scatter(shape, dim, indices, (source, from), out, f)
+            }
+            (Data::Bool(x), Data::Bool(source), DataMut::Bool(out)) => {
+                out.copy_from_slice(x);
+                generic::scatter(shape, dim, indices, (source, from), out, |_, b| b)
+            }
+            _ => {
+                mismatch();
+                Ok(())
+            }
+        };
+        let size = shape[dim];
+        done.map_err(|index| RunError::Index { index, size })
     }
 
     fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) {

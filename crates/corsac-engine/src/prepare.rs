@@ -150,8 +150,11 @@ impl<'a> Loader<'a> {
                 for &input in inputs {
                     self.load(input)?;
                 }
-                let inputs: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
-                recipe.make(&inputs)
+                let data: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
+                match recipe {
+                    Recipe::Transpose => transposed(data[0], info.shape[0]),
+                    recipe => recipe.make_norm(&data),
+                }
             }
             Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
         };
@@ -379,21 +382,37 @@ impl Linear {
     }
 }
 
+/// A matrix whose transposed has `rows` rows, transposed.
+fn transposed(matrix: &[f32], rows: usize) -> Vec<f32> {
+    let columns = matrix.len() / rows.max(1);
+    let mut made = vec![0.0; matrix.len()];
+    made.par_chunks_mut(columns.max(1))
+        .enumerate()
+        .for_each(|(row, out)| {
+            for (column, out) in out.iter_mut().enumerate() {
+                *out = matrix[column * rows + row];
+            }
+        });
+    made
+}
+
 impl Recipe {
     /// What is added to the variance.
     pub(crate) fn eps(self) -> f32 {
-        let (Self::NormWeight(eps)
-        | Self::NormBias(eps)
-        | Self::NormScale(eps)
-        | Self::NormOffset(eps)) = self;
-        eps
+        match self {
+            Self::NormWeight(eps)
+            | Self::NormBias(eps)
+            | Self::NormScale(eps)
+            | Self::NormOffset(eps) => eps,
+            Self::Transpose => 0.0,
+        }
     }
 
-    /// The weight made of `inputs`, in double precision.
-    fn make(self, inputs: &[&[f32]]) -> Vec<f32> {
+    /// The weight made of `inputs`, which are a norm's, in double precision.
+    fn make_norm(self, inputs: &[&[f32]]) -> Vec<f32> {
         let (own, norm) = match self {
             Self::NormWeight(_) | Self::NormBias(_) => (inputs[0], &inputs[1..]),
-            Self::NormScale(_) | Self::NormOffset(_) => (&[][..], inputs),
+            Self::NormScale(_) | Self::NormOffset(_) | Self::Transpose => (&[][..], inputs),
         };
         let eps = self.eps();
         let (mean, variance) = (norm[0], norm[1]);
@@ -408,7 +427,9 @@ impl Recipe {
         let channels = 0..mean.len();
         match self {
             Self::NormScale(_) => channels.map(|at| scale(at) as f32).collect(),
-            Self::NormOffset(_) => channels.map(|at| offset(at) as f32).collect(),
+            Self::NormOffset(_) | Self::Transpose => {
+                channels.map(|at| offset(at) as f32).collect()
+            }
             Self::NormBias(_) => channels
                 .map(|at| (f64::from(own[at]) * scale(at) + offset(at)) as f32)
                 .collect(),

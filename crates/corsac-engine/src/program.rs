@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use corsac_ir::NodeId;
+use corsac_ir::{DType, NodeId};
 use corsac_kernels::amx::Amx;
 use smallvec::SmallVec;
 
@@ -298,6 +298,8 @@ pub enum Recipe {
     NormScale(f32),
     /// The offsets of a norm.
     NormOffset(f32),
+    /// A matrix with its columns as rows.
+    Transpose,
 }
 
 /// A convolution in two dimensions.
@@ -496,6 +498,10 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// What comes of it.
     pub output: Option<Output>,
+    /// What inputs are for the caller, in order: [elements](Element) hold several types.
+    pub input_dtypes: Vec<DType>,
+    /// The same for the results.
+    pub output_dtypes: Vec<DType>,
 }
 
 impl Program {

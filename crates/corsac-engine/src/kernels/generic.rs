@@ -225,6 +225,40 @@ pub fn gather<T: Copy + Send + Sync>(
     Ok(())
 }
 
+/// `out[i][index[i][j][k]][k] = f(out[…], source[i][j][k])` along dimension `dim`, one after the other.
+///
+/// # Errors
+/// An index that is out of range; nothing is written then.
+pub fn scatter<T: Copy>(
+    shape: &[usize],
+    dim: usize,
+    (indices, index_shape): (&[i64], &[usize]),
+    (source, source_shape): (&[T], &[usize]),
+    out: &mut [T],
+    f: impl Fn(T, T) -> T,
+) -> Result<(), i64> {
+    let size = shape[dim];
+    if let Some(index) = indices.iter().find_map(|&i| place(i, size, false).err()) {
+        return Err(index);
+    }
+    let steps = |shape: &[usize]| {
+        let mut steps: Steps = SmallVec::from_elem(1, shape.len());
+        for at in (1..shape.len()).rev() {
+            steps[at - 1] = steps[at] * shape[at] as isize;
+        }
+        steps
+    };
+    let (mut to, from) = (steps(shape), steps(source_shape));
+    let along = to[dim].unsigned_abs();
+    to[dim] = 0;
+    for (number, &index) in indices.iter().enumerate() {
+        let read = start(index_shape, &from, number).unsigned_abs();
+        let at = start(index_shape, &to, number).unsigned_abs() + index.unsigned_abs() as usize * along;
+        out[at] = f(out[at], source[read]);
+    }
+    Ok(())
+}
+
 /// Sums, or products, of all elements up to each along a dimension of `size` elements that lie
 /// `inner` apart.
 pub fn cumulate<T: Copy, A: Copy>(

@@ -315,7 +315,13 @@ impl Lowerer<'_, '_> {
             call.number("alpha")?.unwrap_or(1.0),
             call.number("beta")?.unwrap_or(1.0),
         );
-        let product = self.matmul(call.tensor(a)?, call.tensor(b)?)?;
+        let (a, b) = (call.tensor(a)?, call.tensor(b)?);
+        if (alpha, beta) == (1.0, 1.0)
+            && let Some(sum) = self.product_with_weight(a, b, Some(call.tensor("input")?))
+        {
+            return Ok(sum);
+        }
+        let product = self.matmul(a, b)?;
         let product = self.scaled(product, alpha);
         // What is multiplied by zero is not looked at: it may be NaN.
         if beta == 0.0 {

@@ -9,19 +9,22 @@ mod attention;
 mod call;
 mod composed;
 mod einsum;
+mod narrow;
 mod operators;
 mod resample;
+mod scatter;
 mod swin;
 mod typed;
 mod views;
 
-use corsac_ir::{Arg, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
+use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
 use call::Call;
+pub(crate) use narrow::wrapped;
 use typed::element_of;
 
 /// A graph is no program for this engine.
@@ -94,6 +97,8 @@ struct Lowerer<'g, 'h> {
     lowered: SecondaryMap<NodeId, Option<Lowered>>,
     /// Values of weights, by storage and type.
     weights: FxHashMap<Storage, ValueId>,
+    /// The values whose elements are integers of fewer than 64 bits.
+    narrow: FxHashMap<ValueId, DType>,
     /// The nodes whose values lie in a storage, once that was asked for.
     sharing: Option<FxHashMap<Storage, Sharing>>,
     /// The node at hand.
@@ -108,6 +113,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             program: Program::default(),
             lowered: SecondaryMap::new(),
             weights: FxHashMap::default(),
+            narrow: FxHashMap::default(),
             sharing: None,
             node: NodeId::ROOT,
         }
@@ -131,7 +137,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         let source = Source::Input(self.program.inputs);
         self.program.inputs += 1;
         let element = element_of(tensor.dtype).unwrap_or_default();
-        Lowered::Tensor(self.program.add_typed(element, shape, source))
+        let value = self.program.add_typed(element, shape, source);
+        self.program.input_dtypes.push(tensor.dtype);
+        self.note_narrow(value, tensor.dtype);
+        Lowered::Tensor(value)
     }
 
     fn step(&mut self, node: NodeId) -> Result<(), Reason> {
@@ -159,6 +168,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                     .map(|arg| self.output(arg))
                     .transpose()?;
                 self.program.output = Some(result.unwrap_or(Output::None));
+                let results = self.program.outputs().into_iter();
+                self.program.output_dtypes = results.map(|value| self.dtype(value)).collect();
                 return Ok(());
             }
             GraphOp::CallFunction | GraphOp::CallMethod | GraphOp::CallModule => {
@@ -184,6 +195,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         if call.in_place {
             self.check_in_place(node, &call)?;
         }
+        self.check_numbers(&call)?;
         let lowered = match self.typed(&call)? {
             Some(lowered) => lowered,
             None => {
@@ -191,6 +203,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 self.operator(&call)?
             }
         };
+        let lowered = self.as_typed(&call, lowered)?;
         if call.in_place
             && let Some(written) = self.graph.node(node).args().first().and_then(Arg::as_node)
         {
@@ -297,6 +310,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             .program
             .add_typed(element, shape, Source::Weight(number));
         self.weights.insert(tensor.storage, value);
+        self.note_narrow(value, tensor.dtype);
         Ok(value)
     }
 

@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, as_number, wrapped};
 use super::{Lowered, Lowerer, Reason};
-use crate::program::{Binary, Conv, Op, Pool, Reduction, Source, Unary, ValueId};
+use crate::program::{Binary, Conv, Element, Op, Pool, Recipe, Reduction, Source, Unary, ValueId};
 
 impl Lowerer<'_, '_> {
     pub(super) fn operator(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -149,7 +149,40 @@ impl Lowerer<'_, '_> {
         Ok(self.emit(Op::Linear, inputs, shape))
     }
 
+    /// The product of rows with a matrix that is a weight, as a linear layer, whose weight is packed
+    /// once; `None` where it is none.
+    pub(super) fn product_with_weight(
+        &mut self,
+        a: ValueId,
+        b: ValueId,
+        bias: Option<ValueId>,
+    ) -> Option<ValueId> {
+        let is_weight = |value: ValueId| {
+            let root = self.program.root(value);
+            matches!(self.program.value(root).source, Source::Weight(_))
+                && self.program.element(value) == Element::F32
+        };
+        let (left, right) = (self.shape(a), self.shape(b));
+        let ([.., depth], [inputs, outputs]) = (&left[..], &right[..]) else {
+            return None;
+        };
+        let fits = depth == inputs
+            && left.len() >= 2
+            && is_weight(b)
+            && bias.is_none_or(|bias| is_weight(bias) && self.shape(bias) == [*outputs]);
+        if !fits {
+            return None;
+        }
+        let sizes = vec![*outputs, *inputs];
+        let weight = self.program.add_derived(Recipe::Transpose, vec![b], sizes);
+        let shape = [&left[..left.len() - 1], &[*outputs]].concat();
+        Some(self.emit(Op::Linear, [a, weight].into_iter().chain(bias), shape))
+    }
+
     pub(super) fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId, Reason> {
+        if let Some(product) = self.product_with_weight(a, b, None) {
+            return Ok(product);
+        }
         let (mut left, mut right) = (self.shape(a), self.shape(b));
         // A vector is a row on the left and a column on the right, which the result has not.
         let (row, column) = (left.len() == 1, right.len() == 1);

@@ -15,7 +15,7 @@ use crate::program::{Binary, Element, Op, ValueId};
 pub(super) fn element_of(dtype: DType) -> Result<Element, Reason> {
     match dtype {
         DType::Float32 => Ok(Element::F32),
-        DType::Int64 => Ok(Element::I64),
+        DType::Int64 | DType::Int32 | DType::Int16 | DType::Int8 | DType::UInt8 => Ok(Element::I64),
         DType::Bool => Ok(Element::Bool),
         other => Err(format!("a tensor of {other}")),
     }
@@ -106,6 +106,10 @@ impl Lowerer<'_, '_> {
             | "convert_element_type"
             | "float"
             | "long"
+            | "int"
+            | "short"
+            | "char"
+            | "byte"
             | "bool"
             | "type"
             | "type_as"
@@ -161,9 +165,7 @@ impl Lowerer<'_, '_> {
                     index = self.broadcast_to(index, &both);
                 }
                 let (input, index) = (self.at_least_a_vector(input), self.at_least_a_vector(index));
-                if self.program.element(index) != Element::I64 {
-                    return Err("indices that are not int64".to_owned());
-                }
+                self.expect_indices(index, &[])?;
                 let shape = self.shape(index);
                 let dim = call.dim("dim", shape.len(), 0)?;
                 let element = self.program.element(input);
@@ -172,6 +174,7 @@ impl Lowerer<'_, '_> {
             }
             "take" => {
                 let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+                self.expect_indices(index, &[])?;
                 let len = self.program.value(input).len();
                 let flat = self.alias(input, vec![len]);
                 self.rows(flat, 0, index, true)?
@@ -179,6 +182,9 @@ impl Lowerer<'_, '_> {
             "getitem" | "index" | "_unsafe_index" if self.has_index_tensors(call) => {
                 self.indexed(call)?
             }
+            "diff" => self.differences(call)?,
+            "scatter" | "scatter_add" | "scatter_reduce" | "index_add" | "index_copy"
+            | "index_fill" => self.scattered(call)?,
             "cumsum" | "cumprod" => {
                 let input = call.tensor("input")?;
                 let element = self.result_element()?;
@@ -513,9 +519,7 @@ impl Lowerer<'_, '_> {
         indices: ValueId,
         wraps: bool,
     ) -> Result<ValueId, Reason> {
-        if self.program.element(indices) != Element::I64 {
-            return Err("indices that are not int64".to_owned());
-        }
+        self.expect_indices(indices, &[DType::Int32])?;
         let own = self.shape(table);
         if dim >= own.len() {
             return Err("rows of a number".to_owned());
@@ -592,7 +596,9 @@ impl Lowerer<'_, '_> {
         for item in &given {
             match item {
                 Lowered::Tensor(value) => {
-                    if self.program.element(*value) != Element::I64 {
+                    if self.program.element(*value) != Element::I64
+                        || self.narrow_type(*value) == Some(DType::UInt8)
+                    {
                         return Err("an index whose result's size depends on values".to_owned());
                     }
                     indices.push((at, *value));

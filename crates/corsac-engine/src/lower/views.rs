@@ -334,9 +334,8 @@ impl Lowerer<'_, '_> {
     }
 
     fn item(&mut self, call: &Call) -> Result<Lowered, Reason> {
-        let index = call
-            .known("other")?
-            .ok_or_else(|| "there is no index".to_owned())?;
+        // `x[None]`: a new dimension.
+        let index = call.known("other")?.unwrap_or(&Value::None);
         let input = match call.get("input") {
             Some(Lowered::Items(items)) => {
                 let at = as_int(index).ok_or_else(|| "a slice of a tuple".to_owned())?;

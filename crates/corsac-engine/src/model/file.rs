@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use corsac_ir::{DType, ExternalId, Graph, Op as GraphOp};
+use corsac_ir::{DType, ExternalId, Graph, NodeId, Op as GraphOp};
 use corsac_ops::shape::{
     Dim, ModuleFacts, Propagator, Settings, Storage, Tensor as TypedTensor, TensorType, TypeHost,
     Value, element_bytes,
@@ -329,10 +329,41 @@ fn compiled(
         Ok(program) => program,
         Err(first) => return Err(ModelError::Unsupported(all_unknown(graph, &types, first))),
     };
+    let narrow = narrow_borders(graph, &types);
+    if !narrow.is_empty() {
+        return Err(ModelError::Unsupported(narrow));
+    }
     check_program(&program, limits)?;
     optimise(&mut program);
     check_program(&program, limits)?;
     Ok(program)
+}
+
+/// What goes in or out, and is of a type that callers have no elements for.
+fn narrow_borders(graph: &Graph, types: &Propagator<'_>) -> Vec<LowerError> {
+    let mut borders: Vec<NodeId> = Vec::new();
+    for node in graph.nodes() {
+        let view = graph.node(node);
+        match view.op() {
+            GraphOp::Placeholder | GraphOp::GetAttr => borders.push(node),
+            GraphOp::Output => borders.extend(view.inputs()),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for node in borders {
+        types.value(node).for_each_tensor(&mut |tensor| {
+            if !matches!(tensor.dtype, DType::Float32 | DType::Int64 | DType::Bool) {
+                found.push(LowerError {
+                    node,
+                    name: graph.node(node).name().to_owned(),
+                    target: graph.node(node).target_name().to_owned(),
+                    reason: format!("a tensor of {} in a model file", tensor.dtype),
+                });
+            }
+        });
+    }
+    found
 }
 
 /// All nodes that cannot be lowered, those aside that only follow from others.

@@ -163,6 +163,33 @@ fn accumulated(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(ty.into())
 }
 
+/// Differences of neighbours: fewer than there are elements, with what is put before and after them.
+fn difference(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    let last = input.rank().saturating_sub(1);
+    let axis = call.axis("dim", input.rank())?.unwrap_or(last);
+    let mut shape = input.shape.clone();
+    let Some(size) = shape.get_mut(axis) else {
+        return Err(Failure::invalid("a tensor with dimensions", "a number"));
+    };
+    for param in ["prepend", "append"] {
+        if let Some(beside) = call.get(param).and_then(Value::as_tensor) {
+            if beside.rank() != input.rank() {
+                let expected = format!("{param} of {} dimensions", input.rank());
+                return Err(Failure::invalid(expected, beside.to_string()));
+            }
+            *size = size.clone() + beside.shape[axis].clone();
+        }
+    }
+    let times = call.int("n")?.unwrap_or(1);
+    *size = (size.clone() - Dim::from(times)).larger(&Dim::ZERO);
+    Ok(TensorType {
+        device: input.device,
+        ..TensorType::new(input.dtype, shape)
+    }
+    .into())
+}
+
 fn accumulated_log(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     call.axis("dim", input.rank())?;
@@ -259,6 +286,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("max min", "input dim keepdim *other", extreme, ONE),
     rule("aminmax", "input *dim keepdim", extremes, Cost::PerInput(2)),
     rule("cumsum cumprod", "input dim *dtype", accumulated, ONE),
+    rule("diff", "input n dim prepend append", difference, ONE),
     rule(
         "logcumsumexp",
         "input dim",

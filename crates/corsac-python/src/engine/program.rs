@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corsac_engine::{
-    Context, Data, DataMut, Element, Elements, Executable, Output, RunError, Source, ValueId,
-    on_threads,
+    Context, DType, Data, DataMut, Element, Elements, Executable, Output, RunError, Source,
+    ValueId, on_threads,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -20,8 +20,30 @@ use super::weights::elements;
 /// Memory of runs that are over, for those to come: of one program, or of all of a model.
 pub(super) type Contexts = Arc<Mutex<Vec<Context>>>;
 
-/// Elements and sizes of a tensor.
-pub(super) type Spec = (Element, Vec<usize>);
+/// A tensor that a program takes or makes.
+#[derive(Clone)]
+pub(super) struct Spec {
+    /// What it is made of in the program.
+    pub(super) element: Element,
+    /// What it is made of for PyTorch.
+    pub(super) dtype: DType,
+    pub(super) shape: Vec<usize>,
+}
+
+impl Spec {
+    fn of(dtype: DType) -> Self {
+        Self {
+            element: Element::F32,
+            dtype,
+            shape: Vec::new(),
+        }
+    }
+
+    /// Whether its elements are the same in both.
+    fn is_direct(&self) -> bool {
+        matches!(self.dtype, DType::Float32 | DType::Int64 | DType::Bool)
+    }
+}
 
 /// A graph as a native program, for inputs of fixed shapes.
 #[pyclass(name = "NativeProgram", module = "corsac._core", frozen)]
@@ -92,14 +114,20 @@ impl PyProgram {
 
     pub(super) fn with_contexts(executable: Executable, strict: bool, contexts: Contexts) -> Self {
         let program = executable.program();
-        let mut inputs = vec![(Element::F32, Vec::new()); program.inputs];
+        let inputs = program.input_dtypes.iter();
+        let mut inputs: Vec<Spec> = inputs.map(|&dtype| Spec::of(dtype)).collect();
         for value in &program.values {
             if let Source::Input(number) = value.source {
-                inputs[number] = (value.element, value.shape.clone());
+                inputs[number].element = value.element;
+                inputs[number].shape.clone_from(&value.shape);
             }
         }
-        let outputs = program.outputs().into_iter();
-        let outputs = outputs.map(|v| (program.element(v), program.shape(v).to_vec()));
+        let outputs = program.outputs().into_iter().zip(&program.output_dtypes);
+        let outputs = outputs.map(|(value, &dtype)| Spec {
+            element: program.element(value),
+            dtype,
+            shape: program.shape(value).to_vec(),
+        });
         Self {
             inputs,
             outputs: outputs.collect(),
@@ -155,13 +183,18 @@ impl PyProgram {
         times: Option<&mut [f64]>,
     ) -> PyResult<()> {
         self.check_count("arrays", inputs.len(), outputs.len())?;
+        if !self.inputs.iter().chain(&self.outputs).all(Spec::is_direct) {
+            return Err(PyValueError::new_err(
+                "arrays are of float32, int64 and truth values",
+            ));
+        }
         let given = inputs.iter().zip(&self.inputs);
-        let given = given.map(|(array, (element, _))| read(array, *element));
+        let given = given.map(|(array, spec)| read(array, spec.element));
         let given = given.collect::<PyResult<Vec<_>>>()?;
         let data: Vec<Data<'_>> = given.iter().map(Elements::all).collect();
         let results = self.outputs.iter();
         let results =
-            results.map(|(element, shape)| Elements::zeros(*element, shape.iter().product()));
+            results.map(|spec| Elements::zeros(spec.element, spec.shape.iter().product()));
         let mut results: Vec<Elements> = results.collect();
         let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Elements::all_mut).collect();
         self.run_on(py, threads.max(1), &data, &mut places, times)?;
@@ -192,10 +225,11 @@ impl PyProgram {
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut inputs = Vec::with_capacity(described.len());
         let given = described.iter().zip(tensors).zip(&self.inputs);
-        for ((own, tensor), (element, shape)) in given {
-            inputs.push(match own.data(*element, shape) {
+        for ((own, tensor), spec) in given {
+            let there = spec.is_direct().then(|| own.data(spec.element, &spec.shape));
+            inputs.push(match there.flatten() {
                 Some(data) => Input::There(data),
-                None => Input::Copied(elements(tensor, *element)?),
+                None => Input::Copied(elements(tensor, spec.element)?),
             });
         }
         self.call_inputs(py, exchange, &inputs, None)
@@ -210,7 +244,7 @@ impl PyProgram {
     ) -> PyResult<Bound<'py, PyAny>> {
         let data: Vec<Data<'_>> = inputs.iter().map(Input::data).collect();
         let results = self.outputs.iter();
-        let results = results.map(|(element, shape)| exchange.empty(py, *element, shape));
+        let results = results.map(|spec| exchange.empty(py, spec.element, &spec.shape));
         let mut results = results.collect::<PyResult<Vec<Fresh<'py>>>>()?;
         let threads = match self.executable.is_small() {
             true => 1,
@@ -220,8 +254,12 @@ impl PyProgram {
             let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Fresh::data_mut).collect();
             self.run_on(py, threads, &data, &mut places, times)?;
         }
-        let results: Vec<Bound<'py, PyAny>> = results.into_iter().map(Fresh::into_tensor).collect();
-        self.filled(py, &results)
+        let results = results.into_iter().zip(&self.outputs);
+        let results = results.map(|(fresh, spec)| match spec.is_direct() {
+            true => Ok(fresh.into_tensor()),
+            false => fresh.converted(spec.dtype),
+        });
+        self.filled(py, &results.collect::<PyResult<Vec<_>>>()?)
     }
 
     fn call_observed<'py>(
@@ -244,13 +282,13 @@ impl PyProgram {
         }
         self.check_count("tensors", tensors.len(), self.outputs.len())?;
         let mut inputs = Vec::with_capacity(tensors.len());
-        for (number, (tensor, (element, shape))) in tensors.iter().zip(&self.inputs).enumerate() {
-            let described = exchange.described(tensor)?;
-            let input = match described.and_then(|own| own.data(*element, shape)) {
+        for (number, (tensor, spec)) in tensors.iter().zip(&self.inputs).enumerate() {
+            let described = exchange.described(tensor)?.filter(|_| spec.is_direct());
+            let input = match described.and_then(|own| own.data(spec.element, &spec.shape)) {
                 Some(data) => Input::There(data),
                 None => {
                     self.check_type(number, tensor)?;
-                    Input::Copied(elements(tensor, *element)?)
+                    Input::Copied(elements(tensor, spec.element)?)
                 }
             };
             inputs.push(input);
@@ -261,16 +299,17 @@ impl PyProgram {
     /// That a tensor is what the program takes, wherever its elements lie.
     fn check_type(&self, number: usize, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = tensor.py();
-        let (element, shape) = &self.inputs[number];
+        let spec = &self.inputs[number];
         let sizes: Vec<usize> = tensor.getattr(intern!(py, "shape"))?.extract()?;
         let dtype = tensor.getattr(intern!(py, "dtype"))?.str()?;
         let dtype = dtype.to_str()?.trim_start_matches("torch.");
-        if (dtype, &sizes) == (element.name(), shape) {
+        if (dtype, &sizes) == (spec.dtype.name(), &spec.shape) {
             return Ok(());
         }
         Err(PyValueError::new_err(format!(
-            "input {number} is {}{shape:?}, not {dtype}{sizes:?}",
-            element.name()
+            "input {number} is {}{:?}, not {dtype}{sizes:?}",
+            spec.dtype.name(),
+            spec.shape
         )))
     }
 
@@ -355,15 +394,14 @@ impl PyProgram {
     fn output_shapes(&self) -> Vec<Vec<usize>> {
         self.outputs
             .iter()
-            .map(|(_, shape)| shape.clone())
+            .map(|spec| spec.shape.clone())
             .collect()
     }
 
     /// The element types of the results, by PyTorch's names for them.
     #[getter]
     fn output_dtypes(&self) -> Vec<&'static str> {
-        let elements = self.outputs.iter().map(|(element, _)| element.name());
-        elements.collect()
+        self.outputs.iter().map(|spec| spec.dtype.name()).collect()
     }
 
     /// What the graph returns, with the numbers of results in the places of tensors.

@@ -71,7 +71,7 @@ impl PyRunner {
                 && inputs
                     .iter()
                     .zip(described)
-                    .all(|((element, shape), own)| own.is(*element, shape))
+                    .all(|(spec, own)| own.is(spec.dtype, &spec.shape))
                 && entry
                     .numbers
                     .iter()

@@ -11,7 +11,7 @@
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
-use corsac_engine::{Data, DataMut, Element};
+use corsac_engine::{DType, Data, DataMut, Element};
 use pyo3::ffi::PyErr_Clear;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -199,9 +199,9 @@ impl Exchange {
     fn options<'py>(&self, py: Python<'py>, element: Element) -> PyResult<Bound<'py, PyDict>> {
         static OPTIONS: [PyOnceLock<Py<PyDict>>; 3] = [const { PyOnceLock::new() }; 3];
         let (number, dtype) = match element {
-            Element::F32 => (0, corsac_ir::DType::Float32),
-            Element::I64 => (1, corsac_ir::DType::Int64),
-            Element::Bool => (2, corsac_ir::DType::Bool),
+            Element::F32 => (0, DType::Float32),
+            Element::I64 => (1, DType::Int64),
+            Element::Bool => (2, DType::Bool),
         };
         let options = OPTIONS[number].get_or_try_init(py, || {
             let options = PyDict::new(py);
@@ -225,6 +225,23 @@ impl<'a> Described<'a> {
         }
     }
 
+    /// PyTorch's name for what it is made of, of those that programs know.
+    fn dtype(&self) -> Option<DType> {
+        let dtype = &self.description.dtype;
+        match (dtype.code, dtype.bits, dtype.lanes) {
+            // `kDLInt`, `kDLUInt`
+            (0, 32, 1) => Some(DType::Int32),
+            (0, 16, 1) => Some(DType::Int16),
+            (0, 8, 1) => Some(DType::Int8),
+            (1, 8, 1) => Some(DType::UInt8),
+            _ => self.element().map(|element| match element {
+                Element::F32 => DType::Float32,
+                Element::I64 => DType::Int64,
+                Element::Bool => DType::Bool,
+            }),
+        }
+    }
+
     fn numbers(&self, from: *const i64) -> &[i64] {
         match self.description.rank {
             0 => &[],
@@ -234,11 +251,14 @@ impl<'a> Described<'a> {
         }
     }
 
-    /// Whether it has these elements and sizes.
-    pub(crate) fn is(&self, element: Element, shape: &[usize]) -> bool {
+    /// Whether it has elements of this type, and these sizes.
+    pub(crate) fn is(&self, dtype: DType, shape: &[usize]) -> bool {
+        self.dtype() == Some(dtype) && self.has_shape(shape)
+    }
+
+    fn has_shape(&self, shape: &[usize]) -> bool {
         let sizes = self.numbers(self.description.shape);
-        self.element() == Some(element)
-            && sizes.len() == shape.len()
+        sizes.len() == shape.len()
             && sizes
                 .iter()
                 .zip(shape)
@@ -247,7 +267,7 @@ impl<'a> Described<'a> {
 
     /// Whether it is so, and its elements lie row by row, where numbers of their type may lie.
     fn fits(&self, element: Element, shape: &[usize]) -> bool {
-        if !self.is(element, shape) {
+        if self.element() != Some(element) || !self.has_shape(shape) {
             return false;
         }
         if shape.contains(&0) {
@@ -330,6 +350,13 @@ impl<'py> Fresh<'py> {
                 }
             }
         }
+    }
+
+    /// The tensor, once its elements are set, with elements of another type.
+    pub(crate) fn converted(self, dtype: DType) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.tensor.py();
+        let dtype = TorchValues::get(py)?.dtype(dtype);
+        self.tensor.call_method1(intern!(py, "to"), (dtype,))
     }
 
     /// The tensor, once its elements are set.

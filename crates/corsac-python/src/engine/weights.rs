@@ -2,10 +2,12 @@
 
 use std::sync::Mutex;
 
-use corsac_engine::{Element, Elements, Weights};
+use corsac_engine::{DType, Element, Elements, Weights};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
+
+use crate::runtime::TorchValues;
 
 /// Weights read from tensors one by one: a model is not in memory twice.
 pub(super) struct Loaded<'a> {
@@ -56,9 +58,16 @@ impl Weights for Loaded<'_> {
 /// The elements of a tensor, row by row.
 pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<Elements> {
     let py = tensor.py();
+    let dtype = match element {
+        Element::F32 => DType::Float32,
+        Element::I64 => DType::Int64,
+        Element::Bool => DType::Bool,
+    };
     let array = tensor
         .call_method0(intern!(py, "detach"))?
         .call_method0(intern!(py, "resolve_neg"))?
+        // Integers of fewer bits are held as int64; the same tensor comes back otherwise.
+        .call_method1(intern!(py, "to"), (TorchValues::get(py)?.dtype(dtype),))?
         .call_method0(intern!(py, "contiguous"))?
         // A number has a buffer without a shape.
         .call_method1(intern!(py, "view"), (-1,))?

@@ -1,0 +1,141 @@
+//! Integers of fewer than 64 bits: computed with 64, and brought back into their range.
+//!
+//! Sums, differences, products and powers of integers that wrap around are the same whether they wrap
+//! at each step or at the end, so that one kernel over 64 bits does for all.
+
+use corsac_ir::DType;
+use corsac_ops::shape::Value;
+
+use super::call::Call;
+use super::composed::moves;
+use super::typed::{element_of, scalar};
+use super::views::is_view;
+use super::{Lowered, Lowerer, Reason};
+use crate::general::{General, Scalar};
+use crate::program::{Element, ValueId};
+
+/// How many bits an integer has, and whether it has a sign; `None` for int64 and all others.
+fn bits(dtype: DType) -> Option<(u32, bool)> {
+    match dtype {
+        DType::Int32 => Some((32, true)),
+        DType::Int16 => Some((16, true)),
+        DType::Int8 => Some((8, true)),
+        DType::UInt8 => Some((8, false)),
+        _ => None,
+    }
+}
+
+impl Lowerer<'_, '_> {
+    /// Takes note that `value` is of this type, if it is a narrow one.
+    pub(super) fn note_narrow(&mut self, value: ValueId, dtype: DType) {
+        if bits(dtype).is_some() {
+            let root = self.program.root(value);
+            self.narrow.insert(root, dtype);
+        }
+    }
+
+    /// The type of narrow integers that `value` holds, if it does.
+    pub(super) fn narrow_type(&self, value: ValueId) -> Option<DType> {
+        self.narrow.get(&self.program.root(value)).copied()
+    }
+
+    /// PyTorch's type of the elements of `value`.
+    pub(super) fn dtype(&self, value: ValueId) -> DType {
+        match self.program.element(value) {
+            Element::F32 => DType::Float32,
+            Element::Bool => DType::Bool,
+            Element::I64 => self.narrow_type(value).unwrap_or(DType::Int64),
+        }
+    }
+
+    /// That `value` holds indices: of int64, or of one of these types.
+    pub(super) fn expect_indices(&self, value: ValueId, others: &[DType]) -> Result<(), Reason> {
+        let dtype = self.dtype(value);
+        match dtype == DType::Int64 || others.contains(&dtype) {
+            true => Ok(()),
+            false => Err(format!("indices of {dtype}")),
+        }
+    }
+
+    /// That numbers beside narrow integers are in their range: PyTorch refuses others, or wraps them.
+    pub(super) fn check_numbers(&self, call: &Call) -> Result<(), Reason> {
+        let Value::Tensor(first) = &call.first_type else {
+            return Ok(());
+        };
+        let Some((bits, signed)) = bits(first.dtype) else {
+            return Ok(());
+        };
+        for param in ["input", "other", "value", "fill_value", "min", "max", "exponent"] {
+            if let Some(Lowered::Known(value)) = call.get(param)
+                && let Some(Scalar::Int(number)) = scalar(value)
+                && wrapped(number, bits, signed) != number
+            {
+                return Err(format!("{number} beside {}", first.dtype));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a call gives, in the types that PyTorch says.
+    pub(super) fn as_typed(&mut self, call: &Call, lowered: Lowered) -> Result<Lowered, Reason> {
+        let mut dtypes = Vec::new();
+        self.types
+            .value(self.node)
+            .for_each_tensor(&mut |tensor| dtypes.push(tensor.dtype));
+        let moved = is_view(call.name) || moves(call.name);
+        self.each_typed(moved, lowered, &mut dtypes.into_iter())
+    }
+
+    fn each_typed(
+        &mut self,
+        moved: bool,
+        lowered: Lowered,
+        dtypes: &mut dyn Iterator<Item = DType>,
+    ) -> Result<Lowered, Reason> {
+        Ok(match lowered {
+            Lowered::Tensor(value) => match dtypes.next() {
+                Some(dtype) => Lowered::Tensor(self.in_range(moved, value, dtype)?),
+                None => Lowered::Tensor(value),
+            },
+            Lowered::Items(items) => {
+                let items = items.into_iter();
+                let items = items.map(|item| self.each_typed(moved, item, dtypes));
+                Lowered::Items(items.collect::<Result<_, _>>()?)
+            }
+            known @ Lowered::Known(_) => known,
+        })
+    }
+
+    fn in_range(&mut self, moved: bool, value: ValueId, dtype: DType) -> Result<ValueId, Reason> {
+        let Some((bits, signed)) = bits(dtype) else {
+            if self.dtype(value) == dtype || dtype != DType::Int64 {
+                return Ok(value);
+            }
+            // The same numbers, and no longer narrow.
+            let shape = self.shape(value);
+            return Ok(self.general(General::Cast, [value], Element::I64, shape));
+        };
+        let value = self.cast(value, element_of(dtype)?);
+        if self.narrow_type(value) == Some(dtype) {
+            return Ok(value);
+        }
+        let value = match moved {
+            true => value,
+            false => {
+                let shape = self.shape(value);
+                self.general(General::Wrap { bits, signed }, [value], Element::I64, shape)
+            }
+        };
+        self.note_narrow(value, dtype);
+        Ok(value)
+    }
+}
+
+/// The integer that `number` is if no more than these bits are kept of it.
+pub(crate) fn wrapped(number: i64, bits: u32, signed: bool) -> i64 {
+    let away = i64::BITS - bits;
+    match signed {
+        true => (number << away) >> away,
+        false => (((number << away) as u64) >> away) as i64,
+    }
+}

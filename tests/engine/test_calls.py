@@ -1,0 +1,297 @@
+"""Calls of compiled models: what tensors may look like, and what a call depends on besides them."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import corsac
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return self.fc(x).relu() + 1
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Net().eval().requires_grad_(False)
+
+
+@pytest.fixture
+def compiled(model):
+    compiled = corsac.compile(model)
+    compiled(torch.randn(3, 6))
+    return compiled
+
+
+def is_quick(compiled, *inputs):
+    """Whether a call is made without a look at it."""
+    return compiled._runner.run(inputs) is not NotImplemented
+
+
+BASE = torch.randn(7, 12, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        BASE[:3, :6],
+        BASE[:3, ::2],
+        BASE.t()[:6, :3].t(),
+        BASE[0, :6].expand(3, 6),
+        BASE.as_strided((3, 6), (2, 1)),
+        BASE.flatten()[1:19].view(3, 6),
+        torch._neg_view(BASE[:3, :6].contiguous()),
+        torch.frombuffer(bytearray(b"\0" + BASE[:3, :6].numpy().tobytes()), dtype=torch.uint8)[1:]
+        .view(torch.uint8)
+        .clone()
+        .view(torch.float32)
+        .view(3, 6),
+    ],
+    ids=["slice", "steps", "transposed", "expanded", "overlapping", "offset", "negated", "bytes"],
+)
+def test_layouts(compiled, model, x):
+    before = x.clone()
+    torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-6)
+    assert torch.equal(x, before)
+
+
+def test_tensors_without_elements(compiled, model):
+    for shape in ((0, 6), (2, 0, 6)):
+        x = torch.empty(shape)
+        for _ in range(2):
+            assert compiled(x).shape == model(x).shape
+
+
+def test_results_are_new_tensors():
+    def forward(x, y):
+        return x, x.view(-1), y.relu(), y.relu()
+
+    compiled = corsac.compile(forward)
+    x, y = torch.randn(2, 3), torch.randn(4)
+    for _ in range(2):
+        same, flat, first, second = compiled(x, y)
+        assert torch.equal(same, x)
+        pointers = [own.data_ptr() for own in (x, y, same, flat, first, second)]
+        assert len(set(pointers)) == 6
+        same.zero_()
+        assert x.abs().sum() > 0
+    # Ordinary tensors: they can be written to, resized, and be the start of a gradient.
+    same.resize_(50)
+    first.requires_grad_()
+    (first * 2).sum().backward()
+    assert first.grad.tolist() == [2.0] * 4
+
+
+def test_containers_are_new_each_time():
+    compiled = corsac.compile(lambda x: {"a": [x + 1, (x * 2, None)], "b": x - 1})
+    x = torch.randn(3)
+    first, second = compiled(x), compiled(x)
+    first["a"].append(1)
+    assert len(second["a"]) == 2
+    assert second["a"][1][1] is None
+    assert torch.equal(compiled(x)["a"][1][0], x * 2)
+
+
+def test_truth_values_that_are_other_bytes():
+    compiled = corsac.compile(lambda x, y: (x & y, x.logical_not()))
+    x = torch.tensor([0, 1, 2, 255], dtype=torch.uint8).view(torch.bool)
+    y = torch.ones(4, dtype=torch.bool)
+    for _ in range(2):
+        both, neither = compiled(x, y)
+        assert both.tolist() == [False, True, True, True]
+        assert neither.tolist() == [True, False, False, False]
+
+
+def test_other_inputs_are_not_taken_for_known_ones(compiled, model):
+    x = torch.randn(3, 6)
+    assert is_quick(compiled, x)
+    for other in (x.double(), x.to("meta"), x.to_sparse(), x[:2], x[0], x.int()):
+        assert not is_quick(compiled, other)
+    assert not is_quick(compiled, x, x)
+    assert not is_quick(compiled)
+    assert not is_quick(compiled, [x])
+    assert not is_quick(compiled, x.as_subclass(type("Own", (torch.Tensor,), {})))
+    assert is_quick(compiled, nn.Parameter(x, requires_grad=False))
+    with pytest.raises(RuntimeError):
+        compiled(x[:, :5])
+    with pytest.raises(TypeError):
+        compiled(x, x)
+    assert torch.equal(compiled(x), compiled(x))
+
+
+def test_what_changes_in_the_model_is_seen(compiled, model):
+    x = torch.randn(3, 6)
+
+    def check():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-6)
+
+    check()
+    model.fc.weight.mul_(2)
+    assert not is_quick(compiled, x)
+    check()
+    assert is_quick(compiled, x)
+    model.fc.bias = nn.Parameter(torch.ones(4), requires_grad=False)
+    assert not is_quick(compiled, x)
+    check()
+    model.fc = nn.Linear(6, 4).requires_grad_(False).eval()
+    assert not is_quick(compiled, x)
+    check()
+    model.fc.weight.data = torch.zeros(4, 6)
+    model.fc.weight.mul_(1)
+    check()
+    model.fc.train()
+    assert not is_quick(compiled, x)
+    model.fc.eval()
+    check()
+    del model.fc
+    with pytest.raises((AttributeError, RuntimeError)):
+        compiled(x)
+
+
+def test_hooks_of_all_kinds_are_run(compiled, model):
+    x, calls = torch.randn(3, 6), []
+
+    def note(*_):
+        calls.append(1)
+
+    for register in (
+        model.fc.register_forward_hook,
+        model.fc.register_forward_pre_hook,
+        compiled.register_forward_hook,
+        compiled.register_forward_pre_hook,
+        torch.nn.modules.module.register_module_forward_hook,
+        torch.nn.modules.module.register_module_forward_pre_hook,
+    ):
+        compiled(x)
+        assert is_quick(compiled, x)
+        calls.clear()
+        handle = register(note)
+        assert not is_quick(compiled, x)
+        compiled(x)
+        handle.remove()
+        assert calls, register
+
+
+def test_modes_are_seen(compiled, model):
+    x = torch.randn(3, 6)
+    assert is_quick(compiled, x)
+    model.requires_grad_(True)
+    assert not is_quick(compiled, x)
+    with torch.no_grad():
+        assert is_quick(compiled, x)
+    model.requires_grad_(False)
+    assert not is_quick(compiled, x.clone().requires_grad_())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not is_quick(compiled, x)
+
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    names = []
+    with Seen(), pytest.warns(corsac.HostWarning, match="mode"):
+        found = compiled(x)
+    assert any("relu" in name for name in names)
+    torch.testing.assert_close(found, model(x))
+
+
+def test_transforms_of_functions(compiled, model):
+    x, direction = torch.randn(5, 3, 6), torch.randn(3, 6)
+    with pytest.warns(corsac.HostWarning, match=r"torch\.func"):
+        found = torch.vmap(compiled)(x)
+    torch.testing.assert_close(found, torch.vmap(model)(x))
+    with forward_ad.dual_level(), pytest.warns(corsac.HostWarning, match="forward-mode"):
+        found = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x[0], direction)))
+        expected = forward_ad.unpack_dual(model(forward_ad.make_dual(x[0], direction)))
+        torch.testing.assert_close(found.tangent, expected.tangent)
+
+
+def test_a_call_that_fails_leaves_the_program_as_it_was():
+    table = nn.Embedding(5, 3).requires_grad_(False).eval()
+    compiled = corsac.compile(table)
+    right = torch.tensor([0, 4, 2])
+    expected = table(right)
+    assert torch.equal(compiled(right), expected)
+    for _ in range(3):
+        with pytest.raises((IndexError, ValueError), match="out of range"):
+            compiled(torch.tensor([0, 5, 2]))
+        assert torch.equal(compiled(right), expected)
+
+
+def test_an_operator_that_fails_in_an_island(model):
+    def check(x):
+        if x.isnan().any():
+            raise ValueError("there is a NaN")
+        return x
+
+    class Island(nn.Module):
+        def forward(self, x):
+            y = (x * 2 + 1).relu() - 3
+            y = torch.ops.corsac_tests.checked(y)
+            return (y * y - 1).sigmoid() + x
+
+    library = torch.library.Library("corsac_tests", "FRAGMENT")
+    library.define("checked(Tensor x) -> Tensor")
+    library.impl("checked", lambda x: check(x).clone(), "CPU")
+    island = Island().eval()
+    compiled = corsac.compile(island)
+    x = torch.randn(4, 5)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), island(x))
+        with pytest.raises(ValueError, match="there is a NaN"):
+            compiled(torch.full((4, 5), torch.nan))
+    assert "checked" in compiled.explain()
+
+
+def call_from_threads(threads, seconds):
+    """Calls one compiled model from many threads, with results checked; answers how many were right."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(2), nn.Linear(64, 5)
+    ).eval()  # fmt: skip
+    compiled = corsac.compile(model)
+    images = [torch.randn(1 + at % 3, 3, 10, 10) for at in range(6)]
+    with torch.inference_mode():
+        expected = [model(image) for image in images]
+    wrong, right = [], []
+    stop = threading.Event()
+
+    def work(seed):
+        at = seed
+        with torch.inference_mode():
+            while not stop.is_set():
+                at = (at * 5 + 1) % len(images)
+                found = compiled(images[at])
+                if not torch.allclose(found, expected[at], rtol=1e-4, atol=1e-5):
+                    wrong.append(at)
+                right.append(1)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
+    for worker in workers:
+        worker.start()
+    stop.wait(seconds)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+    return len(right)
+
+
+def test_sixteen_threads_call_one_model():
+    assert call_from_threads(16, 2) > 16
+
+
+@pytest.mark.slow
+def test_sixteen_threads_call_one_model_for_a_minute():
+    assert call_from_threads(16, 60) > 1000
