@@ -427,9 +427,7 @@ impl Recipe {
         let channels = 0..mean.len();
         match self {
             Self::NormScale(_) => channels.map(|at| scale(at) as f32).collect(),
-            Self::NormOffset(_) | Self::Transpose => {
-                channels.map(|at| offset(at) as f32).collect()
-            }
+            Self::NormOffset(_) | Self::Transpose => channels.map(|at| offset(at) as f32).collect(),
             Self::NormBias(_) => channels
                 .map(|at| (f64::from(own[at]) * scale(at) + offset(at)) as f32)
                 .collect(),

@@ -253,7 +253,8 @@ pub fn scatter<T: Copy>(
     to[dim] = 0;
     for (number, &index) in indices.iter().enumerate() {
         let read = start(index_shape, &from, number).unsigned_abs();
-        let at = start(index_shape, &to, number).unsigned_abs() + index.unsigned_abs() as usize * along;
+        let at =
+            start(index_shape, &to, number).unsigned_abs() + index.unsigned_abs() as usize * along;
         out[at] = f(out[at], source[read]);
     }
     Ok(())

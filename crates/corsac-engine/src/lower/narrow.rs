@@ -65,7 +65,15 @@ impl Lowerer<'_, '_> {
         let Some((bits, signed)) = bits(first.dtype) else {
             return Ok(());
         };
-        for param in ["input", "other", "value", "fill_value", "min", "max", "exponent"] {
+        for param in [
+            "input",
+            "other",
+            "value",
+            "fill_value",
+            "min",
+            "max",
+            "exponent",
+        ] {
             if let Some(Lowered::Known(value)) = call.get(param)
                 && let Some(Scalar::Int(number)) = scalar(value)
                 && wrapped(number, bits, signed) != number

@@ -124,8 +124,12 @@ impl Lowerer<'_, '_> {
             let general = |function| General::Arithmetic(function);
             value = match element {
                 Element::F32 => self.emit(Op::Binary(Binary::Sub), [second, first], shape),
-                Element::I64 => self.general(general(Arithmetic::Sub), [second, first], element, shape),
-                Element::Bool => self.general(general(Arithmetic::Xor), [second, first], element, shape),
+                Element::I64 => {
+                    self.general(general(Arithmetic::Sub), [second, first], element, shape)
+                }
+                Element::Bool => {
+                    self.general(general(Arithmetic::Xor), [second, first], element, shape)
+                }
             };
         }
         Ok(value)

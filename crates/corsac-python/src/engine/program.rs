@@ -226,7 +226,9 @@ impl PyProgram {
         let mut inputs = Vec::with_capacity(described.len());
         let given = described.iter().zip(tensors).zip(&self.inputs);
         for ((own, tensor), spec) in given {
-            let there = spec.is_direct().then(|| own.data(spec.element, &spec.shape));
+            let there = spec
+                .is_direct()
+                .then(|| own.data(spec.element, &spec.shape));
             inputs.push(match there.flatten() {
                 Some(data) => Input::There(data),
                 None => Input::Copied(elements(tensor, spec.element)?),
@@ -392,10 +394,7 @@ impl PyProgram {
     /// The shapes of the results, in order.
     #[getter]
     fn output_shapes(&self) -> Vec<Vec<usize>> {
-        self.outputs
-            .iter()
-            .map(|spec| spec.shape.clone())
-            .collect()
+        self.outputs.iter().map(|spec| spec.shape.clone()).collect()
     }
 
     /// The element types of the results, by PyTorch's names for them.
