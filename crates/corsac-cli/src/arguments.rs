@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use corsac_engine::{Model, ModelFile};
+use corsac_engine::{Model, ModelFile, Precision};
 
 use crate::failure::Failure;
 
@@ -46,13 +46,33 @@ pub(crate) struct ModelArgument {
     pub(crate) path: PathBuf,
 }
 
+/// Precisions of products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionName {
+    /// Numbers of 32 bits
+    F32,
+    /// Numbers rounded to bfloat16, where the processor multiplies them in tiles (AMX)
+    Bf16,
+}
+
 impl ModelArgument {
     pub(crate) fn open(&self) -> Result<ModelFile, Failure> {
         ModelFile::open(&self.path).map_err(Failure::model(&self.path))
     }
 
-    pub(crate) fn load(&self, threads: Option<usize>) -> Result<Model, Failure> {
-        let model = Model::from_file(self.open()?).map_err(Failure::model(&self.path))?;
+    pub(crate) fn load(
+        &self,
+        precision: PrecisionName,
+        threads: Option<usize>,
+    ) -> Result<Model, Failure> {
+        let file = self.open()?;
+        let file = match precision {
+            PrecisionName::F32 => Ok(file),
+            PrecisionName::Bf16 => file.with_precision(Precision::Bf16),
+        };
+        let model = file
+            .and_then(Model::from_file)
+            .map_err(Failure::model(&self.path))?;
         Ok(match threads {
             Some(threads) => model.with_threads(threads),
             None => model,
@@ -78,6 +98,9 @@ pub(crate) struct RunOptions {
     /// Where a result goes: a *.npy file, in the order of the results or after a name
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) output: Vec<String>,
+    /// With what convolutions and linear layers multiply
+    #[arg(long, value_enum, default_value = "f32")]
+    pub(crate) precision: PrecisionName,
     /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,
@@ -97,6 +120,9 @@ pub(crate) struct BenchOptions {
     /// How many calls are timed, after three that are not
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     pub(crate) repeat: usize,
+    /// With what convolutions and linear layers multiply
+    #[arg(long, value_enum, default_value = "f32")]
+    pub(crate) precision: PrecisionName,
     /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(crate) threads: Option<usize>,

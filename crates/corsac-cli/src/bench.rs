@@ -18,7 +18,7 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     let path = &options.model.path;
     let failed = Failure::model(path);
     let start = Instant::now();
-    let model = options.model.load(options.threads)?;
+    let model = options.model.load(options.precision, options.threads)?;
     let load = start.elapsed();
     let inputs = match options.input.is_empty() {
         true => model.inputs().iter().map(made_up).collect(),

@@ -13,7 +13,7 @@ use crate::npy;
 
 /// Runs the model on the given arrays.
 pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failure> {
-    let model = options.model.load(options.threads)?;
+    let model = options.model.load(options.precision, options.threads)?;
     let inputs = inputs(&model, &options.input)?;
     let wanted = placed("result", model.outputs(), &options.output)?;
     let start = Instant::now();

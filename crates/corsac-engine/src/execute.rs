@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::data::{Data, DataMut, Elements};
 use crate::general;
+use crate::kernels::blocked::attention::Operands;
 use crate::kernels::blocked::{self, reorder};
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::matmul::Product;
@@ -409,6 +410,15 @@ impl Executable {
                 };
                 product.run(input(0), input(1), out);
             }
+            (Op::Attention(attention), Prepared::Attention(kernel)) => {
+                let operands = Operands {
+                    query: input(0),
+                    key: input(1),
+                    value: input(2),
+                    mask: attention.mask.as_ref().map_or(&[], |_| input(3)),
+                };
+                kernel.run(&operands, out);
+            }
             (Op::ChannelAffine, _) => {
                 begin(out);
                 let plane = shape[2..].iter().product();
@@ -525,7 +535,7 @@ impl Executable {
             (Op::Pad { widths, value }, _) => {
                 layout::pad(input(0), shape_of(0), widths, *value, out);
             }
-            (Op::MatMul { .. } | Op::BatchNorm { .. } | Op::General(_), _) => {
+            (Op::MatMul { .. } | Op::Attention(_) | Op::BatchNorm { .. } | Op::General(_), _) => {
                 unreachable!("prepared when the program was made")
             }
         }
@@ -550,6 +560,7 @@ fn work_of(program: &Program, step: &Step) -> usize {
         Op::Linear | Op::MatMul { .. } => {
             program.shape(step.inputs[0]).last().copied().unwrap_or(0)
         }
+        Op::Attention(ref attention) => attention.work(),
         _ => 4,
     };
     outputs.saturating_mul(each).saturating_add(read)

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attention;
 mod blocking;
 mod data;
 mod execute;
@@ -39,8 +40,8 @@ pub use optimise::optimise;
 pub use plan::Plan;
 pub use prepare::Weights;
 pub use program::{
-    Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe, Reduction,
-    Source, Step, Unary, ValueId, ValueInfo,
+    Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,
+    Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
 };
 pub use threads::on_threads;
 pub use weight_cache::WeightCache;

@@ -3,11 +3,13 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::blocking;
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
+use crate::{attention, blocking};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
+    attention::fuse(program);
+    remove_unused(program);
     let uses = Uses::of(program);
     let steps = std::mem::take(&mut program.steps);
     let mut kept: Vec<Step> = Vec::with_capacity(steps.len());

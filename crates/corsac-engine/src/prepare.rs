@@ -9,6 +9,7 @@ use crate::execute::RunError;
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
 use crate::kernels::blocked::Form;
+use crate::kernels::blocked::attention::Attention;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
 use crate::kernels::blocked::linear::LinearKernel;
@@ -37,6 +38,7 @@ pub trait Weights {
 #[derive(Debug)]
 pub(crate) enum Prepared {
     Packed(Packed),
+    Attention(Box<Attention>),
     Pairs(Vec<[usize; 2]>),
     Nothing,
 }
@@ -189,6 +191,7 @@ impl<'a> Loader<'a> {
         }
         let prepared = match (form, &step.op) {
             (Some(form), _) => Prepared::Packed(self.packed(step, form)?),
+            (None, Op::Attention(attention)) => Prepared::Attention(Box::new(attention.kernel())),
             (None, Op::MatMul { .. }) => {
                 let program = self.program;
                 let shape = |index: usize| program.shape(step.inputs[index]);

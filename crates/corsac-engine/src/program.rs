@@ -328,6 +328,39 @@ pub struct Pool {
     pub dilation: [usize; 2],
 }
 
+/// Elements of a value, as a tensor of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Where the first element is.
+    pub offset: usize,
+    /// Its sizes.
+    pub shape: SmallVec<[usize; 6]>,
+    /// Elements from one to the next along each dimension.
+    pub strides: SmallVec<[usize; 6]>,
+}
+
+/// `softmax(query @ key.T * scale + mask) @ value`, for stacks of matrices of which those with fewer
+/// are repeated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// `[…, rows, width]`
+    pub query: View,
+    /// `[…, keys, width]`
+    pub key: View,
+    /// `[…, keys, outputs]`
+    pub value: View,
+    /// `[…, rows, keys]`, or one row for all
+    pub mask: Option<View>,
+    /// `[…, rows, outputs]`
+    pub result: View,
+    /// What products are multiplied by.
+    pub scale: f32,
+    /// Whether a query sees no keys that come after it.
+    pub causal: bool,
+    /// Whether rows of which nothing is seen are zero; NaN otherwise.
+    pub safe: bool,
+}
+
 /// What a step computes of its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -391,6 +424,8 @@ pub enum Op {
         /// Whether the logarithm of it is meant.
         log: bool,
     },
+    /// Queries, keys and values, and what is added to scores if there are four.
+    Attention(Box<Attention>),
     /// A view, copied: an element of the result lies `offset` plus its indices times `strides`
     /// from the first one of the input.
     Copy {
@@ -650,6 +685,7 @@ impl Op {
             Self::Reduce { .. } => "reduce",
             Self::Softmax { log: false, .. } => "softmax",
             Self::Softmax { log: true, .. } => "log_softmax",
+            Self::Attention(_) => "attention",
             Self::Copy { .. } => "copy",
             Self::Concat { .. } => "concat",
             Self::ToBlocks(_) => "to_blocks",

@@ -21,7 +21,7 @@ use crate::execute::Executable;
 use crate::lower::{LowerError, lower, unsupported};
 use crate::optimise::optimise;
 use crate::prepare::Weights;
-use crate::program::{Output, Program};
+use crate::program::{Output, Precision, Program};
 
 /// A model file: the graph, what it takes and gives, and where its weights are. Everything is
 /// checked, and nothing but the header is read.
@@ -33,6 +33,7 @@ pub struct ModelFile {
     outputs: Vec<TensorSpec>,
     weights: Vec<Entry>,
     program: Program,
+    limits: Limits,
 }
 
 /// A weight: what it is, and its bytes in the file.
@@ -77,7 +78,8 @@ impl ModelFile {
         check_names(&graph, &metadata.inputs, &weights)?;
         let inputs = metadata.inputs;
         let host = FileHost::of(&weights);
-        let program = without_panic(|| compiled(&graph, &host, &inputs, limits))?;
+        let program =
+            without_panic(|| compiled(&graph, &host, &inputs, limits, Precision::default()))?;
         let mut outputs = Vec::new();
         if let Some(output) = &program.output {
             name_outputs(&program, output, String::new(), &mut outputs);
@@ -89,7 +91,19 @@ impl ModelFile {
             outputs,
             weights,
             program,
+            limits: *limits,
         })
+    }
+
+    /// The model, with convolutions and linear layers that multiply in another precision.
+    ///
+    /// # Errors
+    /// If its values take more than the limits then.
+    pub fn with_precision(mut self, precision: Precision) -> Result<Self, ModelError> {
+        let host = FileHost::of(&self.weights);
+        let compile = || compiled(&self.graph, &host, &self.inputs, &self.limits, precision);
+        self.program = without_panic(compile)?;
+        Ok(self)
     }
 
     /// The graph.
@@ -316,6 +330,7 @@ fn compiled(
     host: &FileHost,
     inputs: &[TensorSpec],
     limits: &Limits,
+    precision: Precision,
 ) -> Result<Program, ModelError> {
     for spec in inputs {
         let sizes = spec.shape.iter().map(|&size| size.max(1) as u64);
@@ -333,6 +348,7 @@ fn compiled(
     if !narrow.is_empty() {
         return Err(ModelError::Unsupported(narrow));
     }
+    program.precision = precision;
     check_program(&program, limits)?;
     optimise(&mut program);
     check_program(&program, limits)?;

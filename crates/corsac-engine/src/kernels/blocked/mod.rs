@@ -6,6 +6,7 @@
 //! with a vector of weights: no patches are gathered. The layout is oneDNN's `nChw16c`.
 
 pub mod affine;
+pub mod attention;
 pub mod conv;
 pub mod depthwise;
 pub mod linear;

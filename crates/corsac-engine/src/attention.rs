@@ -1,0 +1,337 @@
+//! Attention found among steps: products, a softmax, products become one step that never has all
+//! scores in memory, and reads queries, keys and values where they lie.
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::general::General;
+use crate::kernels::blocked::attention::{Attention as Kernel, Head, Pitch};
+use crate::program::{Attention, Binary, Op, Program, Step, Unary, ValueId, View};
+
+/// Makes one step of the steps that are attention. What they leave behind is read by nobody.
+pub(crate) fn fuse(program: &mut Program) {
+    let search = Search::new(program);
+    let found: Vec<Found> = (0..search.program.steps.len())
+        .filter_map(|at| search.ending_at(at))
+        .collect();
+    let mut gone = vec![false; program.steps.len()];
+    for Found { at, step, copy } in found {
+        program.steps[at] = step;
+        if let Some(copy) = copy {
+            gone[copy] = true;
+        }
+    }
+    let mut gone = gone.into_iter();
+    program.steps.retain(|_| !gone.next().unwrap_or(false));
+}
+
+/// Attention that was found.
+struct Found {
+    /// Where its last product was.
+    at: usize,
+    step: Step,
+    /// The permutation after it, which it does itself.
+    copy: Option<usize>,
+}
+
+/// What one step makes of another, followed backwards.
+struct Search<'a> {
+    program: &'a Program,
+    /// How often values are read, aliases counted with what they are aliases of.
+    uses: Vec<u32>,
+    /// Which step makes a value.
+    maker: FxHashMap<ValueId, usize>,
+    /// Which step read a value last.
+    reader: FxHashMap<ValueId, usize>,
+}
+
+impl<'a> Search<'a> {
+    fn new(program: &'a Program) -> Self {
+        let mut uses = vec![0; program.values.len()];
+        let (mut maker, mut reader) = (FxHashMap::default(), FxHashMap::default());
+        for (at, step) in program.steps.iter().enumerate() {
+            maker.insert(step.output, at);
+            for value in step.reads() {
+                uses[program.root(value).index()] += 1;
+                reader.insert(value, at);
+            }
+        }
+        for value in program.outputs() {
+            uses[program.root(value).index()] += 1;
+        }
+        Self {
+            program,
+            uses,
+            maker,
+            reader,
+        }
+    }
+
+    /// The step that makes `value`, if it does nothing else and nobody else reads it.
+    fn made(&self, value: ValueId) -> Option<&'a Step> {
+        let alone = self.program.root(value) == value && self.uses[value.index()] == 1;
+        let step = &self.program.steps[*self.maker.get(&value)?];
+        (alone && step.post.is_empty()).then_some(step)
+    }
+
+    fn ending_at(&self, at: usize) -> Option<Found> {
+        let last = &self.program.steps[at];
+        let Op::MatMul {
+            transposed: false,
+            scale: 1.0,
+        } = last.op
+        else {
+            return None;
+        };
+        let [weights, value] = last.inputs[..] else {
+            return None;
+        };
+        let softmax = self.made(weights)?;
+        let scores = *softmax.inputs.first()?;
+        let rank = self.program.shape(scores).len();
+        let safe = match softmax.op {
+            Op::Softmax { dim, log: false } if dim + 1 == rank => false,
+            Op::General(General::SafeSoftmax) => true,
+            _ => return None,
+        };
+        if !last.post.is_empty() {
+            return None;
+        }
+        let mut scores = self.made(scores)?;
+        let (mut causal, mut mask) = (false, None);
+        match (&scores.op, &scores.inputs[..]) {
+            (Op::General(General::Causal), &[product]) => {
+                causal = true;
+                scores = self.made(product)?;
+            }
+            (Op::Binary(Binary::Add), &[product, added]) => {
+                mask = Some(added);
+                scores = self.made(product)?;
+            }
+            _ => {}
+        }
+        let mut factor = 1.0;
+        if let (Op::Unary(Unary::Affine(scale, 0.0)), &[product]) = (&scores.op, &scores.inputs[..])
+        {
+            factor = *scale;
+            scores = self.made(product)?;
+        }
+        let Op::MatMul { transposed, scale } = scores.op else {
+            return None;
+        };
+        let [query, key] = scores.inputs[..] else {
+            return None;
+        };
+        let (query, from) = self.view(query);
+        let mut inputs: SmallVec<[ValueId; 4]> = SmallVec::from_slice(&[from]);
+        let mut next = |value: ValueId| {
+            let (view, from) = self.view(value);
+            inputs.push(from);
+            view
+        };
+        let mut key = next(key);
+        if !transposed {
+            let rank = key.shape.len();
+            key.shape.swap(rank - 2, rank - 1);
+            key.strides.swap(rank - 2, rank - 1);
+        }
+        let value = next(value);
+        let mask = mask.map(next);
+        let shape = self.program.shape(last.output);
+        let result = View::of(shape);
+        let (result, output, copy) = match self.permuted(last.output) {
+            Some((strides, copy)) => {
+                let output = self.program.steps[copy].output;
+                (View { strides, ..result }, output, Some(copy))
+            }
+            None => (result, last.output, None),
+        };
+        let attention = Attention {
+            query,
+            key,
+            value,
+            mask,
+            result,
+            scale: scale * factor,
+            causal,
+            safe,
+        };
+        attention.is_supported().then(|| Found {
+            at,
+            step: Step {
+                op: Op::Attention(Box::new(attention)),
+                inputs,
+                post: SmallVec::new(),
+                output,
+                node: last.node,
+            },
+            copy,
+        })
+    }
+
+    /// How `value` lies, and in which value: in another one, if it is a copy of a part of it.
+    fn view(&self, value: ValueId) -> (View, ValueId) {
+        let own = View::of(self.program.shape(value));
+        let Some(Step {
+            op: Op::Copy { offset, strides },
+            inputs,
+            ..
+        }) = self.made(value)
+        else {
+            return (own, value);
+        };
+        let strides = strides.iter().map(|&step| usize::try_from(step).ok());
+        match strides.collect() {
+            Some(strides) => {
+                let offset = *offset;
+                (
+                    View {
+                        offset,
+                        strides,
+                        ..own
+                    },
+                    inputs[0],
+                )
+            }
+            None => (own, value),
+        }
+    }
+
+    /// The strides of the dimensions of `value` in the permutation of it that alone is read, and the
+    /// step that makes it.
+    fn permuted(&self, value: ValueId) -> Option<(SmallVec<[usize; 6]>, usize)> {
+        let program = self.program;
+        let at = *self.reader.get(&value)?;
+        let step = &program.steps[at];
+        let Op::Copy { offset: 0, strides } = &step.op else {
+            return None;
+        };
+        let shape = program.shape(step.output);
+        let own = View::of(program.shape(value));
+        let fits = self.uses[value.index()] == 1
+            && program.root(value) == value
+            && step.post.is_empty()
+            && shape.iter().product::<usize>() == own.shape.iter().product::<usize>();
+        if !fits {
+            return None;
+        }
+        let target = View::of(shape);
+        let mut taken = vec![false; shape.len()];
+        let strides = own.shape.iter().zip(&own.strides).map(|(&size, &stride)| {
+            if size == 1 {
+                return Some(0);
+            }
+            let same = |&dim: &usize| {
+                !taken[dim] && shape[dim] == size && usize::try_from(strides[dim]) == Ok(stride)
+            };
+            let dim = (0..shape.len()).find(same)?;
+            taken[dim] = true;
+            Some(target.strides[dim])
+        });
+        let strides = strides.collect::<Option<_>>()?;
+        Some((strides, at))
+    }
+}
+
+impl View {
+    /// All elements of a value of this shape, row by row.
+    pub(crate) fn of(shape: &[usize]) -> Self {
+        let mut strides: SmallVec<[usize; 6]> = SmallVec::from_elem(1, shape.len());
+        for dim in (1..shape.len()).rev() {
+            strides[dim - 1] = strides[dim] * shape[dim];
+        }
+        Self {
+            offset: 0,
+            shape: SmallVec::from_slice(shape),
+            strides,
+        }
+    }
+
+    /// How its matrices lie.
+    fn pitch(&self) -> Pitch {
+        let rank = self.shape.len();
+        // What is repeated is in the same place.
+        let step = |dim: usize| match self.shape[dim] {
+            1 => 0,
+            _ => self.strides[dim],
+        };
+        Pitch {
+            row: step(rank - 2),
+            column: step(rank - 1),
+        }
+    }
+
+    /// Where the matrix begins that is number `index` of a stack of the shape `batch`.
+    fn start(&self, batch: &[usize], mut index: usize) -> usize {
+        let own = self.shape.len() - 2;
+        let mut start = self.offset;
+        for (back, &size) in batch.iter().rev().enumerate() {
+            let here = index % size;
+            index /= size;
+            if let Some(dim) = own.checked_sub(back + 1)
+                && self.shape[dim] != 1
+            {
+                start += here * self.strides[dim];
+            }
+        }
+        start
+    }
+}
+
+impl Attention {
+    /// Whether there is a kernel for it.
+    fn is_supported(&self) -> bool {
+        let matrices = [&self.query, &self.key, &self.value, &self.result];
+        let ranks = matrices.iter().all(|view| view.shape.len() >= 2);
+        let mask = self.mask.as_ref();
+        if !ranks || mask.is_some_and(|mask| mask.shape.len() < 2) {
+            return false;
+        }
+        let sizes = matrices.iter().all(|view| !view.shape.contains(&0));
+        let rank = self.result.shape.len();
+        let outputs = self.result.shape[rank - 1];
+        // Rows of the result are whole, wherever they lie.
+        let strides = &self.result.strides;
+        let whole = (outputs == 1 || strides[rank - 1] == 1)
+            && strides[..rank - 1].iter().all(|step| step % outputs == 0);
+        sizes && whole
+    }
+
+    /// Roughly how many operations an element of the result takes.
+    pub(crate) fn work(&self) -> usize {
+        let keys = self.key.shape[self.key.shape.len() - 2];
+        keys.saturating_mul(2)
+    }
+
+    /// What runs it.
+    pub(crate) fn kernel(&self) -> Kernel {
+        let rank = self.result.shape.len();
+        let batch = &self.result.shape[..rank - 2];
+        let size = |view: &View, back: usize| view.shape[view.shape.len() - back];
+        let heads = (0..batch.iter().product()).map(|index| Head {
+            query: self.query.start(batch, index),
+            key: self.key.start(batch, index),
+            value: self.value.start(batch, index),
+            mask: self
+                .mask
+                .as_ref()
+                .map_or(0, |mask| mask.start(batch, index)),
+            result: self.result.start(batch, index),
+        });
+        Kernel {
+            heads: heads.collect(),
+            rows: size(&self.query, 2),
+            keys: size(&self.key, 2),
+            width: size(&self.key, 1),
+            outputs: size(&self.value, 1),
+            query: self.query.pitch(),
+            key: self.key.pitch(),
+            value: self.value.pitch(),
+            mask: self.mask.as_ref().map(View::pitch),
+            result: self.result.pitch().row,
+            scale: self.scale,
+            causal: self.causal,
+            safe: self.safe,
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! Attention, a few keys at a time: scores are never in memory as a whole.
+//!
+//! For some rows of queries and some keys, scores are computed, made exponentials, multiplied with the
+//! values and added to what the keys before have given; where a larger score comes, what there was is
+//! scaled down. (Dao et al., FlashAttention, algorithm 1; Milakov and Gimelshein, Online normalizer
+//! calculation for softmax, algorithm 3.)
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+use rten_simd::ops::BitOps;
+use rten_simd::{Isa, SimdOp, SimdUnaryOp};
+use rten_vecmath::Exp;
+
+use super::BLOCK;
+use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
+
+/// How many keys are multiplied with at a time.
+const KEYS: usize = 256;
+/// How many queries have their scores in memory at a time: with [`KEYS`], 28 KB, and two tiles.
+const QUERIES: usize = 28;
+/// How many queries a piece of work has at most: what is packed of keys and values is read for each.
+const HEIGHT: usize = 256;
+
+/// How a matrix lies: elements from a row to the next, and from a column to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pitch {
+    /// From a row to the next.
+    pub row: usize,
+    /// From a column to the next.
+    pub column: usize,
+}
+
+/// Where the matrices of a head begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// `[rows, width]`
+    pub query: usize,
+    /// `[keys, width]`
+    pub key: usize,
+    /// `[keys, outputs]`
+    pub value: usize,
+    /// `[rows, keys]`
+    pub mask: usize,
+    /// `[rows, outputs]`
+    pub result: usize,
+}
+
+/// `softmax(query @ key.T * scale + mask) @ value` for some heads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    /// Where their matrices begin.
+    pub heads: Vec<Head>,
+    /// Queries of a head.
+    pub rows: usize,
+    /// Its keys.
+    pub keys: usize,
+    /// Features of queries and keys.
+    pub width: usize,
+    /// Features of values.
+    pub outputs: usize,
+    /// How queries lie.
+    pub query: Pitch,
+    /// How keys lie.
+    pub key: Pitch,
+    /// How values lie.
+    pub value: Pitch,
+    /// How masks lie, if there are any.
+    pub mask: Option<Pitch>,
+    /// From a row of the result to the next; a multiple of `outputs`, as the beginnings are.
+    pub result: usize,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// Whether a query sees no keys that come after it.
+    pub causal: bool,
+    /// Whether rows of which nothing is seen are zero; NaN otherwise.
+    pub safe: bool,
+}
+
+/// What attention reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands<'a> {
+    /// What queries lie in.
+    pub query: &'a [f32],
+    /// What keys lie in.
+    pub key: &'a [f32],
+    /// What values lie in.
+    pub value: &'a [f32],
+    /// What is added to scores; empty if nothing is.
+    pub mask: &'a [f32],
+}
+
+impl Attention {
+    /// Writes the results of all heads.
+    pub fn run(&self, operands: &Operands<'_>, out: &mut [f32]) {
+        let vectors = vectors_per_block();
+        self.pieces(out).into_par_iter().for_each(|mut piece| {
+            SCRATCH.with_borrow_mut(|scratch| match vectors {
+                1 => self.piece::<2, 1>(operands, scratch, &mut piece),
+                2 => self.piece::<2, 2>(operands, scratch, &mut piece),
+                _ => self.piece::<4, 4>(operands, scratch, &mut piece),
+            });
+        });
+    }
+
+    /// Divides the result into pieces of work: some rows of a head.
+    fn pieces<'a>(&'a self, out: &'a mut [f32]) -> Vec<Piece<'a>> {
+        let mut lines: Vec<Option<&mut [f32]>> = out.chunks_mut(self.outputs).map(Some).collect();
+        let threads = rayon::current_num_threads();
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
+        let parts = wanted.div_ceil(self.heads.len().max(1));
+        let parts = parts
+            .min(self.rows.div_ceil(QUERIES))
+            .max(self.rows.div_ceil(HEIGHT));
+        let height = self.rows.div_ceil(parts);
+        let mut pieces = Vec::with_capacity(self.heads.len() * parts);
+        for head in &self.heads {
+            for first in (0..self.rows).step_by(height) {
+                let rows = first..self.rows.min(first + height);
+                let line = |row: usize| (head.result + row * self.result) / self.outputs;
+                pieces.push(Piece {
+                    head,
+                    first,
+                    out: rows.filter_map(|row| lines[line(row)].take()).collect(),
+                });
+            }
+        }
+        pieces
+    }
+
+    /// `V` vectors of keys, or of features of values, are multiplied with at a time.
+    fn piece<const V: usize, const PER_BLOCK: usize>(
+        &self,
+        operands: &Operands<'_>,
+        scratch: &mut Scratch,
+        piece: &mut Piece<'_>,
+    ) {
+        let group = V / PER_BLOCK * BLOCK;
+        let rows = piece.out.len();
+        let outputs = self.outputs.next_multiple_of(group);
+        scratch.begin(rows, outputs);
+        self.pack_queries(operands.query, piece, &mut scratch.queries);
+        let last = piece.first + rows;
+        let seen = match self.causal {
+            true => self.keys.min(last),
+            false => self.keys,
+        };
+        for start in (0..seen).step_by(KEYS) {
+            let keys = start..seen.min(start + KEYS);
+            self.pack_keys(
+                operands.key,
+                piece.head,
+                keys.clone(),
+                group,
+                &mut scratch.keys,
+            );
+            self.pack_values(
+                operands.value,
+                piece.head,
+                keys.clone(),
+                group,
+                &mut scratch.values,
+            );
+            for first in (0..rows).step_by(QUERIES) {
+                let count = QUERIES.min(rows - first);
+                let blocks = keys.len().next_multiple_of(group) / BLOCK;
+                scratch.scores.resize(blocks * count * BLOCK, 0.0);
+                scratch.taps.clear();
+                let planes = self.width.div_ceil(BLOCK);
+                scratch
+                    .taps
+                    .extend((0..planes).map(|plane| plane * rows * BLOCK));
+                Scores::<V, PER_BLOCK> {
+                    taps: &scratch.taps,
+                    queries: &scratch.queries[first * BLOCK..],
+                    keys: &scratch.keys,
+                    count,
+                    scores: &mut scratch.scores,
+                }
+                .dispatch();
+                self.hide(
+                    operands.mask,
+                    piece,
+                    first,
+                    keys.clone(),
+                    count,
+                    &mut scratch.scores,
+                );
+                scratch.exponentials(first, count, outputs);
+                scratch.taps.clear();
+                let blocks = keys.len().div_ceil(BLOCK);
+                scratch
+                    .taps
+                    .extend((0..blocks).map(|block| block * count * BLOCK));
+                Sums::<V, PER_BLOCK> {
+                    taps: &scratch.taps,
+                    weights: &scratch.scores,
+                    values: &scratch.values,
+                    count,
+                    outputs,
+                    results: &mut scratch.results[first * outputs..][..count * outputs],
+                }
+                .dispatch();
+            }
+        }
+        for (row, out) in piece.out.iter_mut().enumerate() {
+            let sum = scratch.sums[row];
+            let factor = match self.safe && sum == 0.0 {
+                true => 0.0,
+                false => 1.0 / sum,
+            };
+            let result = &scratch.results[row * outputs..][..out.len()];
+            for (to, &x) in out.iter_mut().zip(result) {
+                *to = x * factor;
+            }
+        }
+    }
+
+    /// Queries times the scale, in blocks of sixteen features.
+    fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Vec<f32>) {
+        let rows = piece.out.len();
+        to.clear();
+        to.resize(self.width.next_multiple_of(BLOCK) * rows, 0.0);
+        let start = piece.head.query + piece.first * self.query.row;
+        for (at, plane) in to.chunks_exact_mut(rows * BLOCK).enumerate() {
+            let count = BLOCK.min(self.width - at * BLOCK);
+            for (row, pixel) in plane.chunks_exact_mut(BLOCK).enumerate() {
+                let from = &from[start + row * self.query.row + at * BLOCK * self.query.column..];
+                for (lane, to) in pixel[..count].iter_mut().enumerate() {
+                    *to = from[lane * self.query.column] * self.scale;
+                }
+            }
+        }
+    }
+
+    /// For each group of keys, for each feature, those of all keys of the group.
+    fn pack_keys(
+        &self,
+        from: &[f32],
+        head: &Head,
+        keys: Range<usize>,
+        group: usize,
+        to: &mut Vec<f32>,
+    ) {
+        let depth = self.width.next_multiple_of(BLOCK);
+        to.clear();
+        to.resize(keys.len().next_multiple_of(group) * depth, 0.0);
+        for (at, key) in keys.enumerate() {
+            let from = &from[head.key + key * self.key.row..];
+            let to = &mut to[at / group * group * depth + at % group..];
+            for feature in 0..self.width {
+                to[feature * group] = from[feature * self.key.column];
+            }
+        }
+    }
+
+    /// For each group of features, for each key, those features of its value.
+    fn pack_values(
+        &self,
+        from: &[f32],
+        head: &Head,
+        keys: Range<usize>,
+        group: usize,
+        to: &mut Vec<f32>,
+    ) {
+        let depth = keys.len().next_multiple_of(BLOCK);
+        to.clear();
+        to.resize(self.outputs.next_multiple_of(group) * depth, 0.0);
+        for (at, packed) in to.chunks_exact_mut(group * depth).enumerate() {
+            let count = group.min(self.outputs - at * group);
+            for (key, packed) in keys.clone().zip(packed.chunks_exact_mut(group)) {
+                let start = head.value + key * self.value.row + at * group * self.value.column;
+                match self.value.column {
+                    1 => packed[..count].copy_from_slice(&from[start..start + count]),
+                    step => {
+                        for (lane, to) in packed[..count].iter_mut().enumerate() {
+                            *to = from[start + lane * step];
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the mask to scores, and hides keys that there are not or that come later.
+    fn hide(
+        &self,
+        mask: &[f32],
+        piece: &Piece<'_>,
+        first: usize,
+        keys: Range<usize>,
+        count: usize,
+        scores: &mut [f32],
+    ) {
+        let plane = count * BLOCK;
+        if let Some(pitch) = self.mask {
+            for (block, scores) in scores.chunks_exact_mut(plane).enumerate() {
+                for (row, scores) in scores.chunks_exact_mut(BLOCK).enumerate() {
+                    let row = piece.head.mask + (piece.first + first + row) * pitch.row;
+                    let own = keys.clone().skip(block * BLOCK);
+                    for (score, key) in scores.iter_mut().zip(own) {
+                        *score += mask[row + key * pitch.column];
+                    }
+                }
+            }
+        }
+        for (block, scores) in scores.chunks_exact_mut(plane).enumerate() {
+            let start = keys.start + block * BLOCK;
+            // The first key that is hidden from a row.
+            let end = |row: usize| match self.causal {
+                true => keys.end.min(piece.first + first + row + 1),
+                false => keys.end,
+            };
+            if end(0) >= start + BLOCK {
+                continue;
+            }
+            for (row, scores) in scores.chunks_exact_mut(BLOCK).enumerate() {
+                let seen = end(row).saturating_sub(start).min(BLOCK);
+                scores[seen..].fill(f32::NEG_INFINITY);
+            }
+        }
+    }
+}
+
+/// A piece of work.
+struct Piece<'a> {
+    head: &'a Head,
+    /// The first row.
+    first: usize,
+    /// Where results go, row by row.
+    out: Vec<&'a mut [f32]>,
+}
+
+/// What a thread keeps for the next piece.
+#[derive(Default)]
+struct Scratch {
+    taps: Vec<usize>,
+    /// In blocks of features.
+    queries: Vec<f32>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    /// In blocks of keys; then their exponentials.
+    scores: Vec<f32>,
+    /// The largest score of each row so far.
+    largest: Vec<f32>,
+    /// The sum of exponentials of each row so far.
+    sums: Vec<f32>,
+    /// Sums of values times exponentials, row by row.
+    results: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl Scratch {
+    fn begin(&mut self, rows: usize, outputs: usize) {
+        self.largest.clear();
+        self.largest.resize(rows, f32::NEG_INFINITY);
+        self.sums.clear();
+        self.sums.resize(rows, 0.0);
+        self.results.clear();
+        self.results.resize(rows * outputs, 0.0);
+    }
+
+    /// Makes scores of rows exponentials of their distance to the largest one, and scales down what the
+    /// keys before have given.
+    fn exponentials(&mut self, first: usize, count: usize, outputs: usize) {
+        let mut lanes = [[0.0; BLOCK]; QUERIES];
+        let lanes = &mut lanes[..count];
+        largest(&self.scores, lanes);
+        let mut used = [0.0; QUERIES];
+        for (row, lanes) in lanes.iter().enumerate() {
+            let before = self.largest[first + row];
+            let now = lanes.iter().copied().fold(before, f32::max);
+            // Where nothing is seen there is no distance.
+            used[row] = if now == f32::NEG_INFINITY { 0.0 } else { now };
+            self.largest[first + row] = now;
+            if before < now && before != f32::NEG_INFINITY {
+                let factor = (before - now).exp();
+                self.sums[first + row] *= factor;
+                let results = &mut self.results[(first + row) * outputs..][..outputs];
+                results.iter_mut().for_each(|x| *x *= factor);
+            }
+        }
+        subtract(&mut self.scores, &used[..count]);
+        Exp {}.map_mut(&mut self.scores);
+        add_up(&self.scores, lanes);
+        for (sum, lanes) in self.sums[first..].iter_mut().zip(lanes) {
+            *sum += lanes.iter().sum::<f32>();
+        }
+    }
+}
+
+/// For each row of scores in blocks, the largest in each lane.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn largest(scores: &[f32], lanes: &mut [[f32; BLOCK]]) {
+    lanes.fill([f32::NEG_INFINITY; BLOCK]);
+    for scores in scores.chunks_exact(lanes.len() * BLOCK) {
+        for (lanes, scores) in lanes.iter_mut().zip(scores.chunks_exact(BLOCK)) {
+            for (largest, &score) in lanes.iter_mut().zip(scores) {
+                *largest = if score > *largest { score } else { *largest };
+            }
+        }
+    }
+}
+
+/// Subtracts a number of each row from its scores.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn subtract(scores: &mut [f32], numbers: &[f32]) {
+    for scores in scores.chunks_exact_mut(numbers.len() * BLOCK) {
+        for (scores, &number) in scores.chunks_exact_mut(BLOCK).zip(numbers) {
+            for score in scores {
+                *score -= number;
+            }
+        }
+    }
+}
+
+/// For each row of scores in blocks, the sum of each lane.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn add_up(scores: &[f32], lanes: &mut [[f32; BLOCK]]) {
+    lanes.fill([0.0; BLOCK]);
+    for scores in scores.chunks_exact(lanes.len() * BLOCK) {
+        for (lanes, scores) in lanes.iter_mut().zip(scores.chunks_exact(BLOCK)) {
+            for (sum, &score) in lanes.iter_mut().zip(scores) {
+                *sum += score;
+            }
+        }
+    }
+}
+
+/// Products of queries and keys.
+struct Scores<'a, const V: usize, const PER_BLOCK: usize> {
+    taps: &'a [usize],
+    queries: &'a [f32],
+    keys: &'a [f32],
+    count: usize,
+    /// In blocks of keys.
+    scores: &'a mut [f32],
+}
+
+impl<const V: usize, const PER_BLOCK: usize> SimdOp for Scores<'_, V, PER_BLOCK> {
+    type Output = ();
+
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "sums are put in registers after loops over ranges are unrolled, not iterators"
+    )]
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) {
+        let ops = isa.f32();
+        let len = ops.len();
+        if len * PER_BLOCK != BLOCK {
+            // For another instruction set.
+            return;
+        }
+        let group = V * len;
+        let tiles = self.count.div_ceil(const { widest_tile(V, PER_BLOCK) });
+        let height = self.count.div_ceil(tiles);
+        let plane = self.count * BLOCK;
+        let keys = self.keys.chunks_exact(self.taps.len() * BLOCK * group);
+        let planes = self.scores.chunks_exact_mut(plane * (V / PER_BLOCK));
+        for (keys, scores) in keys.zip(planes) {
+            for first in (0..self.count).step_by(height) {
+                let tile = Tile {
+                    taps: self.taps,
+                    depth: BLOCK,
+                    source: &self.queries[first * BLOCK..],
+                    weights: keys,
+                    ahead: &[],
+                };
+                by_width!(height.min(self.count - first), V, PER_BLOCK, P => {
+                    let begin = [[ops.splat(0.0); V]; P];
+                    let sums = tile.sums::<I, P, BLOCK, V>(isa, begin);
+                    for v in 0..V {
+                        let start = v / PER_BLOCK * plane + v % PER_BLOCK * len;
+                        for p in 0..P {
+                            let at = start + (first + p) * BLOCK;
+                            ops.store(sums[p][v], &mut scores[at..at + len]);
+                        }
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Adds values times exponentials to results.
+struct Sums<'a, const V: usize, const PER_BLOCK: usize> {
+    taps: &'a [usize],
+    /// In blocks of keys.
+    weights: &'a [f32],
+    values: &'a [f32],
+    count: usize,
+    /// Features of a row of the result.
+    outputs: usize,
+    results: &'a mut [f32],
+}
+
+impl<const V: usize, const PER_BLOCK: usize> SimdOp for Sums<'_, V, PER_BLOCK> {
+    type Output = ();
+
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "sums are put in registers after loops over ranges are unrolled, not iterators"
+    )]
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) {
+        let ops = isa.f32();
+        let len = ops.len();
+        if len * PER_BLOCK != BLOCK {
+            // For another instruction set.
+            return;
+        }
+        let group = V * len;
+        let tiles = self.count.div_ceil(const { widest_tile(V, PER_BLOCK) });
+        let height = self.count.div_ceil(tiles);
+        let values = self.values.chunks_exact(self.taps.len() * BLOCK * group);
+        for (column, values) in values.enumerate() {
+            for first in (0..self.count).step_by(height) {
+                let tile = Tile {
+                    taps: self.taps,
+                    depth: BLOCK,
+                    source: &self.weights[first * BLOCK..],
+                    weights: values,
+                    ahead: &[],
+                };
+                let start = first * self.outputs + column * group;
+                by_width!(height.min(self.count - first), V, PER_BLOCK, P => {
+                    let mut begin = [[ops.splat(0.0); V]; P];
+                    for p in 0..P {
+                        begin[p] = load::<I, V>(isa, &self.results[start + p * self.outputs..]);
+                    }
+                    let sums = tile.sums::<I, P, BLOCK, V>(isa, begin);
+                    for p in 0..P {
+                        for v in 0..V {
+                            let at = start + p * self.outputs + v * len;
+                            ops.store(sums[p][v], &mut self.results[at..at + len]);
+                        }
+                    }
+                });
+            }
+        }
+    }
+}

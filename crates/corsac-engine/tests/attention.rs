@@ -1,0 +1,332 @@
+//! Attention against what its definition says, written down plainly in double precision.
+
+use corsac_engine::kernels::blocked::attention::{Attention, Head, Operands, Pitch};
+
+/// Numbers between -1 and 1.
+fn numbers(count: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+struct Case {
+    rows: usize,
+    keys: usize,
+    width: usize,
+    outputs: usize,
+    /// Heads beside each other in a row, as a linear layer makes them.
+    heads: usize,
+    causal: bool,
+    masked: bool,
+    /// What queries are multiplied by, for scores that are far apart.
+    size: f32,
+}
+
+const CASE: Case = Case {
+    rows: 5,
+    keys: 7,
+    width: 16,
+    outputs: 16,
+    heads: 2,
+    causal: false,
+    masked: false,
+    size: 1.0,
+};
+
+impl Case {
+    fn check(&self) {
+        let &Self {
+            rows,
+            keys,
+            width,
+            outputs,
+            heads,
+            causal,
+            masked,
+            size,
+        } = self;
+        let mut query = numbers(rows * heads * width, 1);
+        query.iter_mut().for_each(|x| *x *= size);
+        let key = numbers(keys * heads * width, 2);
+        let value = numbers(keys * heads * outputs, 3);
+        let mut mask = numbers(if masked { rows * keys } else { 0 }, 4);
+        // Some that are not seen, and a row that sees nothing.
+        for (at, x) in mask.iter_mut().enumerate() {
+            if at % 3 == 0 || at / keys == 1 {
+                *x = f32::NEG_INFINITY;
+            }
+        }
+        let pitch = |columns: usize| Pitch {
+            row: heads * columns,
+            column: 1,
+        };
+        let attention = Attention {
+            heads: (0..heads)
+                .map(|head| Head {
+                    query: head * width,
+                    key: head * width,
+                    value: head * outputs,
+                    mask: 0,
+                    result: head * outputs,
+                })
+                .collect(),
+            rows,
+            keys,
+            width,
+            outputs,
+            query: pitch(width),
+            key: pitch(width),
+            value: pitch(outputs),
+            mask: masked.then_some(Pitch {
+                row: keys,
+                column: 1,
+            }),
+            result: heads * outputs,
+            scale: 0.25,
+            causal,
+            safe: true,
+        };
+        let mut got = vec![f32::NAN; rows * heads * outputs];
+        let operands = Operands {
+            query: &query,
+            key: &key,
+            value: &value,
+            mask: &mask,
+        };
+        attention.run(&operands, &mut got);
+        for head in 0..heads {
+            for row in 0..rows {
+                let scores: Vec<f64> = (0..keys)
+                    .map(|at| {
+                        let product = (0..width).map(|w| {
+                            let q = query[(row * heads + head) * width + w];
+                            f64::from(q) * f64::from(key[(at * heads + head) * width + w])
+                        });
+                        match causal && at > row {
+                            true => f64::NEG_INFINITY,
+                            false => {
+                                let added = if masked { mask[row * keys + at] } else { 0.0 };
+                                product.sum::<f64>() * 0.25 + f64::from(added)
+                            }
+                        }
+                    })
+                    .collect();
+                let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let weights: Vec<f64> = match largest == f64::NEG_INFINITY {
+                    true => vec![0.0; keys],
+                    false => scores.iter().map(|score| (score - largest).exp()).collect(),
+                };
+                let sum = weights.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+                for output in 0..outputs {
+                    let expected = (0..keys)
+                        .map(|at| {
+                            let own = value[(at * heads + head) * outputs + output];
+                            weights[at] / sum * f64::from(own)
+                        })
+                        .sum::<f64>();
+                    let got = f64::from(got[(row * heads + head) * outputs + output]);
+                    assert!(
+                        (got - expected).abs() < 2e-6 * f64::from(size.max(1.0)),
+                        "{got} is not {expected}: row {row}, head {head} of {rows} x {keys} x {width} x \
+                         {outputs}, causal {causal}, masked {masked}, size {size}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sizes_that_fill_no_block() {
+    for (rows, keys) in [
+        (1, 1),
+        (1, 300),
+        (3, 17),
+        (29, 31),
+        (60, 257),
+        (300, 33),
+        (57, 600),
+    ] {
+        for (width, outputs) in [(1, 1), (8, 24), (64, 64), (17, 40)] {
+            for causal in [false, true] {
+                Case {
+                    rows,
+                    keys,
+                    width,
+                    outputs,
+                    causal,
+                    ..CASE
+                }
+                .check();
+            }
+        }
+    }
+}
+
+#[test]
+fn masks_are_added() {
+    for (rows, keys) in [(2, 2), (40, 50), (31, 700)] {
+        Case {
+            rows,
+            keys,
+            masked: true,
+            ..CASE
+        }
+        .check();
+        Case {
+            rows,
+            keys,
+            masked: true,
+            causal: true,
+            heads: 3,
+            ..CASE
+        }
+        .check();
+    }
+}
+
+#[test]
+fn scores_that_are_far_apart() {
+    for size in [1e-6, 30.0, 1000.0] {
+        Case {
+            rows: 33,
+            keys: 900,
+            size,
+            ..CASE
+        }
+        .check();
+    }
+}
+
+#[test]
+fn matrices_that_are_transposed() {
+    // Keys and values with features in rows.
+    let (rows, keys, width, outputs) = (6, 40, 5, 7);
+    let (query, key) = (numbers(rows * width, 1), numbers(keys * width, 2));
+    let value = numbers(keys * outputs, 3);
+    let transposed = |from: &[f32], columns: usize| -> Vec<f32> {
+        let rows = from.len() / columns;
+        (0..from.len())
+            .map(|at| from[at % rows * columns + at / rows])
+            .collect()
+    };
+    let plain = Attention {
+        heads: vec![Head {
+            query: 0,
+            key: 0,
+            value: 0,
+            mask: 0,
+            result: 0,
+        }],
+        rows,
+        keys,
+        width,
+        outputs,
+        query: Pitch {
+            row: width,
+            column: 1,
+        },
+        key: Pitch {
+            row: width,
+            column: 1,
+        },
+        value: Pitch {
+            row: outputs,
+            column: 1,
+        },
+        mask: None,
+        result: outputs,
+        scale: 1.0,
+        causal: false,
+        safe: false,
+    };
+    let mut expected = vec![0.0; rows * outputs];
+    let operands = Operands {
+        query: &query,
+        key: &key,
+        value: &value,
+        mask: &[],
+    };
+    plain.run(&operands, &mut expected);
+    let turned = Attention {
+        query: Pitch {
+            row: 1,
+            column: rows,
+        },
+        key: Pitch {
+            row: 1,
+            column: keys,
+        },
+        value: Pitch {
+            row: 1,
+            column: keys,
+        },
+        ..plain
+    };
+    let (query, key) = (transposed(&query, width), transposed(&key, width));
+    let value = transposed(&value, outputs);
+    let mut got = vec![0.0; rows * outputs];
+    let operands = Operands {
+        query: &query,
+        key: &key,
+        value: &value,
+        mask: &[],
+    };
+    turned.run(&operands, &mut got);
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn what_is_no_number_stays_in_its_row() {
+    let (rows, keys, width) = (4, 20, 8);
+    let mut query = numbers(rows * width, 1);
+    query[width] = f32::NAN;
+    let key = numbers(keys * width, 2);
+    let attention = Attention {
+        heads: vec![Head {
+            query: 0,
+            key: 0,
+            value: 0,
+            mask: 0,
+            result: 0,
+        }],
+        rows,
+        keys,
+        width,
+        outputs: width,
+        query: Pitch {
+            row: width,
+            column: 1,
+        },
+        key: Pitch {
+            row: width,
+            column: 1,
+        },
+        value: Pitch {
+            row: width,
+            column: 1,
+        },
+        mask: None,
+        result: width,
+        scale: 1.0,
+        causal: false,
+        safe: false,
+    };
+    let mut got = vec![0.0; rows * width];
+    let operands = Operands {
+        query: &query,
+        key: &key,
+        value: &key,
+        mask: &[],
+    };
+    attention.run(&operands, &mut got);
+    for (row, values) in got.chunks_exact(width).enumerate() {
+        assert!(
+            values.iter().all(|x| x.is_nan() == (row == 1)),
+            "row {row}: {values:?}"
+        );
+    }
+}
