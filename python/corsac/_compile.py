@@ -17,7 +17,7 @@ import torch
 from torch.autograd import forward_ad
 
 from corsac import _core
-from corsac._dynamo import Piece
+from corsac._dynamo import PRECISIONS, Piece
 from corsac._native import NativeCall
 from corsac.fx import GraphModule, Tracer
 from corsac.fx.proxy import TraceError
@@ -47,7 +47,11 @@ class HostWarning(UserWarning):
 
 
 def compile(
-    model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = False
+    model: Callable[..., Any],
+    *,
+    precision: str = "f32",
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
 ) -> CompiledModule:
     """``model``, run by corsac's engine.
 
@@ -69,14 +73,21 @@ def compile(
 
     Args:
         model: a module or a function of tensors.
+        precision: ``"f32"``, or ``"bf16"``: convolutions and linear layers multiply numbers that are
+            rounded to bfloat16 (8 bits of precision) and sum up in float32, where the processor has
+            tiles for it (AMX); elsewhere, and in everything else, they are float32. Inputs, weights
+            and results are float32 tensors all the same.
         dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
             have changed.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
 
     Returns:
         A module with the parameters, buffers and submodules of ``model``.
+
+    Raises:
+        ValueError: ``precision`` is none of these.
     """
-    return CompiledModule(model, dynamic=dynamic, fullgraph=fullgraph)
+    return CompiledModule(model, precision=precision, dynamic=dynamic, fullgraph=fullgraph)
 
 
 CompileError = _core.CompileError
@@ -104,7 +115,9 @@ class _Compiled:
         made = f"captured and compiled in {self.seconds * 1e3:.1f} ms"
         if isinstance(self.run, NativeCall):
             program = self.run.program
-            return f"{program.step_count} steps, {program.arena_bytes:,} bytes for values, {made}"
+            rounded = ", products in bfloat16" if program.precision == "bf16" else ""
+            values = f"{program.arena_bytes:,} bytes for values"
+            return f"{program.step_count} steps{rounded}, {values}, {made}"
         assert self.preview is not None
         lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
         lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
@@ -118,14 +131,19 @@ class CompiledModule(torch.nn.Module):
         self,
         model: Callable[..., Any],
         *,
+        precision: str = "f32",
         dynamic: bool | None = None,
         fullgraph: bool = False,
         capture: Callable[[], GraphModule] | None = None,
     ) -> None:
         super().__init__()
+        if precision not in PRECISIONS:
+            known = " or ".join(map(repr, PRECISIONS))
+            raise ValueError(f"precision is {known}, not {precision!r}")
         root = model if isinstance(model, torch.nn.Module) else _Shell(model)
         state = self.__dict__
         state["_model"], state["_callable"] = root, model
+        state["_precision"] = precision
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         # A graph that is given is not traced, and not by Dynamo either.
         state["_capture"] = capture
@@ -146,7 +164,7 @@ class CompiledModule(torch.nn.Module):
         state["_pieces"] = []
 
     def __reduce__(self) -> Any:
-        return _restore, (self._callable, self._fullgraph, self._dynamic)
+        return _restore, (self._callable, self._fullgraph, self._dynamic, self._precision)
 
     def train(self, mode: bool = True) -> CompiledModule:
         self._model.train(mode)
@@ -265,7 +283,7 @@ class CompiledModule(torch.nn.Module):
             raise CompileError(f"TraceError: {error}") from error
 
         def backend(module: Any, inputs: Any) -> Callable[..., Any]:
-            piece = Piece(module)
+            piece = Piece(module, self._precision)
             self._pieces.append(piece)
             return piece
 
@@ -288,14 +306,17 @@ class CompiledModule(torch.nn.Module):
             raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
             if self._native_model is None:
-                native = _core.NativeModel(self._captured.graph, strict=strict)
+                native = _core.NativeModel(
+                    self._captured.graph, strict=strict, precision=self._precision
+                )
                 self.__dict__["_native_model"] = native
             return NativeCall(self._native_model.compile(inputs)), None
         except CompileError:
             # Types of what has no rule are found by running it: hooks are to run in calls only.
             if self._fullgraph or self._watch.has_hooks:
                 raise
-            lowered = lower(self._captured, Engine(strict=strict), inputs, min_nodes=LEAST)
+            engine = Engine(strict=strict, precision=self._precision)
+            lowered = lower(self._captured, engine, inputs, min_nodes=LEAST)
             preview = lowered.meta["lowering"]
             if not preview.parts:
                 raise
@@ -359,6 +380,9 @@ def _captured(model: torch.nn.Module) -> GraphModule:
 
 
 def _restore(
-    model: Callable[..., Any], fullgraph: bool, dynamic: bool | None = None
+    model: Callable[..., Any],
+    fullgraph: bool,
+    dynamic: bool | None = None,
+    precision: str = "f32",
 ) -> CompiledModule:
-    return CompiledModule(model, dynamic=dynamic, fullgraph=fullgraph)
+    return CompiledModule(model, precision=precision, dynamic=dynamic, fullgraph=fullgraph)

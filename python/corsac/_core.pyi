@@ -442,7 +442,7 @@ class NativeModel:
 
     It is for the weights as they are when it is made, and for a graph that does not change.
     """
-    def __new__(cls, graph: Graph, *, strict: Any = False) -> NativeModel: ...
+    def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32") -> NativeModel: ...
     def compile(self, inputs: Any) -> Any:
         """A program for tensors like `inputs`; numbers among them are compiled in. Raises what
         `compile_graph` does.
@@ -475,6 +475,14 @@ class NativeProgram:
         ...
     @output_shapes.setter
     def output_shapes(self, value: Any) -> None: ...
+    @property
+    def precision(self) -> Any:
+        """With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
+        processor can.
+        """
+        ...
+    @precision.setter
+    def precision(self, value: Any) -> None: ...
     def profile(self, *arguments: Any) -> Any:
         """Like a call; answers what it answers, and how many seconds each step took."""
         ...
@@ -1099,14 +1107,15 @@ def common_subexpressions(graph: Graph, *, budget: Any = None) -> list[tuple[str
     """
     ...
 
-def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False) -> Any:
+def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False, precision: Any = "f32") -> Any:
     """Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`; numbers among
     them are compiled in.
 
     Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
     that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
     share memory with an input, a weight or another result in PyTorch, and what is returned twice one
-    tensor.
+    tensor. `precision` is `"f32"`, or `"bf16"` for convolutions and linear layers that multiply
+    numbers rounded to bfloat16, where the processor can.
     """
     ...
 

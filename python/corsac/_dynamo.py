@@ -11,8 +11,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+#: With what convolutions and linear layers multiply.
+PRECISIONS = ("f32", "bf16")
 #: What ``torch.compile(options=…)`` may say, and what it may say of it.
-OPTIONS: dict[str, tuple[Any, ...]] = {"precision": ("f32",)}
+OPTIONS: dict[str, tuple[Any, ...]] = {"precision": PRECISIONS}
 #: How many times a graph is kept, for weights that differ from call to call.
 VARIANTS = 16
 _REGISTRY = "torch._dynamo.backends.registry"
@@ -46,7 +48,7 @@ def backend(
     Args:
         module: the graph, a ``torch.fx.GraphModule``.
         example_inputs: are not looked at; programs are made for the shapes of calls.
-        options: ``{"precision": "f32"}``.
+        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`.
         mode: of ``torch.compile``; there is one way to compile.
 
     Returns:
@@ -56,14 +58,15 @@ def backend(
         ValueError: an option that there is not.
     """
     checked_options(options)
-    return Piece(module)
+    return Piece(module, (options or {}).get("precision", "f32"))
 
 
 class Piece:
     """A graph that Dynamo captured. Weights are among its inputs, and are told apart."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, precision: str = "f32") -> None:
         self.module = module
+        self._precision = precision
         placeholders = list(module.graph.find_nodes(op="placeholder"))
         self._is_weight = [_is_weight(node) for node in placeholders]
         self._switches = [n for n in module.graph.nodes if n.target in _grad_switches()]
@@ -132,7 +135,11 @@ class Piece:
             for arg, weight in zip(args, self._is_weight, strict=True)
         ]
         graph_module = self._specialised(kept)
-        return CompiledModule(graph_module, capture=lambda: self._specialised(kept, graph_module))
+        return CompiledModule(
+            graph_module,
+            precision=self._precision,
+            capture=lambda: self._specialised(kept, graph_module),
+        )
 
     def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
         """A copy of the graph with weights as attributes, and what is no tensor as a constant."""

@@ -62,7 +62,7 @@ def test_options():
     agree(torch.compile(net, backend="corsac", options={"precision": "f32"}), net, x)
     for options, message in (
         ({"presicion": "f32"}, "no option 'presicion'; there are: precision"),
-        ({"precision": "f8"}, "'precision' is 'f32', not 'f8'"),
+        ({"precision": "f8"}, "'precision' is 'f32', 'bf16', not 'f8'"),
     ):
         with pytest.raises(Exception, match=message), torch.no_grad():
             torch.compile(net, backend="corsac", options=options)(x)

@@ -14,13 +14,14 @@ from corsac.onnx._translate import spec_of
 
 
 class Engine(Backend):
-    """The engine behind ``corsac.compile``: float32, fixed sizes."""
+    """The engine behind ``corsac.compile``."""
 
     name = "corsac"
 
-    def __init__(self, *, strict: bool = False) -> None:
+    def __init__(self, *, strict: bool = False, precision: str = "f32") -> None:
         #: Whether results that share memory with inputs or each other have to do so.
         self._strict = strict
+        self._precision = precision
         self._module: GraphModule | None = None
         self._reasons: dict[Node, str] | None = None
 
@@ -36,4 +37,5 @@ class Engine(Backend):
         return self._reasons.get(node, True)
 
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
-        return NativeCall(_core.compile_graph(part.graph, tuple(spec_of(t) for t in types)))
+        inputs = tuple(spec_of(t) for t in types)
+        return NativeCall(_core.compile_graph(part.graph, inputs, precision=self._precision))

@@ -106,15 +106,17 @@ fn shared_results(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)
 /// Raises `CompileError` for what the engine does not know, and `ShapeInferenceError` for a call
 /// that fails when it runs. Results are new tensors; `strict` makes it a `CompileError` if one would
 /// share memory with an input, a weight or another result in PyTorch, and what is returned twice one
-/// tensor.
+/// tensor. `precision` is `"f32"`, or `"bf16"` for convolutions and linear layers that multiply
+/// numbers rounded to bfloat16, where the processor can.
 #[pyfunction]
-#[pyo3(signature = (graph, inputs, *, strict = false))]
+#[pyo3(signature = (graph, inputs, *, strict = false, precision = "f32"))]
 fn compile_graph<'py>(
     graph: &Bound<'py, PyGraph>,
     inputs: &Bound<'py, PyTuple>,
     strict: bool,
+    precision: &str,
 ) -> PyResult<PyProgram> {
-    model::PyNativeModel::new(graph, strict)?.compile(graph.py(), inputs)
+    model::PyNativeModel::new(graph, strict, precision)?.compile(graph.py(), inputs)
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.

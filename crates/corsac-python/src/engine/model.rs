@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use corsac_engine::{Executable, Program, Source, WeightCache, lower, optimise};
+use corsac_engine::{Executable, Precision, Program, Source, WeightCache, lower, optimise};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
@@ -23,6 +23,7 @@ use crate::graph::PyGraph;
 pub(crate) struct PyNativeModel {
     graph: Py<PyGraph>,
     strict: bool,
+    precision: Precision,
     facts: TypeFacts,
     weights: Arc<WeightCache>,
     contexts: Contexts,
@@ -30,13 +31,14 @@ pub(crate) struct PyNativeModel {
 
 #[pymethods]
 impl PyNativeModel {
-    /// `strict` is as for `compile_graph`.
+    /// `strict` and `precision` are as for `compile_graph`.
     #[new]
-    #[pyo3(signature = (graph, *, strict = false))]
-    pub(super) fn new(graph: &Bound<'_, PyGraph>, strict: bool) -> PyResult<Self> {
+    #[pyo3(signature = (graph, *, strict = false, precision = "f32"))]
+    pub(super) fn new(graph: &Bound<'_, PyGraph>, strict: bool, precision: &str) -> PyResult<Self> {
         Ok(Self {
             graph: graph.clone().unbind(),
             strict,
+            precision: precision_named(precision)?,
             facts: TypeFacts::of_graph(graph)?,
             weights: Arc::default(),
             contexts: Contexts::default(),
@@ -51,7 +53,7 @@ impl PyNativeModel {
         inputs: &Bound<'py, PyTuple>,
     ) -> PyResult<PyProgram> {
         let graph = self.graph.bind(py);
-        let program = with_types(graph, inputs, &self.facts, |ir, types| {
+        let mut program = with_types(graph, inputs, &self.facts, |ir, types| {
             if self.strict
                 && let Some((node, reason)) = shared_results(ir, types).first()
             {
@@ -62,6 +64,7 @@ impl PyNativeModel {
             let lowered = lower(ir, types);
             lowered.map_err(|error| CompileError::new_err(error.to_string()))
         })?;
+        program.precision = self.precision;
         let executable = self.executable(py, program)?;
         let contexts = Arc::clone(&self.contexts);
         Ok(PyProgram::with_contexts(executable, self.strict, contexts))
@@ -73,6 +76,17 @@ impl PyNativeModel {
             .tensors
             .iter()
             .try_for_each(|own| visit.call(own))
+    }
+}
+
+/// The precision of this name.
+fn precision_named(name: &str) -> PyResult<Precision> {
+    match name {
+        "f32" => Ok(Precision::F32),
+        "bf16" => Ok(Precision::Bf16),
+        _ => Err(PyValueError::new_err(format!(
+            "precision is 'f32' or 'bf16', not {name:?}"
+        ))),
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corsac_engine::{
-    Context, DType, Data, DataMut, Element, Elements, Executable, Output, RunError, Source,
-    ValueId, on_threads,
+    Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
+    Source, ValueId, on_threads,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -420,6 +420,16 @@ impl PyProgram {
     #[getter]
     fn step_count(&self) -> usize {
         self.executable.program().steps.len()
+    }
+
+    /// With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
+    /// processor can.
+    #[getter]
+    fn precision(&self) -> &'static str {
+        match self.executable.program().precision.effective() {
+            Precision::F32 => "f32",
+            Precision::Bf16 => "bf16",
+        }
     }
 
     /// How many bytes the values of a run take, weights and inputs aside.
