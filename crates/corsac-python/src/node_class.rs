@@ -12,7 +12,7 @@
 //! dictionary, which PyO3 makes objects of, and `Node`, which derives from it, is laid out alike and
 //! says where the dictionary is. An object is turned into a `Node` as soon as it is complete.
 //!
-//! This is the only module of the crate with unsafe code.
+//! Unsafe code of this crate is here and in `engine::tensors` alone.
 
 #![expect(
     unsafe_code,
