@@ -12,6 +12,7 @@ import torch
 import torch.fx
 
 import corsac.fx
+import corsac.fx.experimental.optimization
 import corsac.optimum
 import corsac.passes
 
@@ -59,6 +60,61 @@ def test_what_is_refused_changes_nothing():
     assert (node.op, node.target, str(graph)) == ("call_function", torch.relu, before)
 
 
+def check_targets(graph):
+    for node in graph.nodes:
+        if node.op not in ("output", "placeholder"):
+            assert (
+                f"{node.op}[target={node._pretty_print_target(node.target)}]" in node.format_node()
+            )
+
+
+class Layers(torch.nn.Module):
+    """Something for every pass that gives nodes other targets."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.weight = torch.nn.Parameter(torch.rand(2, 4))
+        self.q, self.k = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.relu(self.conv(x) + 1).mean((2, 3))
+        y = torch.add(self.q(x), self.k(x)) / 4
+        return torch.nn.functional.linear(y.tanh(), self.weight)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        corsac.passes.functions_to_operators,
+        corsac.passes.functions_to_modules,
+        corsac.passes.modules_to_functions,
+        corsac.passes.reinplace,
+        corsac.optimum.MergeLinears(),
+        corsac.optimum.ChangeTrueDivToMulByInverse(),
+    ],
+    ids=lambda run: getattr(run, "__name__", type(run).__name__),
+)
+def test_targets_of_nodes_that_python_has_are_renewed(run):
+    gm = corsac.fx.symbolic_trace(Layers().eval())
+    before = [(node, node.op, node.target) for node in gm.graph.nodes]
+    run(gm)
+    check_targets(gm.graph)
+    in_graph = set(gm.graph.nodes)
+    assert any(
+        (node.op, node.target) != (op, target) for node, op, target in before if node in in_graph
+    )
+
+
+def test_targets_are_renewed_on_the_way_to_onednn():
+    fast = corsac.fx.experimental.optimization.optimize_for_inference(Layers().eval())
+    check_targets(fast.graph)
+    modules = dict(fast.named_modules())
+    called = [node.target for node in fast.graph.nodes if node.op == "call_module"]
+    assert called
+    assert all(target in modules for target in called)
+
+
 def test_what_passes_change_is_read():
     def forward(x):
         return torch.add(x, 1) / 4
@@ -70,8 +126,7 @@ def test_what_passes_change_is_read():
     assert calls[0].target is operator.add
     corsac.optimum.ChangeTrueDivToMulByInverse()(gm)
     assert calls[1].target is operator.mul
-    for node in calls:
-        assert f"target={node._pretty_print_target(node.target)}" in node.format_node()
+    check_targets(gm.graph)
 
 
 @ENGINES

@@ -61,6 +61,7 @@ fn change(
         let mut borrowed = graph.try_borrow_mut()?;
         change(borrowed.ir_mut()).map_err(pass_error)?
     };
+    PyGraph::renew_targets(graph)?;
     finish(graph, &edits.added, &edits.erased)
 }
 

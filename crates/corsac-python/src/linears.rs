@@ -108,6 +108,7 @@ pub(crate) fn merge_linears(
         linears::merge(borrowed.ir_mut(), input, &nodes, &widths, merged, getitem)
             .map_err(pass_error)?
     };
+    PyGraph::renew_targets(graph)?;
     if let Some(&first) = nodes.first() {
         PyGraph::inherit_meta_but_value(graph, node, first)?;
     }
@@ -151,8 +152,7 @@ pub(crate) fn divisions_to_multiplications(
         let mut borrowed = graph.try_borrow_mut()?;
         division::to_multiplication(borrowed.ir_mut(), multiply, budget).map_err(pass_error)
     })?;
-    let retargeted = found.iter().filter(|s| s.refusal.is_none());
-    PyNode::renew(graph, retargeted.map(|s| s.node))?;
+    PyGraph::renew_targets(graph)?;
     let borrowed = graph.try_borrow()?;
     let changed = found.iter().filter(|s| s.refusal.is_none()).map(|s| {
         let divisor = match s.divisor {

@@ -165,6 +165,7 @@ pub(crate) fn fuse_mkldnn(
         let writes = Writes::of_graph(ir, &facts).map_err(pass_error)?;
         mkldnn::fuse(ir, &facts, &subgraph, &writes).map_err(pass_error)?
     };
+    PyGraph::renew_targets(graph)?;
     for call in &fused {
         erased(graph, &call.gone)?;
     }

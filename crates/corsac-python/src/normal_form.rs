@@ -10,7 +10,6 @@ use crate::budget::{PyBudget, within};
 use crate::conversion::functions_named;
 use crate::error::pass_error;
 use crate::graph::PyGraph;
-use crate::node::PyNode;
 use crate::passes::{Site, site};
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -58,8 +57,7 @@ pub(crate) fn functions_to_operators(
         };
         normal_form::operators(borrowed.ir_mut(), function, budget).map_err(pass_error)
     })?;
-    let retargeted = found.iter().filter(|at| at.refusal.is_none());
-    PyNode::renew(graph, retargeted.map(|at| at.node))?;
+    PyGraph::renew_targets(graph)?;
     sites(graph, &found)
 }
 

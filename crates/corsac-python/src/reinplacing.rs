@@ -63,6 +63,7 @@ pub(crate) fn reinplace(
             });
             applied.map_err(pass_error)?
         };
+        PyGraph::renew_targets(graph)?;
         for &(new, old) in &applied.added {
             PyGraph::inherit_meta_but_value(graph, new, old)?;
         }

@@ -57,6 +57,12 @@ impl Graph {
         self.set_arguments(id, args, kwargs.into())
     }
 
+    /// Which nodes got another opcode or target since the last call, for a host that keeps copies of
+    /// those; a node may be there more than once.
+    pub fn take_retargeted(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.retargeted)
+    }
+
     /// Makes a node call or name something else. The opcode stays.
     ///
     /// # Errors
@@ -105,6 +111,9 @@ impl Graph {
         }
         let data = &mut self.nodes[id.index()];
         (data.op, data.target) = (op, target);
+        if self.retargeted.last() != Some(&id) {
+            self.retargeted.push(id);
+        }
         if !erased {
             self.link_index(id);
         }

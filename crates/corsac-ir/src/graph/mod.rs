@@ -105,6 +105,8 @@ pub struct Graph {
     externals: Vec<Option<Symbol>>,
     origins: Origins,
     output_symbol: Symbol,
+    /// Nodes that came to do something else since somebody asked.
+    retargeted: Vec<NodeId>,
 }
 
 /// How many strings every graph has from the start, under the same symbols.
@@ -151,6 +153,7 @@ impl Graph {
             externals: Vec::new(),
             origins: Origins::default(),
             output_symbol,
+            retargeted: Vec::new(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use corsac_ir::Graph;
+use corsac_ir::{Graph, NodeId};
 
 /// How often a graph may have changed, for those who do not borrow it: to borrow costs two locked
 /// instructions, most of the time that a step from node to node takes.
@@ -33,6 +33,11 @@ impl Counted {
         let count = self.changes.count() + 1;
         self.changes.0.store(count, Ordering::Relaxed);
         &mut self.graph
+    }
+
+    /// As [`Graph::take_retargeted`], which is no change of the program.
+    pub(super) fn take_retargeted(&mut self) -> Vec<NodeId> {
+        self.graph.take_retargeted()
     }
 
     pub(super) fn changes(&self) -> &Changes {

@@ -77,6 +77,13 @@ impl PyGraph {
         op_name(py, self.pending_op(id).unwrap_or(self.ir.node(id).op()))
     }
 
+    /// Shows Python the opcodes and targets that have changed. To be called after every change of the
+    /// graph that may have set some.
+    pub(crate) fn renew_targets(graph: &Bound<'_, Self>) -> PyResult<()> {
+        let nodes = graph.try_borrow_mut()?.ir.take_retargeted();
+        PyNode::renew(graph, nodes.into_iter())
+    }
+
     /// The nodes that wait for the second half of a change of opcode and target.
     pub(crate) fn pending_nodes(&self) -> impl Iterator<Item = NodeId> {
         self.pending
