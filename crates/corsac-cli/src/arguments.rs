@@ -46,12 +46,11 @@ pub(crate) struct ModelArgument {
     pub(crate) path: PathBuf,
 }
 
-/// Precisions of products.
+/// What convolutions and linear layers multiply. The values have no documentation of their own:
+/// clap would put every option of the command on lines apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrecisionName {
-    /// Numbers of 32 bits
     F32,
-    /// Numbers rounded to bfloat16, where the processor multiplies them in tiles (AMX)
     Bf16,
 }
 
@@ -98,8 +97,8 @@ pub(crate) struct RunOptions {
     /// Where a result goes: a *.npy file, in the order of the results or after a name
     #[arg(long, value_name = "[NAME=]FILE")]
     pub(crate) output: Vec<String>,
-    /// With what convolutions and linear layers multiply
-    #[arg(long, value_enum, default_value = "f32")]
+    /// What convolutions and linear layers multiply; bf16 where the processor has tiles (AMX)
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
     /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
@@ -120,8 +119,8 @@ pub(crate) struct BenchOptions {
     /// How many calls are timed, after three that are not
     #[arg(long, value_name = "N", default_value = "20", value_parser = at_least_one)]
     pub(crate) repeat: usize,
-    /// With what convolutions and linear layers multiply
-    #[arg(long, value_enum, default_value = "f32")]
+    /// What convolutions and linear layers multiply; bf16 where the processor has tiles (AMX)
+    #[arg(long, value_enum, value_name = "TYPE", default_value = "f32")]
     pub(crate) precision: PrecisionName,
     /// How many threads take part (CORSAC_NUM_THREADS, or as many as there are)
     #[arg(long, value_name = "N", value_parser = at_least_one)]
