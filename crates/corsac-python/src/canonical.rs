@@ -56,10 +56,9 @@ pub(crate) fn reorder(
     if is_in_order || !within(budget, |budget| Ok(budget.take()))? {
         return Ok(Vec::new());
     }
-    let moved = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        canonical::reorder(borrowed.ir_mut(), &facts, &texts).map_err(pass_error)?
-    };
+    let moved = PyGraph::edit(graph, |ir| {
+        canonical::reorder(ir, &facts, &texts).map_err(pass_error)
+    })?;
     let borrowed = graph.try_borrow()?;
     let moved = moved.into_iter();
     Ok(moved.map(|n| site(borrowed.ir(), n, None, None)).collect())

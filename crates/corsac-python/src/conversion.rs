@@ -57,11 +57,7 @@ fn change(
     graph: &Bound<'_, PyGraph>,
     change: impl FnOnce(&mut Graph) -> Result<Edits, PassError>,
 ) -> PyResult<()> {
-    let edits = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        change(borrowed.ir_mut()).map_err(pass_error)?
-    };
-    PyGraph::renew_targets(graph)?;
+    let edits = PyGraph::edit(graph, |ir| change(ir).map_err(pass_error))?;
     finish(graph, &edits.added, &edits.erased)
 }
 
@@ -186,9 +182,9 @@ pub(crate) fn insert_casts(
         widest: PyGraph::function(graph, widest)?,
     };
     let done = within(budget, |budget| {
-        let mut borrowed = graph.try_borrow_mut()?;
-        let ir = borrowed.ir_mut();
-        autocast::insert(ir, &facts, &types, dtype, &casts, budget).map_err(pass_error)
+        PyGraph::edit(graph, |ir| {
+            autocast::insert(ir, &facts, &types, dtype, &casts, budget).map_err(pass_error)
+        })
     })?;
     finish(graph, &done.edits.added, &done.edits.erased)?;
     for &node in &done.stale {

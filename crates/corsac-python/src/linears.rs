@@ -99,16 +99,13 @@ pub(crate) fn merge_linears(
     let nodes = calls.iter().map(|node| PyGraph::own(graph, node));
     let nodes = nodes.collect::<PyResult<Vec<NodeId>>>()?;
     let getitem = PyGraph::function(graph, getitem)?;
-    let node = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        let input = match nodes.first() {
-            Some(&first) => input_of(&borrowed, first)?,
-            None => return Err(PyValueError::new_err("nothing to merge")),
-        };
-        linears::merge(borrowed.ir_mut(), input, &nodes, &widths, merged, getitem)
-            .map_err(pass_error)?
+    let input = match nodes.first() {
+        Some(&first) => input_of(&*graph.try_borrow()?, first)?,
+        None => return Err(PyValueError::new_err("nothing to merge")),
     };
-    PyGraph::renew_targets(graph)?;
+    let node = PyGraph::edit(graph, |ir| {
+        linears::merge(ir, input, &nodes, &widths, merged, getitem).map_err(pass_error)
+    })?;
     if let Some(&first) = nodes.first() {
         PyGraph::inherit_meta_but_value(graph, node, first)?;
     }
@@ -125,11 +122,10 @@ pub(crate) fn pad_input_of_linear(
 ) -> PyResult<Py<PyNode>> {
     let node = PyGraph::own(graph, call)?;
     let pad = PyGraph::function(graph, pad)?;
-    let new = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        let input = input_of(&borrowed, node)?;
-        linears::pad_input(borrowed.ir_mut(), node, input, pad).map_err(pass_error)?
-    };
+    let input = input_of(&*graph.try_borrow()?, node)?;
+    let new = PyGraph::edit(graph, |ir| {
+        linears::pad_input(ir, node, input, pad).map_err(pass_error)
+    })?;
     PyGraph::inherit_meta_but_value(graph, new, node)?;
     PyNode::handle(graph, graph.try_borrow()?.host(), new)
 }
@@ -149,10 +145,10 @@ pub(crate) fn divisions_to_multiplications(
     let py = graph.py();
     let multiply = PyGraph::function(graph, multiply)?;
     let found = within(budget, |budget| {
-        let mut borrowed = graph.try_borrow_mut()?;
-        division::to_multiplication(borrowed.ir_mut(), multiply, budget).map_err(pass_error)
+        PyGraph::edit(graph, |ir| {
+            division::to_multiplication(ir, multiply, budget).map_err(pass_error)
+        })
     })?;
-    PyGraph::renew_targets(graph)?;
     let borrowed = graph.try_borrow()?;
     let changed = found.iter().filter(|s| s.refusal.is_none()).map(|s| {
         let divisor = match s.divisor {

@@ -67,10 +67,10 @@ pub(crate) fn convert_mkldnn(
     };
     let mut converted = Vec::new();
     for subgraph in plan.subgraphs {
-        let mut borrowed = graph.try_borrow_mut()?;
-        let ir = borrowed.ir_mut();
-        let conversions = mkldnn::convert(ir, &subgraph, &mut plan.writes, enter, leave);
-        converted.push((subgraph, conversions.map_err(pass_error)?));
+        let conversions = PyGraph::edit(graph, |ir| {
+            mkldnn::convert(ir, &subgraph, &mut plan.writes, enter, leave).map_err(pass_error)
+        })?;
+        converted.push((subgraph, conversions));
     }
     for (subgraph, around) in &converted {
         inherit_metas(graph, subgraph, around)?;
@@ -130,10 +130,9 @@ pub(crate) fn unconvert_mkldnn(
         starts: own(&starts),
         ends: own(&ends),
     };
-    let gone = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        mkldnn::unconvert(borrowed.ir_mut(), &conversions).map_err(pass_error)?
-    };
+    let gone = PyGraph::edit(graph, |ir| {
+        mkldnn::unconvert(ir, &conversions).map_err(pass_error)
+    })?;
     erased(graph, &gone)
 }
 
@@ -159,13 +158,10 @@ pub(crate) fn fuse_mkldnn(
         nodes: nodes.iter().map(|node| node.id()).collect(),
     };
     let facts = Facts::of_graph(graph)?;
-    let fused = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        let ir = borrowed.ir_mut();
+    let fused = PyGraph::edit(graph, |ir| {
         let writes = Writes::of_graph(ir, &facts).map_err(pass_error)?;
-        mkldnn::fuse(ir, &facts, &subgraph, &writes).map_err(pass_error)?
-    };
-    PyGraph::renew_targets(graph)?;
+        mkldnn::fuse(ir, &facts, &subgraph, &writes).map_err(pass_error)
+    })?;
     for call in &fused {
         erased(graph, &call.gone)?;
     }

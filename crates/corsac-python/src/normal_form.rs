@@ -27,8 +27,9 @@ pub(crate) fn keyword_arguments(
     budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<Site>> {
     let found = within(budget, |budget| {
-        let mut borrowed = graph.try_borrow_mut()?;
-        normal_form::keywords(borrowed.ir_mut(), budget).map_err(pass_error)
+        PyGraph::edit(graph, |ir| {
+            normal_form::keywords(ir, budget).map_err(pass_error)
+        })
     })?;
     sites(graph, &found)
 }
@@ -50,14 +51,14 @@ pub(crate) fn functions_to_operators(
     };
     let functions = functions_named(graph, names.into_iter())?;
     let found = within(budget, |budget| {
-        let mut borrowed = graph.try_borrow_mut()?;
         let function = |ir: &mut corsac_ir::Graph, name: &str| {
             let known = functions.get(name).copied();
             known.unwrap_or_else(|| ir.function(name))
         };
-        normal_form::operators(borrowed.ir_mut(), function, budget).map_err(pass_error)
+        PyGraph::edit(graph, |ir| {
+            normal_form::operators(ir, function, budget).map_err(pass_error)
+        })
     })?;
-    PyGraph::renew_targets(graph)?;
     sites(graph, &found)
 }
 

@@ -148,9 +148,7 @@ pub(crate) fn common_subexpressions(
             PyGraph::erase_node(graph, node.bind(py))?;
         }
     } else if report.changed() {
-        let mut borrowed = graph.try_borrow_mut()?;
-        report.apply(borrowed.ir_mut()).map_err(pass_error)?;
-        drop(borrowed);
+        PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
         erased(graph, &gone)?;
     }
     let borrowed = graph.try_borrow()?;
@@ -208,10 +206,7 @@ pub(crate) fn fold_batch_norms(
         }
     }
     if report.changed() {
-        let applied = {
-            let mut borrowed = graph.try_borrow_mut()?;
-            report.apply(borrowed.ir_mut()).map_err(pass_error)?
-        };
+        let applied = PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
         PyGraph::inherit_metas(graph, &applied.added)?;
         erased(graph, &applied.erased)?;
     }
@@ -264,10 +259,7 @@ pub(crate) fn remove_no_ops(
         no_ops::find(borrowed.ir(), &facts, &tensors, budget).map_err(pass_error)
     })?;
     if report.changed() {
-        {
-            let mut borrowed = graph.try_borrow_mut()?;
-            report.apply(borrowed.ir_mut()).map_err(pass_error)?;
-        }
+        PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
         let gone = report.sites.iter().filter(|s| s.refusal.is_none());
         let gone: Vec<NodeId> = gone.map(|s| s.node).collect();
         erased(graph, &gone)?;
@@ -292,9 +284,10 @@ pub(crate) fn remove_dropout(
 ) -> PyResult<Vec<Site>> {
     let facts = Facts::of_graph(graph)?;
     let report = within(budget, |budget| {
-        let mut borrowed = graph.try_borrow_mut()?;
         let options = dropout::Options { in_training };
-        dropout::remove(borrowed.ir_mut(), &facts, options, budget).map_err(pass_error)
+        PyGraph::edit(graph, |ir| {
+            dropout::remove(ir, &facts, options, budget).map_err(pass_error)
+        })
     })?;
     let gone: Vec<NodeId> = {
         let removed = report.sites.iter().filter(|s| s.refusal.is_none());

@@ -55,15 +55,13 @@ pub(crate) fn reinplace(
         }
     }
     if report.changed() {
-        let applied = {
-            let mut borrowed = graph.try_borrow_mut()?;
-            let applied = report.apply(borrowed.ir_mut(), |ir, name| {
+        let applied = PyGraph::edit(graph, |ir| {
+            let applied = report.apply(ir, |ir, name| {
                 let known = functions.get(name).copied();
                 known.unwrap_or_else(|| ir.function(name))
             });
-            applied.map_err(pass_error)?
-        };
-        PyGraph::renew_targets(graph)?;
+            applied.map_err(pass_error)
+        })?;
         for &(new, old) in &applied.added {
             PyGraph::inherit_meta_but_value(graph, new, old)?;
         }

@@ -93,15 +93,14 @@ fn rewrite<T>(
         .map_err(match_error)?;
     let mut rewriter = Rewriter::resume(&matcher, std::mem::take(changed));
     let replacement = Replacement::new(from.ir());
-    let answer = {
-        let mut to = graph.try_borrow_mut()?;
+    let answer = PyGraph::edit(graph, |ir| {
         change(Step {
-            ir: to.ir_mut(),
+            ir,
             rewriter: &mut rewriter,
             replacement: &replacement,
             translation: &mut translation,
         })
-    };
+    });
     *changed = rewriter.into_changed();
     PyGraph::adopt(graph, &from, &mut translation)?;
     answer
@@ -289,8 +288,9 @@ fn redirect(graph: &Bound<'_, PyGraph>, patch: &Patch) -> PyResult<()> {
             old.get()
                 .call_replace_hooks(py, &name, &handles(graph, &users)?, old)?;
         }
-        let mut borrowed = graph.try_borrow_mut()?;
-        redirect_users(borrowed.ir_mut(), *old, new, &users).map_err(graph_error)?;
+        PyGraph::edit(graph, |ir| {
+            redirect_users(ir, *old, new, &users).map_err(graph_error)
+        })?;
     }
     Ok(())
 }

@@ -373,16 +373,13 @@ fn apply(
     let options = Options {
         limit: limit.into_iter().chain(left).min(),
     };
-    let mut session = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        let ir = borrowed.ir_mut();
-        Session::new(set, ir, &facts, tensors, &functions, &names, options).map_err(pass_error)?
-    };
+    let mut session = PyGraph::edit(graph, |ir| {
+        Session::new(set, ir, &facts, tensors, &functions, &names, options).map_err(pass_error)
+    })?;
     let outcome = if host.conditions.is_empty() {
-        let mut borrowed = graph.try_borrow_mut()?;
-        session
-            .run(borrowed.ir_mut(), &mut NoRuleHost)
-            .map_err(rewrite_error)
+        PyGraph::edit(graph, |ir| {
+            session.run(ir, &mut NoRuleHost).map_err(rewrite_error)
+        })
     } else {
         run_with_conditions(graph, &mut session, &facts, &mut host)
     };
@@ -422,8 +419,10 @@ fn run_with_conditions(
                 let id = PyGraph::function(graph, callable.bind(graph.py()))?;
                 functions.insert(name.clone(), id);
             }
-            let mut borrowed = graph.try_borrow_mut()?;
-            session.set_replacement(borrowed.ir_mut(), facts, at, replacement, &functions);
+            PyGraph::edit(graph, |ir| {
+                session.set_replacement(ir, facts, at, replacement, &functions);
+                Ok(())
+            })?;
             host.built = Some((at, pending.values));
             continue;
         }
@@ -431,9 +430,7 @@ fn run_with_conditions(
             return Ok(());
         };
         host.built = None;
-        let mut borrowed = graph.try_borrow_mut()?;
-        let applied = session.apply(borrowed.ir_mut(), plan);
-        applied.map_err(rewrite_error)?;
+        PyGraph::edit(graph, |ir| session.apply(ir, plan).map_err(rewrite_error))?;
     }
 }
 

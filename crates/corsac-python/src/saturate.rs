@@ -80,10 +80,7 @@ pub(crate) fn saturate(
     let mut model = Model::of(graph, cost, make_types)?;
     let facts = Facts::of_graph(graph)?;
     let tensors = tensor_facts(graph)?;
-    let ready = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        Ready::new(borrowed.ir_mut(), &directions, &names)
-    };
+    let ready = PyGraph::edit(graph, |ir| Ok(Ready::new(ir, &directions, &names)))?;
     // Python may be asked for costs: the budget is not held meanwhile.
     let left = within(budget, |budget| Ok(budget.left()))?;
     let mut own = left.map_or_else(Budget::unlimited, Budget::of);
@@ -116,10 +113,7 @@ fn names(
 }
 
 fn apply(graph: &Bound<'_, PyGraph>, found: Saturation) -> PyResult<Found> {
-    let (report, applied) = {
-        let mut borrowed = graph.try_borrow_mut()?;
-        found.apply(borrowed.ir_mut()).map_err(graph_error)?
-    };
+    let (report, applied) = PyGraph::edit(graph, |ir| found.apply(ir).map_err(graph_error))?;
     finish(graph, &applied.added, &applied.erased)?;
     let borrowed = graph.try_borrow()?;
     let ir = borrowed.ir();

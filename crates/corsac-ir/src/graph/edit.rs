@@ -57,10 +57,14 @@ impl Graph {
         self.set_arguments(id, args, kwargs.into())
     }
 
-    /// Which nodes got another opcode or target since the last call, for a host that keeps copies of
-    /// those; a node may be there more than once.
+    /// Which nodes got another opcode or target since the last call, each once, in the order in which
+    /// they first did: for a host that keeps copies of those.
     pub fn take_retargeted(&mut self) -> Vec<NodeId> {
-        std::mem::take(&mut self.retargeted)
+        let taken = std::mem::take(&mut self.retargeted);
+        for &id in &taken {
+            self.nodes[id.index()].retargeted = false;
+        }
+        taken
     }
 
     /// Makes a node call or name something else. The opcode stays.
@@ -111,7 +115,7 @@ impl Graph {
         }
         let data = &mut self.nodes[id.index()];
         (data.op, data.target) = (op, target);
-        if self.retargeted.last() != Some(&id) {
+        if !std::mem::replace(&mut data.retargeted, true) {
             self.retargeted.push(id);
         }
         if !erased {

@@ -35,6 +35,8 @@ use uses::{Edges, UseList};
 pub(crate) struct NodeData {
     pub(crate) op: Op,
     pub(crate) erased: bool,
+    /// Whether it is in [`Graph::retargeted`].
+    retargeted: bool,
     pub(crate) name: Symbol,
     pub(crate) target: Target,
     pub(crate) args: ThinVec<Arg>,
@@ -105,7 +107,7 @@ pub struct Graph {
     externals: Vec<Option<Symbol>>,
     origins: Origins,
     output_symbol: Symbol,
-    /// Nodes that came to do something else since somebody asked.
+    /// Nodes that came to do something else since somebody asked, each once.
     retargeted: Vec<NodeId>,
 }
 
@@ -129,6 +131,7 @@ impl Graph {
         let root = NodeData {
             op: Op::Output,
             erased: false,
+            retargeted: false,
             name: empty,
             target: Target::Name(empty),
             args: ThinVec::new(),
@@ -334,6 +337,7 @@ impl Graph {
         self.nodes.push(NodeData {
             op: spec.op,
             erased: false,
+            retargeted: false,
             name,
             target: spec.target,
             args: spec.args,

@@ -121,6 +121,21 @@ fn finding_follows_erasure_and_retargeting() {
 }
 
 #[test]
+fn retargeted_nodes_are_told_once() {
+    let (mut graph, ids) = chain(3);
+    let mul = Target::Function(graph.function("operator.mul"));
+    let sub = Target::Function(graph.function("operator.sub"));
+    for target in [mul, sub, mul, sub] {
+        graph.set_target(ids[2], target).unwrap();
+        graph.set_target(ids[1], target).unwrap();
+    }
+    assert_eq!(graph.take_retargeted(), [ids[2], ids[1]]);
+    assert_eq!(graph.take_retargeted(), []);
+    graph.set_target(ids[1], mul).unwrap();
+    assert_eq!(graph.take_retargeted(), [ids[1]]);
+}
+
+#[test]
 fn a_refused_change_leaves_the_graph_as_it_was() {
     let (mut graph, ids) = chain(2);
     let foreign = NodeId::from_index(99);

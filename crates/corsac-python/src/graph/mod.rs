@@ -46,7 +46,8 @@ impl PyGraph {
         &self.ir
     }
 
-    /// The graph, to change it. What handles remember of arguments is stale from now on.
+    /// The graph, to change anything but opcodes and targets, which is for [`PyGraph::edit`]. What
+    /// handles remember of arguments is stale from now on.
     pub(crate) fn ir_mut(&mut self) -> &mut Graph {
         self.version += 1;
         self.ir.change()

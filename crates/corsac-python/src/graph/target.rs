@@ -1,6 +1,6 @@
 //! Opcodes and targets, as Python sees and sets them.
 
-use corsac_ir::{FunctionId, NodeId, Op, Target};
+use corsac_ir::{FunctionId, Graph, NodeId, Op, Target};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -77,11 +77,21 @@ impl PyGraph {
         op_name(py, self.pending_op(id).unwrap_or(self.ir.node(id).op()))
     }
 
-    /// Shows Python the opcodes and targets that have changed. To be called after every change of the
-    /// graph that may have set some.
-    pub(crate) fn renew_targets(graph: &Bound<'_, Self>) -> PyResult<()> {
-        let nodes = graph.try_borrow_mut()?.ir.take_retargeted();
-        PyNode::renew(graph, nodes.into_iter())
+    /// Changes the graph, and shows Python the opcodes and targets that are others afterwards, also
+    /// where `change` fails half way.
+    pub(crate) fn edit<T>(
+        graph: &Bound<'_, Self>,
+        change: impl FnOnce(&mut Graph) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let (answer, retargeted) = {
+            let mut borrowed = graph.try_borrow_mut()?;
+            let answer = change(borrowed.ir_mut());
+            (answer, borrowed.ir.take_retargeted())
+        };
+        if !retargeted.is_empty() {
+            PyNode::renew(graph, retargeted.into_iter())?;
+        }
+        answer
     }
 
     /// The nodes that wait for the second half of a change of opcode and target.
@@ -143,14 +153,10 @@ impl PyGraph {
                 Target::Name(graph.try_borrow_mut()?.parts_to_extend().0.intern(text))
             }
         };
-        let settled = {
-            let mut borrowed = graph.try_borrow_mut()?;
-            borrowed
-                .ir_mut()
-                .set_op_and_target(id, op, target)
-                .map_err(graph_error)?;
-            borrowed.pending.remove(&id)
-        };
+        Self::edit(graph, |ir| {
+            ir.set_op_and_target(id, op, target).map_err(graph_error)
+        })?;
+        let settled = graph.try_borrow_mut()?.pending.remove(&id);
         drop(settled);
         Ok(())
     }
