@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from corsac import _core
 from corsac._dynamo import PRECISIONS, Piece
@@ -236,13 +235,7 @@ class CompiledModule(torch.nn.Module):
             return "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
         if not self._watch.counts_writes:
             return "weights made in inference mode do not tell when they are written to"
-        if torch.is_autocast_enabled("cpu"):
-            return "autocast is on"
-        if torch._C._len_torch_dispatch_stack():
-            return "a mode of torch.utils._python_dispatch is on"
-        if forward_ad._current_level >= 0:
-            return "forward-mode differentiation is on"
-        return None
+        return _core.unusual_mode()
 
     def _compile(self, key: Any, inputs: tuple[torch.Tensor, ...]) -> _Compiled | str:
         start = time.perf_counter()

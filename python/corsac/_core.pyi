@@ -486,10 +486,10 @@ class NativeProgram:
     def profile(self, *arguments: Any) -> Any:
         """Like a call; answers what it answers, and how many seconds each step took."""
         ...
-    def run(self, inputs: Any, outputs: Any, threads: Any) -> Any:
+    def run(self, inputs: Any, outputs: Any) -> Any:
         """Runs the program on arrays in row-major order, and writes the results to others: float32,
-        int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many
-        take part, one at least.
+        int64, and bytes for truth values. The interpreter is free meanwhile. As many threads take part
+        as `CORSAC_NUM_THREADS` says, or as there are cores: PyTorch may be absent.
         """
         ...
     @property
@@ -1036,6 +1036,10 @@ class Users:
 class Watch:
     """The state of a model that programs were compiled for: its tensors, with how often they were written
     to, and its modules, with whether they train and have hooks.
+
+    It never changes, so that any code of Python may run while one looks: a model's own `_version` or
+    truth value, another thread's call. A cycle of references through it goes through the dictionaries
+    and modules that it holds, where the collector can break it.
     """
     def __new__(cls, root: Any) -> Watch: ...
     @property
@@ -1491,6 +1495,10 @@ def split_graph(graph: Graph, part_of: Any, names: Any, *, tagged: Any = False, 
 
 def unconvert_mkldnn(graph: Graph, starts: Any, ends: Any) -> Any:
     """Takes conversions away again that `convert_mkldnn` put into `graph`."""
+    ...
+
+def unusual_mode() -> Any:
+    """What is switched on in this thread that only PyTorch can do; None as a rule."""
     ...
 
 def user_frame() -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from corsac import _core
-from corsac._run import chosen_threads, filled
+from corsac._run import filled
 
 if TYPE_CHECKING:
     import torch
@@ -76,8 +76,7 @@ class NumpyModel:
                 raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
             given.append(_flat(numpy.ascontiguousarray(array)))
         results = [numpy.empty(shape, dtype) for _, dtype, shape in self.outputs]
-        threads = chosen_threads() or _cores()
-        self._program.run(given, [_flat(result) for result in results], threads)
+        self._program.run(given, [_flat(result) for result in results])
         return filled(self._result, results)
 
     def __repr__(self) -> str:
@@ -92,10 +91,6 @@ def _flat(array: Any) -> Any:
 
 def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
     return ", ".join(f"{name}: {dtype}{shape}" for name, dtype, shape in specs)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _module(file: _core.ModelFile) -> CompiledModule:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
-
-
-def chosen_threads() -> int | None:
-    """``CORSAC_NUM_THREADS``, where it is set."""
-    wanted = os.environ.get("CORSAC_NUM_THREADS", "")
-    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else None
 
 
 def filled(output: Any, results: Sequence[Any]) -> Any:

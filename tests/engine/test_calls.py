@@ -1,6 +1,10 @@
 """Calls of compiled models: what tensors may look like, and what a call depends on besides them."""
 
+import os
+import signal
 import threading
+import time
+import warnings
 
 import pytest
 import torch
@@ -295,3 +299,51 @@ def test_sixteen_threads_call_one_model():
 @pytest.mark.slow
 def test_sixteen_threads_call_one_model_for_a_minute():
     assert call_from_threads(16, 60) > 1000
+
+
+def test_weights_that_call_the_model_when_they_are_looked_at():
+    class Watching(nn.Parameter):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if inner and func == torch.Tensor._version.__get__:
+                with torch._C.DisableTorchFunctionSubclass():
+                    inner.pop()
+                    seen.append(compiled(x))
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+    seen, inner = [], []
+    model = Net().eval().requires_grad_(False)
+    model.fc.bias = Watching(torch.ones(4), requires_grad=False)
+    compiled = corsac.compile(model)
+    x = torch.randn(3, 6)
+    expected = compiled(x)
+    inner.append(True)
+    assert torch.equal(compiled(x), expected)
+    assert len(seen) == 1 and torch.equal(seen[0], expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_forked_process_calls_the_model():
+    # Two convolutions that are large enough to be run on the pool's threads.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)).eval()
+    compiled = corsac.compile(model.requires_grad_(False))
+    x = torch.randn(4, 8, 40, 40)
+    expected = compiled(x)
+    # A fork of a process with threads is what is tested: nothing else is done in the child.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(compiled(x), expected) else 1)
+    for _ in range(600):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child does not answer")
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -43,5 +43,5 @@ pub use program::{
     Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,
     Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
 };
-pub use threads::on_threads;
+pub use threads::{chosen_threads, default_threads, on_threads};
 pub use weight_cache::WeightCache;

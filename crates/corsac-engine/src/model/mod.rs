@@ -56,7 +56,7 @@ pub use write::{model_bytes, write_model};
 
 use crate::data::{Data, DataMut, Elements};
 use crate::execute::{Context, Executable, RunError};
-use crate::threads::on_threads;
+use crate::threads::{default_threads, on_threads};
 use error::without_panic;
 
 /// The version of the format that is written and read.
@@ -191,13 +191,4 @@ impl Model {
         }
         Ok(())
     }
-}
-
-/// `CORSAC_NUM_THREADS` where it is a number, otherwise as many as the machine has.
-fn default_threads() -> usize {
-    let wanted = std::env::var("CORSAC_NUM_THREADS").ok();
-    let wanted = wanted.and_then(|text| text.trim().parse().ok());
-    wanted.filter(|&threads| threads > 0).unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
-    })
 }

@@ -153,5 +153,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<watch::PyWatch>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
-    m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)
+    m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
+    m.add_function(wrap_pyfunction!(situation::unusual_mode, m)?)
 }

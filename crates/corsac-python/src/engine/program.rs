@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corsac_engine::{
     Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
-    Source, ValueId, on_threads,
+    Source, ValueId, chosen_threads, default_threads, on_threads,
 };
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -83,9 +83,7 @@ fn write(array: &Bound<'_, PyAny>, from: &Elements) -> PyResult<()> {
 /// How many threads take part: `CORSAC_NUM_THREADS`, or as many as PyTorch uses.
 fn threads(py: Python<'_>) -> PyResult<usize> {
     static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let wanted = std::env::var("CORSAC_NUM_THREADS").ok();
-    let wanted = wanted.and_then(|text| text.parse().ok());
-    if let Some(threads) = wanted.filter(|&threads: &usize| threads > 0) {
+    if let Some(threads) = chosen_threads() {
         return Ok(threads);
     }
     let count = COUNT.import(py, "torch", "get_num_threads")?;
@@ -197,7 +195,7 @@ impl PyProgram {
             results.map(|spec| Elements::zeros(spec.element, spec.shape.iter().product()));
         let mut results: Vec<Elements> = results.collect();
         let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Elements::all_mut).collect();
-        self.run_on(py, threads.max(1), &data, &mut places, times)?;
+        self.run_on(py, threads, &data, &mut places, times)?;
         for (to, from) in outputs.iter().zip(&results) {
             write(to, from)?;
         }
@@ -371,16 +369,15 @@ impl PyProgram {
     }
 
     /// Runs the program on arrays in row-major order, and writes the results to others: float32,
-    /// int64, and bytes for truth values. The interpreter is free meanwhile. `threads` is how many
-    /// take part, one at least.
+    /// int64, and bytes for truth values. The interpreter is free meanwhile. As many threads take part
+    /// as `CORSAC_NUM_THREADS` says, or as there are cores: PyTorch may be absent.
     fn run(
         &self,
         py: Python<'_>,
         inputs: Vec<Bound<'_, PyAny>>,
         outputs: Vec<Bound<'_, PyAny>>,
-        threads: usize,
     ) -> PyResult<()> {
-        self.run_arrays(py, &inputs, &outputs, threads, None)
+        self.run_arrays(py, &inputs, &outputs, default_threads(), None)
     }
 
     /// The steps, a line of text each.

@@ -40,8 +40,8 @@ struct Entry {
 pub(crate) struct PyRunner {
     watch: Py<PyWatch>,
     /// Hooks of the compiled module itself, empty as a rule.
-    hooks: Mutex<Vec<Py<PyDict>>>,
-    /// The one that was used last comes last.
+    hooks: Vec<Py<PyDict>>,
+    /// The one that was used last comes last. Nothing of Python runs while this is locked.
     entries: Mutex<Vec<Entry>>,
 }
 
@@ -100,7 +100,7 @@ impl PyRunner {
         let hooks = names.map(|name| Ok(compiled.getattr(name)?.cast_into::<PyDict>()?.unbind()));
         Ok(Self {
             watch,
-            hooks: Mutex::new(hooks.into_iter().collect::<PyResult<_>>()?),
+            hooks: hooks.into_iter().collect::<PyResult<_>>()?,
             entries: Mutex::default(),
         })
     }
@@ -172,9 +172,12 @@ impl PyRunner {
             return unknown();
         };
         let watch = self.watch.get();
-        let hooked = self.hooks.lock();
-        let hooked = hooked.map_or(true, |all| all.iter().any(|own| !own.bind(py).is_empty()));
-        if hooked || !situation.is_plain(py)? || !watch.counts_writes {
+        let hooked = self.hooks.iter().any(|own| !own.bind(py).is_empty());
+        if hooked
+            || situation.has_hooks(py)
+            || !watch.counts_writes
+            || situation.unusual(py)?.is_some()
+        {
             return unknown();
         }
         let given: Vec<Bound<'py, PyAny>> = arguments.iter().collect();
@@ -225,10 +228,8 @@ impl PyRunner {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.watch)?;
-        if let Ok(hooks) = self.hooks.try_lock() {
-            for own in hooks.iter() {
-                visit.call(own)?;
-            }
+        for own in &self.hooks {
+            visit.call(own)?;
         }
         if let Ok(entries) = self.entries.try_lock() {
             for entry in entries.iter() {
@@ -240,11 +241,6 @@ impl PyRunner {
     }
 
     fn __clear__(&self) {
-        if let Ok(mut hooks) = self.hooks.try_lock() {
-            let held = std::mem::take(&mut *hooks);
-            drop(hooks);
-            drop(held);
-        }
         if let Ok(mut entries) = self.entries.try_lock() {
             let held = std::mem::take(&mut *entries);
             drop(entries);

@@ -9,6 +9,7 @@ use pyo3::types::{PyBool, PyDict};
 pub(super) struct Situation {
     is_grad_enabled: Py<PyAny>,
     is_any_autocast_enabled: Py<PyAny>,
+    is_autocast_enabled: Py<PyAny>,
     dispatch_modes: Py<PyAny>,
     /// The variables of `torch.autograd.forward_ad`, of which one is the level.
     forward_gradients: Py<PyDict>,
@@ -44,6 +45,7 @@ impl Situation {
         Ok(Self {
             is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
             is_any_autocast_enabled: core.getattr("_is_any_autocast_enabled")?.unbind(),
+            is_autocast_enabled: torch.getattr("is_autocast_enabled")?.unbind(),
             dispatch_modes: core.getattr("_len_torch_dispatch_stack")?.unbind(),
             forward_gradients: forward_gradients.unbind(),
             hooks: hooks.into_iter().collect::<PyResult<_>>()?,
@@ -55,18 +57,39 @@ impl Situation {
         is_true(&self.is_grad_enabled.bind(py).call0()?)
     }
 
-    /// Whether nothing is switched on that a call has to be looked at for.
-    pub(super) fn is_plain(&self, py: Python<'_>) -> PyResult<bool> {
+    /// Whether there are hooks of all modules, which are run before the program is asked for.
+    pub(super) fn has_hooks(&self, py: Python<'_>) -> bool {
+        self.hooks.iter().any(|hooks| !hooks.bind(py).is_empty())
+    }
+
+    /// What is switched on that only PyTorch can do, for a message.
+    pub(super) fn unusual(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        // The first question is the quicker one, and the answer nearly always no.
         if is_true(&self.is_any_autocast_enabled.bind(py).call0()?)?
-            || is_true(&self.dispatch_modes.bind(py).call0()?)?
-            || self.hooks.iter().any(|hooks| !hooks.bind(py).is_empty())
+            && is_true(
+                &self
+                    .is_autocast_enabled
+                    .bind(py)
+                    .call1((intern!(py, "cpu"),))?,
+            )?
         {
-            return Ok(false);
+            return Ok(Some("autocast is on"));
+        }
+        if is_true(&self.dispatch_modes.bind(py).call0()?)? {
+            return Ok(Some("a mode of torch.utils._python_dispatch is on"));
         }
         let level = intern!(py, "_current_level");
-        match self.forward_gradients.bind(py).get_item(level)? {
-            Some(level) => Ok(level.extract::<i64>()? < 0),
-            None => Ok(true),
+        if let Some(level) = self.forward_gradients.bind(py).get_item(level)?
+            && level.extract::<i64>()? >= 0
+        {
+            return Ok(Some("forward-mode differentiation is on"));
         }
+        Ok(None)
     }
+}
+
+/// What is switched on in this thread that only PyTorch can do; None as a rule.
+#[pyfunction]
+pub(super) fn unusual_mode(py: Python<'_>) -> PyResult<Option<&'static str>> {
+    Situation::get(py)?.unusual(py)
 }

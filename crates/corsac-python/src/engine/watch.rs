@@ -1,7 +1,5 @@
 //! What a program was made for: weights and modules, and how to see that they are still so.
 
-use std::sync::Mutex;
-
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
@@ -32,17 +30,16 @@ struct Mode {
     hooked: bool,
 }
 
-#[derive(Default)]
-struct Watched {
-    tensors: Vec<WatchedTensor>,
-    modules: Vec<WatchedModule>,
-}
-
 /// The state of a model that programs were compiled for: its tensors, with how often they were written
 /// to, and its modules, with whether they train and have hooks.
+///
+/// It never changes, so that any code of Python may run while one looks: a model's own `_version` or
+/// truth value, another thread's call. A cycle of references through it goes through the dictionaries
+/// and modules that it holds, where the collector can break it.
 #[pyclass(name = "Watch", module = "corsac._core", frozen)]
 pub(crate) struct PyWatch {
-    watched: Mutex<Watched>,
+    tensors: Vec<WatchedTensor>,
+    modules: Vec<WatchedModule>,
     /// Whether all tensors count how often they are written to: not those made in inference mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
@@ -119,29 +116,21 @@ impl WatchedModule {
     }
 }
 
-impl PyWatch {
-    fn with<T>(&self, work: impl FnOnce(&Watched) -> PyResult<T>) -> PyResult<T> {
-        // A thread that panics while it looks has changed nothing.
-        let watched = self.watched.lock().unwrap_or_else(|held| held.into_inner());
-        work(&watched)
-    }
-}
-
 #[pymethods]
 impl PyWatch {
     /// Takes note of `root`, a module, and all that is in it.
     #[new]
     fn new(root: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = root.py();
-        let mut watched = Watched::default();
+        let mut tensors = Vec::new();
         let mut counts_writes = true;
         let own = attributes(root)?;
-        watched.modules.push(WatchedModule {
+        let mut modules = vec![WatchedModule {
             place: None,
             module: Some(root.clone().unbind()),
             mode: mode(&own)?,
             attributes: Some(own.unbind()),
-        });
+        }];
         for module in root.call_method0(intern!(py, "modules"))?.try_iter()? {
             let module = module?;
             for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
@@ -157,7 +146,7 @@ impl PyWatch {
                             version = Some(tensor.getattr(intern!(py, "_version"))?.extract()?);
                         }
                     }
-                    watched.tensors.push(WatchedTensor {
+                    tensors.push(WatchedTensor {
                         store: store.clone().unbind(),
                         name: name.cast_into::<PyString>()?.unbind(),
                         tensor: exists.then(|| tensor.unbind()),
@@ -173,7 +162,7 @@ impl PyWatch {
                     true => None,
                     false => Some(attributes(&child)?),
                 };
-                watched.modules.push(WatchedModule {
+                modules.push(WatchedModule {
                     place: Some((
                         store.clone().unbind(),
                         name.cast_into::<PyString>()?.unbind(),
@@ -186,51 +175,44 @@ impl PyWatch {
         }
         Ok(Self {
             counts_writes,
-            has_hooks: watched.modules.iter().any(|module| module.mode.hooked),
-            watched: Mutex::new(watched),
+            has_hooks: modules.iter().any(|module| module.mode.hooked),
+            tensors,
+            modules,
         })
     }
 
     /// Whether everything is still as it was.
     pub(super) fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(|watched| {
-            for tensor in &watched.tensors {
-                if !tensor.is_current(py)? {
-                    return Ok(false);
-                }
+        for tensor in &self.tensors {
+            if !tensor.is_current(py)? {
+                return Ok(false);
             }
-            for module in &watched.modules {
-                if !module.is_current(py)? {
-                    return Ok(false);
-                }
+        }
+        for module in &self.modules {
+            if !module.is_current(py)? {
+                return Ok(false);
             }
-            Ok(true)
-        })
+        }
+        Ok(true)
     }
 
     /// Whether a tensor wants a gradient.
     pub(super) fn requires_grad(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(|watched| {
-            for tensor in watched.tensors.iter().filter_map(|own| own.tensor.as_ref()) {
-                let requires = tensor.bind(py).getattr(intern!(py, "requires_grad"))?;
-                if requires.is_truthy()? {
-                    return Ok(true);
-                }
+        for tensor in self.tensors.iter().filter_map(|own| own.tensor.as_ref()) {
+            let requires = tensor.bind(py).getattr(intern!(py, "requires_grad"))?;
+            if requires.is_truthy()? {
+                return Ok(true);
             }
-            Ok(false)
-        })
+        }
+        Ok(false)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Nobody else looks while the collector runs, unless the collector was called by a look.
-        let Ok(watched) = self.watched.try_lock() else {
-            return Ok(());
-        };
-        for own in &watched.tensors {
+        for own in &self.tensors {
             visit.call(&own.store)?;
             visit.call(&own.tensor)?;
         }
-        for own in &watched.modules {
+        for own in &self.modules {
             if let Some((store, _)) = &own.place {
                 visit.call(store)?;
             }
@@ -238,13 +220,5 @@ impl PyWatch {
             visit.call(&own.attributes)?;
         }
         Ok(())
-    }
-
-    fn __clear__(&self) {
-        if let Ok(mut watched) = self.watched.try_lock() {
-            let held = std::mem::take(&mut *watched);
-            drop(watched);
-            drop(held);
-        }
     }
 }
