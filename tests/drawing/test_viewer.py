@@ -212,9 +212,11 @@ def test_wheel_and_drag_move_the_view(open_page, net_page):
     page.wait_for_function(f"window.corsac.view.scale > {moved['scale']}")
 
 
-def test_coordinates_are_those_of_the_svg(open_page, gm, tmp_path):
-    page = open_page(corsac.draw(gm, tmp_path / "net.html", depth=9))
-    svg = ElementTree.parse(corsac.draw(gm, tmp_path / "net.svg"))
+@pytest.mark.parametrize("inputs", [None, (torch.zeros(1, 3, 8, 8),)])
+def test_coordinates_are_those_of_the_svg(open_page, gm, tmp_path, inputs):
+    # Shapes, where they are known, need room of their own.
+    page = open_page(corsac.draw(gm, tmp_path / "net.html", depth=9, inputs=inputs))
+    svg = ElementTree.parse(corsac.draw(gm, tmp_path / "net.svg", inputs=inputs))
     drawn = {}
     for group in svg.iter(f"{SVG}g"):
         title, rect = group.find(f"{SVG}title"), group.find(f"{SVG}rect")

@@ -1,8 +1,8 @@
 // Coordinates. The same as src/layout/place.rs and src/layout/picture.rs, to the same result:
 // change both. Levels come with their layers; which modules are open decides the sizes.
 
-const GAP = 28, LINE_GAP = 14, LAYER_GAP = 34, SWEEPS = 6;
-const HEADER = 34, HEADER_OVER_PORTS = 10, SIDE = 16, FOOT = 16, PORT_WIDTH = 8;
+const GAP = 28, LINE_GAP = 14, LAYER_GAP = 34, LABEL_HEIGHT = 16, SWEEPS = 6;
+const HEADER = 34, HEADER_OVER_PORTS = 24, SIDE = 16, FOOT = 16, PORT_WIDTH = 8;
 
 /** What does not depend on sizes: where items and bends are, found once for a level. */
 function routesOf(level) {
@@ -131,6 +131,21 @@ function straighten(level, xs, distances, segments) {
   }
 }
 
+/** Puts the way out of a module below the way in: that which most lines begin at, if there are several. */
+function alignPorts(level, xs, distances, segments) {
+  const ports = (wanted) => level.items.flatMap(([what], item) => (what === wanted ? [level.routes.itemAt[item]] : []));
+  const inlets = ports("inlet"), outlets = ports("outlet");
+  if (outlets.length !== 1 || !inlets.length) return;
+  const fan = ([rank, at]) => segments[rank].filter((s) => s.upper === at).length;
+  const inlet = inlets.reduce((best, at) => (fan(at) > fan(best) ? at : best));
+  const [moved, fixed] = fan(inlet) > 1 ? [inlet, outlets[0]] : [outlets[0], inlet];
+  const [rank, at] = moved, row = xs[rank], apart = distances[rank];
+  let x = xs[fixed[0]][fixed[1]];
+  if (at > 0) x = Math.max(x, row[at - 1] + apart[at - 1]);
+  if (at + 1 < row.length) x = Math.min(x, row[at + 1] - apart[at]);
+  row[at] = x;
+}
+
 /** Heights above and below the inside of an open module. */
 function frameOf(level) {
   const has = (what) => level.items.some((item) => item[0] === what);
@@ -142,8 +157,11 @@ function place(level, sizes) {
   const widthOf = (slot) => (slot >= 0 ? sizes[slot].width : 0);
   const heightOf = (slot) => (slot >= 0 ? sizes[slot].height : 0);
   const segments = segmentsOf(level, sizes), depth = level.layers.length;
-  const distances = level.layers.map((layer) => layer.slice(1).map((slot, at) =>
-    (widthOf(layer[at]) + widthOf(slot)) / 2 + (layer[at] >= 0 && slot >= 0 ? GAP : LINE_GAP)));
+  const labelOf = (slot) => (slot >= 0 ? sizes[slot].label ?? 0 : 0);
+  // Text ends before the next line, and before a neighbour that reaches as far down.
+  const distances = level.layers.map((layer) => layer.slice(1).map((slot, at) => Math.max(
+    (widthOf(layer[at]) + widthOf(slot)) / 2 + (layer[at] >= 0 && slot >= 0 ? GAP : LINE_GAP),
+    labelOf(layer[at]) + (heightOf(slot) > heightOf(layer[at]) ? widthOf(slot) / 2 : 0))));
   const xs = level.layers.map((layer, rank) => {
     let x = -distances[rank].reduce((a, b) => a + b, 0) / 2;
     return layer.map((_, at) => (at > 0 ? (x += distances[rank][at - 1]) : x));
@@ -173,22 +191,30 @@ function place(level, sizes) {
     }
   }
   straighten(level, xs, distances, segments);
+  alignPorts(level, xs, distances, segments);
   let left = Infinity, right = -Infinity;
   level.layers.forEach((layer, rank) => layer.forEach((slot, at) => {
     left = Math.min(left, xs[rank][at] - widthOf(slot) / 2);
-    right = Math.max(right, xs[rank][at] + widthOf(slot) / 2);
+    right = Math.max(right, xs[rank][at] + Math.max(widthOf(slot) / 2, labelOf(slot)));
   }));
   if (left > right) left = right = 0;
   for (const row of xs) for (let at = 0; at < row.length; at++) row[at] -= left;
   const heights = level.layers.map((layer) => layer.reduce((most, slot) => Math.max(most, heightOf(slot)), 0));
+  // Room for text, through which lines go upright, where the lines below bend.
+  const feet = level.layers.map((layer, rank) => {
+    const bends = (s) => Math.abs(xs[rank][s.upper] + s.out - xs[rank + 1][s.lower] - s.in) > 0.5;
+    if (!segments[rank].some(bends)) return 0;
+    const labelled = layer.filter((slot) => labelOf(slot) > 0);
+    return labelled.reduce((most, slot) => Math.max(most, LABEL_HEIGHT - (heights[rank] - heightOf(slot)) / 2), 0);
+  });
   const tops = [];
   let bottom = 0;
   heights.forEach((height, rank) => {
-    if (rank > 0) bottom += LAYER_GAP;
+    if (rank > 0) bottom += feet[rank - 1] + LAYER_GAP;
     tops.push(bottom);
     bottom += height;
   });
-  return { xs, tops, heights, width: right - left, height: bottom };
+  return { xs, tops, heights, feet, width: right - left, height: bottom };
 }
 
 /** Boxes and lines of everything that is visible when the modules in `open` are open. */
@@ -207,8 +233,13 @@ function pictureOf(data, open) {
       if (what === "group") return sizeOfGroup[index];
       if (what !== "node") return { width: PORT_WIDTH, height: 0 };
       const [width, height] = data.nodes[index].box_size;
-      return { width, height };
+      return { width, height, label: 0 };
     });
+    for (const net of level.nets) {
+      const [what, index] = level.items[net.source], size = sizes[net.source];
+      const labelled = what === "node" || (what === "group" && !open.has(index));
+      if (labelled) size.label = Math.max(size.label ?? 0, data.nodes[net.value].label_reach);
+    }
     // What is in it has not changed size: it is as it was.
     const known = level.sizes?.every((size, i) => size === sizes[i] || (!size.ports && !sizes[i].ports
       && size.width === sizes[i].width && size.height === sizes[i].height));
@@ -262,7 +293,8 @@ function pictureOf(data, open) {
         corners[index + 1] = [x + (width - inside.placement.width) / 2, y + frameOf(inside)[0]];
       }
     });
-    const layer = (rank) => [up + placement.tops[rank], up + placement.tops[rank] + placement.heights[rank]];
+    const layer = (rank) => [
+      up + placement.tops[rank], up + placement.tops[rank] + placement.heights[rank] + placement.feet[rank]];
     level.nets.forEach((net, index) => {
       const endAt = (item) => middle(item) + portOf(sizes[item], net.value);
       const source = items[net.source], isPort = source[0] === "inlet" || source[0] === "outlet";

@@ -5,7 +5,9 @@ use serde::Serialize;
 use crate::escape::{json_in_script, xml};
 use crate::heat::{Metric, STEPS};
 use crate::kind::Kind;
-use crate::layout::{Level, group_size, group_subtitle, group_title, levels, node_size};
+use crate::layout::{
+    Level, group_size, group_subtitle, group_title, label_reach, levels, node_size,
+};
 use crate::palette;
 use crate::scene::{Edge, Group, Scene, SceneNode};
 
@@ -45,6 +47,8 @@ struct NodeData<'s> {
     node: &'s SceneNode,
     /// Width and height of its box.
     box_size: (f64, f64),
+    /// How far right of its line its shape goes.
+    label_reach: f64,
 }
 
 #[derive(Serialize)]
@@ -120,6 +124,7 @@ fn node_data(node: &SceneNode) -> NodeData<'_> {
     NodeData {
         node,
         box_size: node_size(node),
+        label_reach: label_reach(node),
     }
 }
 

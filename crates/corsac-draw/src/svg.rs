@@ -7,19 +7,18 @@ use crate::heat::{Metric, STEPS, step};
 use crate::kind::{Kind, short_name};
 use crate::layout::{BoxShape, Content, Opening, Picture, Wire, levels};
 use crate::layout::{
-    LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE, group_subtitle, group_title,
+    LABEL_MARGIN, LABEL_SIZE, LABEL_WIDTH, LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE,
+    group_subtitle, group_title,
 };
 use crate::palette;
 use crate::scene::{EdgeChange, Group, NodeChange, Scene, SceneNode};
-use crate::text_width::{fit, text_width};
+use crate::text_width::{bold_width, fit, fit_bold, text_width};
 
 /// Around everything.
 const MARGIN: f64 = 24.0;
 /// Title and legend.
 const HEAD: f64 = 58.0;
 const LEGEND_SIZE: f64 = 11.0;
-/// Shapes beside lines.
-const LABEL_SIZE: f64 = 10.5;
 
 /// How to draw.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,7 +73,7 @@ impl Drawing<'_> {
     fn document(mut self, picture: &Picture) -> String {
         let legend = self.legend_entries();
         let legend_width: f64 = legend.iter().map(|(_, label)| entry_width(label)).sum();
-        let title_width = text_width(&self.scene.title, 18.0);
+        let title_width = bold_width(&self.scene.title, 18.0);
         let inner = picture.width.max(legend_width.min(900.0)).max(title_width);
         let (width, height) = (inner + 2.0 * MARGIN, picture.height + HEAD + 2.0 * MARGIN);
         put!(
@@ -112,11 +111,11 @@ impl Drawing<'_> {
         }
         for (value, x, y) in &picture.labels {
             if let Some(shape) = &self.scene.nodes[*value as usize].shape {
-                let text = fit(shape, LABEL_SIZE, 160.0);
+                let text = fit(shape, LABEL_SIZE, LABEL_WIDTH);
                 put!(
                     self,
                     "\n<text class=\"label\" x=\"{}\" y=\"{}\">{}</text>",
-                    N(x + 6.0),
+                    N(x + LABEL_MARGIN),
                     N(y + 13.0),
                     xml(&text)
                 );
@@ -298,7 +297,7 @@ impl Drawing<'_> {
             &format!("title{hot}"),
             middle,
             baseline,
-            &fit(&node.title, TITLE_SIZE, room),
+            &fit_bold(&node.title, TITLE_SIZE, room),
         );
         if has_subtitle {
             let subtitle = fit(&node.subtitle, SUBTITLE_SIZE, room);
@@ -324,8 +323,8 @@ impl Drawing<'_> {
     /// The title of an open module: above lines that come in there.
     fn frame_title(&mut self, group: &Group, shape: &BoxShape) {
         let class = short_name(&group.class);
-        let title = fit(&group_title(group), TITLE_SIZE, shape.width - 24.0);
-        let used = text_width(&title, TITLE_SIZE);
+        let title = fit_bold(&group_title(group), TITLE_SIZE, shape.width - 24.0);
+        let used = bold_width(&title, TITLE_SIZE);
         put!(
             self,
             "<text class=\"name\" x=\"{}\" y=\"{}\">{}</text>",
@@ -353,7 +352,7 @@ impl Drawing<'_> {
         let middle = shape.x + shape.width / 2.0;
         let room = shape.width - TEXT_MARGIN;
         let top = shape.y + shape.height / 2.0;
-        let title = fit(&group_title(group), TITLE_SIZE + 1.0, room);
+        let title = fit_bold(&group_title(group), TITLE_SIZE + 1.0, room);
         self.text("title large", middle, top - 4.0, &title);
         let subtitle = fit(&group_subtitle(group), SUBTITLE_SIZE, room);
         self.text("subtitle", middle, top + 12.0, &subtitle);
@@ -429,4 +428,56 @@ fn tooltip(node: &SceneNode) -> String {
         let _ = write!(out, " · {fact}");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::{ModuleCall, Note, Notes};
+    use corsac_ir::{Graph, NoHost};
+
+    /// The title of a module is bold: its class begins after that.
+    #[test]
+    fn the_class_of_a_module_is_right_of_its_title() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").expect("no arguments");
+        let mut notes = Notes::default();
+        // Beside each other, so that the module is wide.
+        for method in ["neg", "exp", "sin"] {
+            let node = graph
+                .call_method(method, [x.into()])
+                .expect("a node of this graph");
+            let call = ModuleCall {
+                path: "encoder_layer_10".to_owned(),
+                class: "model.EncoderBlock".to_owned(),
+                call: 0,
+            };
+            let modules = Some(vec![call]);
+            notes.insert(
+                node,
+                Note {
+                    modules,
+                    ..Note::default()
+                },
+            );
+        }
+        let svg = to_svg(
+            &Scene::with(&graph, &notes, &NoHost),
+            &SvgOptions::default(),
+        );
+        let place = |class: &str| {
+            let text = svg.split_once(&format!("<text class=\"{class}\" x=\""));
+            let (x, rest) = text?.1.split_once('"')?;
+            let (_, rest) = rest.split_once('>')?;
+            Some((x.parse::<f64>().ok()?, rest.split_once('<')?.0))
+        };
+        let (name, title) = place("name").expect("the module has a title");
+        assert_eq!(title, "encoder_layer_10");
+        let (class, _) = place("class").expect("there is room for the class");
+        let end = name + bold_width(title, TITLE_SIZE);
+        assert!(
+            end < class,
+            "the title ends at {end}, the class is at {class}"
+        );
+    }
 }

@@ -13,15 +13,20 @@ fn em(c: char) -> f64 {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 0.31,
         'f' | 't' | 'r' | 'I' | '(' | ')' | '[' | ']' | '/' | '-' => 0.40,
         'm' | 'w' | 'M' | 'W' | '@' | '%' | '…' => 0.92,
+        '×' => 0.84,
+        '0'..='9' => 0.64,
         'A'..='Z' => 0.68,
         '\0'..='\u{2e7f}' => 0.60,
         _ => 1.05,
     }
 }
 
+/// So much wider is bold text.
+const BOLD: f64 = 1.08;
+
 /// As [`text_width`], of bold text.
 pub(crate) fn bold_width(text: &str, font_size: f64) -> f64 {
-    1.08 * text_width(text, font_size)
+    BOLD * text_width(text, font_size)
 }
 
 /// `text`, or as much of it as fits into `width` pixels, with an ellipsis.
@@ -36,6 +41,11 @@ pub(crate) fn fit(text: &str, font_size: f64, width: f64) -> String {
         used <= room
     });
     fitting.chain(['…']).collect()
+}
+
+/// As [`fit`], of bold text.
+pub(crate) fn fit_bold(text: &str, font_size: f64, width: f64) -> String {
+    fit(text, BOLD * font_size, width)
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ mod tests;
 pub use level::{Item, Level, Net, Sink, Slot};
 pub use picture::{BoxShape, Content, Opening, Picture, Wire, node_size};
 pub(crate) use picture::{
-    LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE, group_size, group_subtitle, group_title,
+    LABEL_MARGIN, LABEL_SIZE, LABEL_WIDTH, LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE,
+    group_size, group_subtitle, group_title, label_reach,
 };
 pub use place::{Placement, Size, place};
 

@@ -16,14 +16,18 @@ pub(crate) const LINE_HEIGHT: f64 = 15.0;
 const NODE_WIDTHS: (f64, f64) = (84.0, 230.0);
 const GROUP_WIDTHS: (f64, f64) = (128.0, 250.0);
 const GROUP_HEIGHT: f64 = 52.0;
-/// Around the inside of an open module: its title is at the top. Where values come in or go out
-/// there is a layer of ports, with space of its own.
+/// Around the inside of an open module: its title is at the top, above the lines that part below it.
+/// Where values come in or go out there is a layer of ports, with space of its own.
 const HEADER: f64 = 34.0;
-const HEADER_OVER_PORTS: f64 = 10.0;
+const HEADER_OVER_PORTS: f64 = 24.0;
 const SIDE: f64 = 16.0;
 const FOOT: f64 = 16.0;
 /// Room that a port takes among its neighbours.
 const PORT_WIDTH: f64 = 8.0;
+/// Shapes beside lines: their size, from line to text, and from text to the next line.
+pub(crate) const LABEL_SIZE: f64 = 10.5;
+pub(crate) const LABEL_WIDTH: f64 = 160.0;
+pub(crate) const LABEL_MARGIN: f64 = 6.0;
 
 /// Which modules are open: shown with what is in them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,6 +119,15 @@ pub fn node_size(node: &SceneNode) -> (f64, f64) {
     (width, height)
 }
 
+/// How far right of the line that leaves a node its shape goes, with the space after it; 0 if no
+/// shape is known.
+pub(crate) fn label_reach(node: &SceneNode) -> f64 {
+    let Some(shape) = &node.shape else {
+        return 0.0;
+    };
+    2.0 * LABEL_MARGIN + text_width(shape, LABEL_SIZE).min(LABEL_WIDTH).round()
+}
+
 /// How wide a node may be.
 fn widths_of(node: &SceneNode) -> f64 {
     if node.lines.is_empty() {
@@ -197,11 +210,11 @@ impl Picture {
                 sizes[group] = Size {
                     width,
                     height,
-                    ports: Vec::new(),
+                    ..Size::default()
                 };
                 continue;
             }
-            let items: Vec<Size> = level
+            let mut items: Vec<Size> = level
                 .items
                 .iter()
                 .map(|item| match item {
@@ -210,7 +223,7 @@ impl Picture {
                         Size {
                             width,
                             height,
-                            ports: Vec::new(),
+                            ..Size::default()
                         }
                     }
                     Item::Group(group) => sizes[*group as usize].clone(),
@@ -220,6 +233,18 @@ impl Picture {
                     },
                 })
                 .collect();
+            for net in &level.nets {
+                let labelled = match level.items[net.source as usize] {
+                    Item::Node(_) => true,
+                    Item::Group(group) => !is_open(group as usize),
+                    Item::Inlet(_) | Item::Outlet(_) => false,
+                };
+                if labelled {
+                    let size = &mut items[net.source as usize];
+                    let reach = label_reach(&scene.nodes[net.value as usize]);
+                    size.label = size.label.max(reach);
+                }
+            }
             let placement = place(level, &items);
             if let Some(group) = group {
                 let closed = group_size(&scene.groups[group]);
@@ -241,6 +266,7 @@ impl Picture {
                     width,
                     height: placement.height + header + foot,
                     ports,
+                    label: 0.0,
                 };
             }
             placed[at] = Some((items, placement));
@@ -396,10 +422,11 @@ impl Inside<'_> {
         }
     }
 
-    /// Top and bottom of a layer.
+    /// Top and bottom of a layer, with the text below it.
     fn layer(&self, rank: usize) -> (f64, f64) {
-        let top = self.corner.1 + self.placement.tops[rank];
-        (top, top + self.placement.heights[rank])
+        let (top, height) = (self.placement.tops[rank], self.placement.heights[rank]);
+        let top = self.corner.1 + top;
+        (top, top + height + self.placement.feet[rank])
     }
 
     /// Where a net joins an item: x, top, bottom.

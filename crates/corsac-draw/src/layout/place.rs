@@ -2,7 +2,7 @@
 //!
 //! `viewer.js` does the same when modules open and close, to the same result: change both.
 
-use super::level::{Level, Slot};
+use super::level::{Item, Level, Slot};
 
 /// Space between two boxes of a layer.
 pub(crate) const GAP: f64 = 28.0;
@@ -10,6 +10,8 @@ pub(crate) const GAP: f64 = 28.0;
 pub(crate) const LINE_GAP: f64 = 14.0;
 /// Space between two layers.
 pub(crate) const LAYER_GAP: f64 = 34.0;
+/// As high is text below an item.
+pub(crate) const LABEL_HEIGHT: f64 = 16.0;
 /// How often the layers are gone through, down and up.
 const SWEEPS: usize = 6;
 
@@ -23,6 +25,8 @@ pub struct Size {
     /// Where values come in at the top and go out at the bottom of an open module, right of its
     /// middle; sorted by value. Other values are joined in the middle.
     pub ports: Vec<(u32, f64)>,
+    /// How far right of its middle there is text below it, with the space beside that; 0 for none.
+    pub label: f64,
 }
 
 impl Size {
@@ -41,6 +45,8 @@ pub struct Placement {
     pub tops: Vec<f64>,
     /// The height of each layer.
     pub heights: Vec<f64>,
+    /// Room below each layer for text, through which lines go upright.
+    pub feet: Vec<f64>,
     /// The whole.
     pub width: f64,
     /// The whole.
@@ -66,13 +72,10 @@ struct Segment {
 /// If there are fewer sizes than items.
 #[must_use]
 pub fn place(level: &Level, sizes: &[Size]) -> Placement {
-    let width_of = |slot: &Slot| match slot {
-        Slot::Item(item) => sizes[*item as usize].width,
-        Slot::Bend(_) => 0.0,
-    };
-    let height_of = |slot: &Slot| match slot {
-        Slot::Item(item) => sizes[*item as usize].height,
-        Slot::Bend(_) => 0.0,
+    let bend = Size::default();
+    let size_of = |slot: &Slot| match slot {
+        Slot::Item(item) => &sizes[*item as usize],
+        Slot::Bend(_) => &bend,
     };
     let segments = segments(level, sizes);
     // How far apart the middles of neighbours have to be.
@@ -81,7 +84,14 @@ pub fn place(level: &Level, sizes: &[Size]) -> Placement {
             (Slot::Item(_), Slot::Item(_)) => GAP,
             _ => LINE_GAP,
         };
-        (width_of(a) + width_of(b)) / 2.0 + gap
+        let (a, b) = (size_of(a), size_of(b));
+        // Text ends before the next line, and before a neighbour that reaches as far down.
+        let beside = if b.height > a.height {
+            b.width / 2.0
+        } else {
+            0.0
+        };
+        ((a.width + b.width) / 2.0 + gap).max(a.label + beside)
     };
     let distances: Vec<Vec<f64>> = level
         .layers
@@ -145,7 +155,48 @@ pub fn place(level: &Level, sizes: &[Size]) -> Placement {
         }
     }
     straighten(level, &mut xs, &distances, &segments);
-    finish(level, xs, width_of, height_of)
+    align_ports(level, &mut xs, &distances, &segments);
+    finish(level, xs, size_of, &segments)
+}
+
+/// Puts the way out of a module below the way in, so that modules in a row are below each other.
+/// Of several ways in it is the one that most lines begin at. What moves is that one if several lines
+/// begin there, which bend in any case, and else the way out.
+fn align_ports(
+    level: &Level,
+    xs: &mut [Vec<f64>],
+    distances: &[Vec<f64>],
+    segments: &[Vec<Segment>],
+) {
+    let routes = Routes::of(level);
+    let ports = |is: fn(&Item) -> bool| {
+        let items = level.items.iter().zip(&routes.item_at);
+        items.filter_map(move |(item, &at)| is(item).then_some(at))
+    };
+    let mut outlets = ports(|item| matches!(item, Item::Outlet(_)));
+    let (Some(outlet), None) = (outlets.next(), outlets.next()) else {
+        return;
+    };
+    let fan = |&(rank, at): &(usize, usize)| {
+        let lines = segments[rank].iter();
+        lines.filter(|line| line.upper == at).count()
+    };
+    // `rev`, since of several equal ones `max_by_key` takes the last.
+    let inlets: Vec<_> = ports(|item| matches!(item, Item::Inlet(_))).collect();
+    let Some(&inlet) = inlets.iter().rev().max_by_key(|at| fan(at)) else {
+        return;
+    };
+    let (moved, fixed) = if fan(&inlet) > 1 {
+        (inlet, outlet)
+    } else {
+        (outlet, inlet)
+    };
+    let wanted = xs[fixed.0][fixed.1];
+    let ((row, at), apart) = ((&mut xs[moved.0], moved.1), &distances[moved.0]);
+    let low = (at > 0).then(|| row[at - 1] + apart[at - 1]);
+    let high = (at + 1 < row.len()).then(|| row[at + 1] - apart[at]);
+    let x = wanted.max(low.unwrap_or(wanted));
+    row[at] = x.min(high.unwrap_or(x));
 }
 
 /// Slots below each other that are joined by nothing else: a line past several layers, or a chain of
@@ -283,17 +334,18 @@ impl Joints {
 }
 
 /// Moves everything so that the corner is (0, 0), and stacks the layers.
-fn finish(
+fn finish<'s>(
     level: &Level,
     mut xs: Vec<Vec<f64>>,
-    width_of: impl Fn(&Slot) -> f64,
-    height_of: impl Fn(&Slot) -> f64,
+    size_of: impl Fn(&Slot) -> &'s Size,
+    segments: &[Vec<Segment>],
 ) -> Placement {
     let (mut left, mut right) = (f64::INFINITY, f64::NEG_INFINITY);
     for (layer, xs) in level.layers.iter().zip(&xs) {
         for (slot, x) in layer.iter().zip(xs) {
-            left = left.min(x - width_of(slot) / 2.0);
-            right = right.max(x + width_of(slot) / 2.0);
+            let size = size_of(slot);
+            left = left.min(x - size.width / 2.0);
+            right = right.max(x + size.label.max(size.width / 2.0));
         }
     }
     if left > right {
@@ -303,13 +355,29 @@ fn finish(
     let heights: Vec<f64> = level
         .layers
         .iter()
-        .map(|layer| layer.iter().map(&height_of).fold(0.0, f64::max))
+        .map(|layer| layer.iter().map(|s| size_of(s).height).fold(0.0, f64::max))
+        .collect();
+    let feet: Vec<f64> = (0..level.layers.len())
+        .map(|rank| {
+            let bends = |s: &Segment| {
+                let upper = xs[rank][s.upper] + s.offsets.0;
+                (upper - xs[rank + 1][s.lower] - s.offsets.1).abs() > 0.5
+            };
+            if !segments[rank].iter().any(bends) {
+                return 0.0;
+            }
+            // Items are in the middle of their layer: there may be room below them.
+            let labelled = level.layers[rank].iter().map(&size_of);
+            let labelled = labelled.filter(|size| size.label > 0.0);
+            let needs = labelled.map(|size| LABEL_HEIGHT - (heights[rank] - size.height) / 2.0);
+            needs.fold(0.0, f64::max)
+        })
         .collect();
     let mut bottom = 0.0;
     let mut tops = Vec::with_capacity(heights.len());
     for (rank, height) in heights.iter().enumerate() {
         if rank > 0 {
-            bottom += LAYER_GAP;
+            bottom += feet[rank - 1] + LAYER_GAP;
         }
         tops.push(bottom);
         bottom += height;
@@ -318,6 +386,7 @@ fn finish(
         xs,
         tops,
         heights,
+        feet,
         width: right - left,
         height: bottom,
     }

@@ -129,6 +129,133 @@ fn random_graphs_are_laid_out() {
     }
 }
 
+/// Where a wire is at `steps` points of each of its parts, as it is drawn.
+fn course(wire: &Wire, steps: usize) -> Vec<(f64, f64)> {
+    let parts = wire.points.windows(2);
+    let points = parts.flat_map(|pair| {
+        let ((from, top), (to, bottom)) = (pair[0], pair[1]);
+        (0..=steps).map(move |step| {
+            let t = step as f64 / steps as f64;
+            // Bézier's, with both middle points half way down.
+            let (near, far) = ((1.0 - t).powi(2), t * t);
+            let (a, b) = (3.0 * near * t, 3.0 * (1.0 - t) * far);
+            let middle = (top + bottom) / 2.0;
+            let x = (near * (1.0 - t) + a) * from + (b + far * t) * to;
+            let y = near * (1.0 - t) * top + (a + b) * middle + far * t * bottom;
+            (x, y)
+        })
+    });
+    points.collect()
+}
+
+#[test]
+fn no_line_and_no_box_crosses_the_shape_of_a_value() {
+    for (len, reach, nested) in [(80, 6, false), (300, 20, true), (200, 200, false)] {
+        let mut scene = random_scene(len, reach, nested);
+        for (at, node) in scene.nodes.iter_mut().enumerate() {
+            let shapes = [
+                None,
+                Some("1×768"),
+                Some("1×3×224×224"),
+                Some("1×12×197×197×64"),
+            ];
+            node.shape = shapes[at % shapes.len()].map(str::to_owned);
+        }
+        let mut checked = 0;
+        for opening in [Opening::All, Opening::Depth(1)] {
+            check(&scene, &opening);
+            let picture = Picture::of(&scene, &levels(&scene), &opening);
+            for &(value, x, y) in &picture.labels {
+                let reach = label_reach(&scene.nodes[value as usize]);
+                if reach == 0.0 {
+                    continue;
+                }
+                let (left, right) = (x + LABEL_MARGIN - 1.0, x + reach - LABEL_MARGIN);
+                let (top, bottom) = (y + 4.0, y + 14.0);
+                let inside = |&(x, y): &(f64, f64)| left < x && x < right && top < y && y < bottom;
+                for wire in picture.wires.iter().filter(|wire| !wire.straight) {
+                    let crossing = course(wire, 64).into_iter().find(inside);
+                    assert_eq!(crossing, None, "value {value}: {wire:?}");
+                }
+                let mut solid = picture.boxes.iter();
+                let covering = solid.find(|shape| {
+                    !matches!(shape.content, Content::Open(_))
+                        && shape.x < right
+                        && shape.x + shape.width > left
+                        && shape.y < bottom
+                        && shape.y + shape.height > top
+                });
+                assert_eq!(covering, None, "value {value}");
+                assert!(right <= picture.width, "value {value}");
+                checked += 1;
+            }
+        }
+        assert!(checked > len / 4, "{checked}");
+    }
+}
+
+/// Blocks as in a transformer: what comes in goes through a chain and past it, and the way out is
+/// not where the way in is.
+#[test]
+fn blocks_in_a_row_are_below_each_other() {
+    let mut graph = Graph::new();
+    let add = graph.function("operator.add");
+    let mut notes = Notes::default();
+    let mut x = graph.placeholder("x").expect("no arguments");
+    for block in 0..6 {
+        let inside = |method: &str, graph: &mut Graph, arg| {
+            let id = graph.call_method(method, [Arg::from(arg)]);
+            id.expect("a node of this graph")
+        };
+        let size = inside("size", &mut graph, x);
+        let check = inside("check", &mut graph, size);
+        let neg = inside("neg", &mut graph, x);
+        let exp = inside("exp", &mut graph, neg);
+        let sum = graph
+            .call_function(add, [exp.into(), x.into()])
+            .expect("nodes of this graph");
+        for id in [size, check, neg, exp, sum] {
+            let call = ModuleCall {
+                path: format!("block{block}"),
+                ..ModuleCall::default()
+            };
+            let modules = Some(vec![call]);
+            notes.insert(
+                id,
+                Note {
+                    modules,
+                    ..Note::default()
+                },
+            );
+        }
+        x = sum;
+    }
+    graph.output(x).expect("a node of this graph");
+    let scene = Scene::with(&graph, &notes, &corsac_ir::NoHost);
+    let picture = Picture::of(&scene, &levels(&scene), &Opening::All);
+    let frames: Vec<&BoxShape> = picture
+        .boxes
+        .iter()
+        .filter(|shape| matches!(shape.content, Content::Open(_)))
+        .collect();
+    assert_eq!(frames.len(), 6);
+    for frame in &frames {
+        assert!((frame.x - frames[0].x).abs() < 0.1, "{frame:?}");
+        assert!((frame.width - frames[0].width).abs() < 0.1, "{frame:?}");
+    }
+    // Between two blocks the line is upright.
+    for wire in &picture.wires {
+        let between = frames.windows(2).any(|pair| {
+            let (above, below) = (pair[0].y + pair[0].height, pair[1].y);
+            wire.points[0].1 >= above - 1.0 && wire.points.iter().all(|&(_, y)| y <= below + 1.0)
+        });
+        if between {
+            let x = wire.points[0].0;
+            assert!(wire.points.iter().all(|point| (point.0 - x).abs() < 0.1));
+        }
+    }
+}
+
 #[test]
 fn no_graph_is_laid_out() {
     let picture = Picture::of(&Scene::default(), &levels(&Scene::default()), &Opening::All);
