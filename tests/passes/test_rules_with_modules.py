@@ -103,6 +103,47 @@ def test_modules_and_attributes_by_path():
     assert site.reason == "norm does more than compute a value"
 
 
+def test_modules_that_were_not_called_before():
+    model = Model()
+    rules = (
+        "a: mul(?x, 2) => self.drop(?x)\nb: nn.Dropout(?x, p=0.5, training=False) => torch.abs(?x)"
+    )
+    gm = traced(model)
+    gm.drop = model.drop
+    assert rewrite(gm, rules).counts == {"a": 1, "b": 1}
+    assert torch.equal(gm(X), model.second(model.norm(model.first(X)).relu()).abs())
+    gm = traced(model)
+    gm.drop = model.drop
+    gm.drop.register_forward_hook(lambda *_: None)
+    (site,) = rewrite(gm, rules.splitlines()[0]).kept
+    assert site.reason == "drop does more than compute a value"
+
+    # The same of what is built for a match.
+    graph = corsac.fx.Graph()
+    graph.output(graph.call_module("act", (graph.placeholder("x"),)))
+    rules = [
+        Rule(lambda x: x * 2, build=lambda _: graph),
+        *Rules.parse("b: nn.ReLU(?x) => torch.abs(?x)"),
+    ]
+    gm = traced(Model())
+    gm.act = nn.ReLU()
+    assert rewrite(gm, rules).count == 2
+    assert not gm.graph.find_nodes(op="call_module", target="act")
+
+
+def test_what_is_built_names_what_is_there():
+    graph = corsac.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.mul, (x, graph.get_attr("norm.nothing"))))
+    gm = traced(Model())
+    before = str(gm.graph)
+    says = r"what rule twice built: there is no norm\.nothing in what is rewritten"
+    with pytest.raises(ValueError, match=says):
+        rewrite(gm, [Rule(lambda x: x * 2, build=lambda _: graph, name="twice")])
+    assert str(gm.graph) == before
+    gm(X)
+
+
 def test_pairs_of_modules():
     class Pattern(nn.Module):
         def __init__(self):

@@ -62,6 +62,19 @@ impl Facts {
             functions: describe_functions(graph, &functions)?,
         })
     }
+
+    /// Asks Python about modules that the graph does not call yet.
+    pub(crate) fn learn(&mut self, graph: &Bound<'_, PyGraph>, paths: &[String]) -> PyResult<()> {
+        let mut new = FxHashSet::default();
+        for mut path in paths.iter().map(String::as_str) {
+            while !path.is_empty() && !self.modules.contains_key(path) && new.insert(path) {
+                path = parent(path);
+            }
+        }
+        let new = new.into_iter().map(str::to_owned).collect();
+        self.modules.extend(modules(graph, new)?);
+        Ok(())
+    }
 }
 
 /// `a.b` for `a.b.c`; nothing for `a`.

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rustc_hash::FxHashMap;
 
-use crate::analysis::facts::TypeFacts;
+use crate::analysis::facts::{TypeFacts, has_attribute};
 use crate::analysis::value::TypeReader;
 use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, tensor_facts};
@@ -130,6 +130,19 @@ fn literal_pattern(value: &Known) -> Option<Pattern> {
 struct RuleFacts {
     facts: Facts,
     types: TypeFacts,
+}
+
+impl RuleFacts {
+    /// Asks Python about modules that the graph does not call yet.
+    fn learn<'p>(
+        &mut self,
+        graph: &Bound<'_, PyGraph>,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> PyResult<()> {
+        let paths: Vec<String> = paths.map(str::to_owned).collect();
+        self.facts.learn(graph, &paths)?;
+        self.types.learn(graph, &paths)
+    }
 }
 
 impl Host for RuleFacts {
@@ -359,13 +372,19 @@ fn apply(
     limit: Option<usize>,
     budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<RuleSite>> {
-    let facts = RuleFacts {
+    let mut facts = RuleFacts {
         facts: Facts::of_graph(graph)?,
         types: match set.mentions_modules() {
             true => TypeFacts::of_graph(graph)?,
             false => TypeFacts::default(),
         },
     };
+    facts.learn(
+        graph,
+        set.rules()
+            .iter()
+            .flat_map(|rule| rule.replacement.modules()),
+    )?;
     let tensors = tensor_facts(graph)?;
     let functions = result_functions(graph, set, callables)?;
     let names = names_of(graph, callables)?;
@@ -381,7 +400,7 @@ fn apply(
             session.run(ir, &mut NoRuleHost).map_err(rewrite_error)
         })
     } else {
-        run_with_conditions(graph, &mut session, &facts, &mut host)
+        run_with_conditions(graph, &mut session, &mut facts, &mut host)
     };
     within(budget, |budget| Ok(budget.take_up_to(session.made())))?;
     finish(graph, session.added(), session.erased())?;
@@ -400,7 +419,7 @@ fn apply(
 fn run_with_conditions(
     graph: &Bound<'_, PyGraph>,
     session: &mut Session<'_>,
-    facts: &RuleFacts,
+    facts: &mut RuleFacts,
     host: &mut Conditions<'_, '_>,
 ) -> PyResult<()> {
     loop {
@@ -419,9 +438,11 @@ fn run_with_conditions(
                 let id = PyGraph::function(graph, callable.bind(graph.py()))?;
                 functions.insert(name.clone(), id);
             }
+            facts.learn(graph, replacement.modules())?;
             PyGraph::edit(graph, |ir| {
-                session.set_replacement(ir, facts, at, replacement, &functions);
-                Ok(())
+                session
+                    .set_replacement(ir, facts, at, replacement, &functions)
+                    .map_err(pass_error)
             })?;
             host.built = Some((at, pending.values));
             continue;
@@ -591,6 +612,14 @@ impl Conditions<'_, '_> {
         let replacement = replacement.map_err(|error| {
             PyValueError::new_err(format!("what rule {} built: {error}", rule.name))
         })?;
+        for path in replacement.places() {
+            if !has_attribute(self.graph, path)? {
+                return Err(PyValueError::new_err(format!(
+                    "what rule {} built: there is no {path} in what is rewritten",
+                    rule.name
+                )));
+            }
+        }
         let functions = made.ir().functions().filter_map(|(id, _)| {
             let object = made.host().function_object(id)?;
             Some((rule_name(&made, id), object.clone_ref(py)))

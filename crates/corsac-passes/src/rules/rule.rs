@@ -206,6 +206,24 @@ pub struct Replacement {
 }
 
 impl Replacement {
+    /// The modules and attributes of the module with the graph that new nodes name.
+    pub fn places(&self) -> impl Iterator<Item = &str> {
+        self.calls.iter().filter_map(|call| match &call.callee {
+            Callee::Module(place) | Callee::Attribute(place) => {
+                place.of.is_none().then_some(place.path.as_str())
+            }
+            Callee::Function(_) | Callee::Method(_) => None,
+        })
+    }
+
+    /// The modules among [`Replacement::places`].
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        self.calls.iter().filter_map(|call| match &call.callee {
+            Callee::Module(place) => place.of.is_none().then_some(place.path.as_str()),
+            Callee::Attribute(_) | Callee::Function(_) | Callee::Method(_) => None,
+        })
+    }
+
     /// Whether new nodes call modules or read attributes.
     pub(crate) fn uses_state(&self) -> bool {
         let mut calls = self.calls.iter();
@@ -383,13 +401,7 @@ impl Rule {
 
     /// The modules and attributes of the module with the graph that new nodes name.
     pub fn places(&self) -> impl Iterator<Item = &str> {
-        let calls = self.replacement.calls.iter();
-        calls.filter_map(|call| match &call.callee {
-            Callee::Module(place) | Callee::Attribute(place) => {
-                place.of.is_none().then_some(place.path.as_str())
-            }
-            Callee::Function(_) | Callee::Method(_) => None,
-        })
+        self.replacement.places()
     }
 
     /// How many calls lie on the longest path of the pattern.

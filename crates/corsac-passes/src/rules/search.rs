@@ -58,21 +58,39 @@ impl Targets {
         targets
     }
 
-    /// Looks at the modules that `graph` calls, of classes that rules mention: `nn.Dropout`.
+    /// Looks at the modules that `graph` calls, and that results may call, of classes that rules
+    /// mention: `nn.Dropout`.
     pub(crate) fn add_modules(
         &mut self,
         graph: &mut Graph,
         set: &RuleSet,
         host: &dyn Host,
     ) -> Result<(), GraphError> {
+        let called = graph.find_nodes(Op::CallModule, None).into_iter();
+        let called = called.filter_map(|node| match graph.node(node).target() {
+            Target::Name(path) => Some(path),
+            Target::Function(_) => None,
+        });
+        let mut paths: Vec<Symbol> = called.collect();
+        let rules = set.rules().iter();
+        let named = rules.flat_map(|rule| rule.replacement.modules());
+        paths.extend(named.map(|path| graph.intern(path)));
+        self.add_modules_at(graph, set, host, &paths)
+    }
+
+    /// Looks at the modules with these paths.
+    pub(crate) fn add_modules_at(
+        &mut self,
+        graph: &mut Graph,
+        set: &RuleSet,
+        host: &dyn Host,
+        paths: &[Symbol],
+    ) -> Result<(), GraphError> {
         if !set.mentions_modules() {
             return Ok(());
         }
         let mut catalogue = Catalogue::new(host);
-        for node in graph.find_nodes(Op::CallModule, None) {
-            let Target::Name(path) = graph.node(node).target() else {
-                continue;
-            };
+        for &path in paths {
             if self.modules.contains_key(&path) {
                 continue;
             }

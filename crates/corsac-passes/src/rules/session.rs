@@ -5,7 +5,7 @@ mod soundness;
 mod state;
 
 use corsac_ir::rewrite::{Patch, RewriteError};
-use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, SecondaryMap, Target};
+use corsac_ir::{Arg, EntityId, FunctionId, Graph, NodeId, Op, SecondaryMap, Symbol, Target};
 use corsac_ops::{Behaviour, Catalogue, Host, Param, Role, When};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -239,6 +239,9 @@ impl<'r> Session<'r> {
     /// What takes the place of the match of `rule` at `node`, where the host makes it for each
     /// match: it has answered a question about the match with [`Answer::Stop`], and is asked again.
     /// `functions` says which functions of the graph the names in it stand for.
+    ///
+    /// # Errors
+    /// If a setting of a module that it calls cannot be entered into the graph.
     pub fn set_replacement(
         &mut self,
         graph: &mut Graph,
@@ -246,8 +249,14 @@ impl<'r> Session<'r> {
         (rule, node): (usize, NodeId),
         replacement: Replacement,
         functions: &FxHashMap<String, FunctionId>,
-    ) {
+    ) -> Result<(), PassError> {
         self.vocabulary.add(&replacement, graph, functions);
+        let modules: Vec<Symbol> = replacement
+            .modules()
+            .map(|path| graph.intern(path))
+            .collect();
+        self.targets
+            .add_modules_at(graph, self.set, host, &modules)?;
         for call in &replacement.calls {
             match self.vocabulary.target(graph, &call.callee) {
                 Some((_, Target::Function(id))) => self.targets.set_function(graph, self.set, id),
@@ -268,6 +277,7 @@ impl<'r> Session<'r> {
             obstacle,
         });
         self.enqueue(graph, node);
+        Ok(())
     }
 
     fn refuse(&mut self, rule: usize, node: NodeId, reason: String) {

@@ -57,6 +57,26 @@ impl TypeHost for TypeFacts {
 }
 
 impl TypeFacts {
+    /// Asks Python about modules that the graph does not call yet.
+    pub(crate) fn learn(&mut self, graph: &Bound<'_, PyGraph>, paths: &[String]) -> PyResult<()> {
+        let py = graph.py();
+        let owner = graph.getattr(intern!(py, "owning_module"))?;
+        if owner.is_none() {
+            return Ok(());
+        }
+        let (reader, hooked) = (TypeReader::new(py)?, global_hooks(py)?);
+        for path in paths {
+            if !self.modules.contains_key(path)
+                && let Some(module) = resolve(&owner, path)?
+                && module.hasattr(intern!(py, "training"))?
+            {
+                let known = self.describe(&reader, &module, path, hooked)?;
+                self.modules.insert(path.clone(), known);
+            }
+        }
+        Ok(())
+    }
+
     /// Asks Python about everything that `graph` names.
     pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
         let py = graph.py();
@@ -215,6 +235,12 @@ fn global_hooks(py: Python<'_>) -> PyResult<bool> {
         }
     }
     Ok(false)
+}
+
+/// Whether the module that `graph` belongs to has an attribute with this qualified name.
+pub(crate) fn has_attribute(graph: &Bound<'_, PyGraph>, path: &str) -> PyResult<bool> {
+    let owner = graph.getattr(intern!(graph.py(), "owning_module"))?;
+    Ok(!owner.is_none() && resolve(&owner, path)?.is_some())
 }
 
 /// The attribute of `root` with this qualified name.
