@@ -132,6 +132,79 @@ def test_build_writes_a_module_and_describe_its_configuration(capsys, folder):
     assert main(["code", "net.toml"]) == 0
 
 
+def test_build_describe_and_save_print_json(capsys, folder):
+    assert main(["describe", "net.py:Net", "--json"]) == 0
+    configuration = json.loads(capsys.readouterr().out)
+    assert configuration["modules"]["linear"] == {"class": "Linear", "args": [3, 4]}
+    assert main(["describe", "net.py:Net", "--json", "--out", "net.toml"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    text = (folder / "net.toml").read_text()
+    assert written == {"file": "net.toml", "bytes": len(text)}
+    assert main(["build", "net.toml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"name": "Net", "calls": 2, "parameters": 16}
+    (folder / "net.toml").write_text(text.replace("x = {}", 'x = ["_", 3]'))
+    assert main(["build", "net.toml", "--json", "--out", "built"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["inputs"] == [{"shape": [2, 3], "dtype": "float32"}]
+    assert made["output"] == {"shape": [2, 4], "dtype": "float32"}
+    assert made["folder"] == "built" and (folder / "built/module.py").is_file()
+    assert main(["save", "net.py:Net", "--input", "5,3", "--out", "n.safetensors", "--json"]) == 0
+    saved = json.loads(capsys.readouterr().out)
+    assert saved["bytes"] == (folder / "n.safetensors").stat().st_size
+    assert saved["inputs"] == [{"shape": [5, 3], "dtype": "float32"}]
+    assert main(["describe", "net.py:Net", "--json", "--format", "toml"]) == 2
+    assert "--json is --format json, and --format is toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["ops"], "counting operations"),
+        (["profile"], "a profile"),
+        (["lower"], "lowering"),
+        (["save", "--out", "n.safetensors"], "saving"),
+        (["draw", "--out", "n.svg", "--overlay", "flops"], "--overlay flops"),
+    ],
+)
+def test_inputs_that_are_not_given_are_asked_for(command, why, capsys, folder):
+    (folder / "two.py").write_text(
+        "import torch\nclass Two(torch.nn.Module):\n"
+        "    def forward(self, left, right, scale=2):\n        return (left + right) * scale\n"
+    )
+    assert main([*command, "two.py:Two", "--input", "5"]) == 2
+    error = capsys.readouterr().err
+    assert f"{why} needs the shape of each input; give --input SHAPE" in error
+    assert error.endswith("for right\n")
+    assert main([*command, "two.py:Two"]) == 2
+    assert capsys.readouterr().err.endswith("for left, right\n")
+    assert main([*command, "two.py:Two", *["--input", "5"] * 4]) == 2
+    error = capsys.readouterr().err
+    assert "--input is given 4 times; the inputs of the model are: left, right, scale" in error
+    assert not (folder / "n.safetensors").exists() and not (folder / "n.svg").exists()
+
+
+def test_inputs_that_a_configuration_declares_need_not_be_given(capsys, folder):
+    assert main(["describe", "net.py:Net", "--out", "net.toml"]) == 0
+    text = (folder / "net.toml").read_text()
+    (folder / "net.toml").write_text(text.replace("x = {}", "x = [5, 3]"))
+    assert capsys.readouterr().out == "written to net.toml\n"
+    assert main(["ops", "net.toml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["macs"] == 5 * 3 * 4
+    assert main(["optimize", "net.toml", "--repeat", "1"]) == 0
+    assert "input 5x3 float32" in capsys.readouterr().out
+
+
+def test_a_folder_without_weights_says_which_model_it_is(capsys, folder):
+    assert (
+        main(["optimize", "net.py:Net", "--input", "5,3", "--repeat", "1", "--out", "o/net"]) == 0
+    )
+    capsys.readouterr()
+    assert main(["ops", "o/net", "--input", "5,3"]) == 2
+    error = capsys.readouterr().err
+    assert "counting operations needs a model, which is o.net:Net" in error
+    assert main(["ops", "o.net:Net", "--input", "5,3"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -140,6 +213,7 @@ def test_build_writes_a_module_and_describe_its_configuration(capsys, folder):
         (["show", "wrong.txt"], "wrong.txt is no graph"),
         (["show", "broken.txt"], "broken.txt: line 2, column 5: expected"),
         (["show", "net.py:Nett"], "did you mean Net?"),
+        (["show", "net.py"], "which model of net.py? Write net.py:Net or net.py:Longer"),
         (["build", "missing.toml"], "No such file"),
         (["build", "wrong.toml"], "wrong.toml, line 1, column 1: expected `name`"),
         (["describe", "net.txt"], "net.txt is the text of a graph, without weights"),
@@ -169,6 +243,12 @@ def test_every_command_has_an_example_in_its_help(command, capsys):
     assert ended.value.code == 0
     out = capsys.readouterr().out
     assert f"  corsac {command} " in out[out.index("example") :]
+
+
+def test_no_command_shows_which_there_are(capsys):
+    assert main([]) == 2
+    error = capsys.readouterr().err
+    assert all(f"  {command.name} " in error for command in COMMANDS)
 
 
 def test_a_reader_that_goes_is_no_error(folder):
@@ -236,7 +316,7 @@ def test_draw_writes_what_the_name_says(capsys, folder):
     assert main(["draw", "net.py:Net", "--out", "net.bmp"]) == 2
     assert "--out net.bmp" in capsys.readouterr().err
     assert main(["draw", "net.py:Net", "--overlay", "time", "--out", "net.svg"]) == 2
-    assert "needs the shapes of the inputs" in capsys.readouterr().err
+    assert "--overlay time needs the shape of each input" in capsys.readouterr().err
 
 
 def test_split_gives_parts_that_compute_the_same(capsys, folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -176,6 +177,21 @@ def test_traceback_shows_the_cause(folder: Path, capsys: pytest.CaptureFixture[s
     assert "Traceback (most recent call last)" in error
     assert 'raise RuntimeError("no weights here")' in error
     assert error.splitlines()[-1].startswith("corsac: error: calling Broken() failed")
+
+
+def test_json_is_all_that_is_printed(folder: Path, capsys: pytest.CaptureFixture[str]):
+    arguments = ["--input", "1,3,8,8", "--repeat", "2", "--verify", "--json", "--out", "out"]
+    assert main(["optimize", "model.py:Net", *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["model"] == "model.py:Net" and report["folder"] == "out"
+    assert report["inputs"] == [{"shape": [1, 3, 8, 8], "dtype": "float32"}]
+    assert report["batch_norms_randomized"] == 1 and report["agrees"] is True
+    assert report["error"] < 1e-5 * report["largest_output"]
+    names = [step["name"] for step in report["passes"]]
+    assert names[0] == "capture" and "Conv+BatchNorm fusion" in names
+    assert [report["passes"][at]["nodes_after"] for at in (0, -1)] == [6, 4]
+    assert report["passes"][1]["error"] < 1e-5
+    assert report["seconds_before"] > 0 and report["torch_fx"]["corsac_seconds"] > 0
 
 
 def test_several_inputs_and_structured_outputs(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -29,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if _is_about_a_file(words):
         sys.stdout.flush()
         return _core.run_program(["corsac", *words])
+    if not words:
+        parser().print_help(sys.stderr)
+        return FAILED
     options = parser().parse_args(words)
     try:
         try:

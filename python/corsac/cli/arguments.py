@@ -63,9 +63,9 @@ MODEL = (
 )
 
 
-def _model(parser: argparse.ArgumentParser, *names: str, text: str = MODEL) -> None:
+def _model(parser: argparse.ArgumentParser, *names: str) -> None:
     for name in names or ("model",):
-        parser.add_argument(name, metavar=name.upper(), help=text)
+        parser.add_argument(name, metavar=name.upper(), help=MODEL)
     parser.add_argument(
         "--kwargs",
         action="append",
@@ -100,8 +100,7 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _optimize(parser: argparse.ArgumentParser) -> None:
-    text = "module:callable or file.py:callable; what it returns, or is, must be an nn.Module"
-    _model(parser, text=text)
+    _model(parser)
     _input(parser)
     parser.add_argument(
         "--out",
@@ -134,6 +133,7 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
         help="give batch norms random weights and measured statistics; by default those of a "
         "model whose batch norms are all untrained, since folding them would prove nothing",
     )
+    _json(parser)
 
 
 def _show(parser: argparse.ArgumentParser) -> None:
@@ -238,6 +238,7 @@ def _save(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE", required=True, help="the file, by custom *.safetensors"
     )
+    _json(parser)
 
 
 def _nothing(parser: argparse.ArgumentParser) -> None:
@@ -252,6 +253,7 @@ def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed for the model's weights (0)"
     )
+    _json(parser)
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
@@ -260,6 +262,7 @@ def _describe(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("graph", "toml", "json"), help="the notation (graph, or as --out says)"
     )
     parser.add_argument("--out", metavar="FILE", help="write a file *.graph, *.toml or *.json")
+    _json(parser)
 
 
 COMMANDS = (

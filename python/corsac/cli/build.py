@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 
 import corsac
 from corsac import fx
 from corsac.cli.failure import Failure, first_line
-from corsac.cli.inputs import Input
+from corsac.cli.inputs import Input, declared_inputs
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-
-#: The size that a dimension gets where the configuration allows any.
-ANY = 2
+from corsac.cli.rows import described_tensor, print_json
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -29,33 +28,43 @@ def run(options: argparse.Namespace) -> bool:
             module = corsac.build(options.file).eval()
     except (ValueError, OSError) as error:
         raise Failure(str(error)) from error
-    calls = sum(node.op not in ("placeholder", "output") for node in module.graph.nodes)
-    parameters = sum(parameter.numel() for parameter in module.parameters())
-    print(f"{type(module).__name__}: {calls} calls, {parameters:,} parameters")
-    _try(module)
+    made: dict[str, Any] = {
+        "name": type(module).__name__,
+        "calls": sum(node.op.startswith("call_") for node in module.graph.nodes),
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+    }
+    if not options.json:
+        print(f"{made['name']}: {made['calls']} calls, {made['parameters']:,} parameters")
+    tried = _try(module)
+    if tried is not None:
+        inputs, output = tried
+        if not options.json and isinstance(output, torch.Tensor):
+            given = ", ".join(map(str, inputs))
+            print(f"{given} -> {Input(tuple(output.shape), output.dtype)}")
+        made["inputs"] = [described_tensor(given.random()) for given in inputs]
+        is_tensor = isinstance(output, torch.Tensor)
+        made["output"] = described_tensor(output) if is_tensor else type(output).__name__
     if folder is not None:
+        made["folder"] = str(folder)
         with working(f"writing {folder}"):
-            write(module, folder, type(module).__name__)
-        print(f"written to {folder}: module.py ({type(module).__name__}), its weights, graph.txt")
+            write(module, folder, made["name"])
+    if options.json:
+        print_json(made)
+    elif folder is not None:
+        print(f"written to {folder}: module.py ({made['name']}), its weights, graph.txt")
     return True
 
 
-def _try(module: fx.GraphModule) -> None:
-    """Run the model on inputs of the declared shapes, if it declares all that it needs."""
-    inputs = []
-    for node in module.graph.find_nodes(op="placeholder"):
-        declared = node.meta.get("declared_input")
-        if declared is None:
-            if node.args:
-                break
-            return
-        sizes = tuple(ANY if size is None else size for size in declared["shape"])
-        inputs.append(Input(sizes, declared["dtype"]))
+def _try(module: fx.GraphModule) -> tuple[list[Input], Any] | None:
+    """Run the model on inputs of the declared shapes, if it declares all that it needs; answers the
+    inputs and the result."""
+    inputs = declared_inputs(module)
+    rest = module.graph.find_nodes(op="placeholder")[len(inputs) :]
+    if any(not node.args for node in rest):
+        return None
     with torch.no_grad():
         try:
-            result = module(*(given.random() for given in inputs))
+            return inputs, module(*(given.random() for given in inputs))
         except Exception as error:
             described = ", ".join(map(str, inputs)) or "no input"
             raise Failure(f"the model does not accept {described}: {first_line(error)}") from error
-    if isinstance(result, torch.Tensor):
-        print(f"{', '.join(map(str, inputs))} -> {Input(tuple(result.shape), result.dtype)}")

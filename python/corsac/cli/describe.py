@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import corsac
 from corsac.cli.failure import Failure
+from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 
 
 def run(options: argparse.Namespace) -> bool:
     """Write the configuration of a model."""
+    if options.json and options.format not in (None, "json"):
+        raise Failure(f"--json is --format json, and --format is {options.format}")
     module = captured(options.model, options).runnable("a configuration")
+    format = "json" if options.json and options.out is None else options.format
     try:
-        text = corsac.describe(module, options.out, format=options.format)
+        text = corsac.describe(module, options.out, format=format)
     except (ValueError, OSError) as error:
         raise Failure(str(error)) from error
     if options.out is None:
         print(text, end="")
+    elif options.json:
+        print_json({"file": options.out, "bytes": Path(options.out).stat().st_size})
+    else:
+        print(f"written to {options.out}")
     return True

@@ -17,12 +17,11 @@ from corsac.cli.subject import captured
 def run(options: argparse.Namespace) -> bool:
     """Draw the graph to a file."""
     subject = captured(options.model, options)
-    inputs = given_inputs(options.input)
-    if options.overlay and not inputs:
-        raise Failure(f"--overlay {options.overlay} needs the shapes of the inputs: --input SHAPE")
     report = None
-    if inputs:
-        module = subject.runnable("shapes")
+    if options.input or options.overlay:
+        why = f"--overlay {options.overlay}" if options.overlay else "showing shapes"
+        module = subject.runnable(why)
+        inputs = given_inputs(options.input, module, why)
         with accepted(), working("measuring"), torch.no_grad():
             propagate(module, *inputs)
             report = (profile if options.overlay == "time" else cost)(module, *inputs)

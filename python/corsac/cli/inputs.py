@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from corsac.cli.failure import Failure, first_line
+from corsac.fx import GraphModule
 
 #: Integers are drawn from 0 up to this, which suits embeddings of ten rows and more.
 INTEGERS_BELOW = 10
@@ -53,9 +54,39 @@ class Input:
         return f"{sizes} {str(self.dtype).removeprefix('torch.')}"
 
 
-def given_inputs(texts: list[str]) -> tuple[torch.Tensor, ...]:
-    """Random tensors of the shapes on the command line."""
-    return tuple(Input.parse(text).random() for text in texts)
+#: The size that a dimension gets where a configuration allows any.
+ANY = 2
+
+
+def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[torch.Tensor, ...]:
+    """Random tensors for all inputs of ``module``: of the shapes on the command line, or else of those
+    that its configuration declares. ``why`` says what they are needed for."""
+    given = [Input.parse(text) for text in texts] or declared_inputs(module)
+    taken = [node for node in module.graph.find_nodes(op="placeholder")]
+    takes_more = any(node.target.startswith("*") for node in taken)
+    taken = [node for node in taken if not node.target.startswith("*")]
+    missing = [node.target for node in taken[len(given) :] if not node.args]
+    if missing:
+        raise Failure(
+            f"{why} needs the shape of each input; give --input SHAPE, such as 1,3,224,224 or "
+            f"1,16:int64, for {', '.join(missing)}"
+        )
+    if len(given) > len(taken) and not takes_more:
+        names = ", ".join(node.target for node in taken) or "none"
+        raise Failure(f"--input is given {len(given)} times; the inputs of the model are: {names}")
+    return tuple(one.random() for one in given)
+
+
+def declared_inputs(module: GraphModule) -> list[Input]:
+    """The inputs whose shapes the configuration of ``module`` declares, up to the first without."""
+    inputs = []
+    for node in module.graph.find_nodes(op="placeholder"):
+        declared = node.meta.get("declared_input")
+        if declared is None:
+            break
+        sizes = tuple(ANY if size is None else size for size in declared["shape"])
+        inputs.append(Input(sizes, declared["dtype"]))
+    return inputs
 
 
 @contextmanager

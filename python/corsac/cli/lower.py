@@ -23,7 +23,7 @@ from corsac.passes._agreement import Agreement, compare_outputs
 def run(options: argparse.Namespace) -> bool:
     """Lower the model and check it, or say what would go where, or write it as ONNX."""
     module = captured(options.model, options).runnable("lowering")
-    inputs = given_inputs(options.input)
+    inputs = given_inputs(options.input, module, "lowering")
     if options.out:
         _write(module, inputs, options)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -24,6 +25,9 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     ``keywords``; an ``nn.Module`` is taken as it is.
     """
     place, colon, attribute = reference.rpartition(":")
+    if reference.endswith(".py") and Path(reference).is_file():
+        named = " or ".join(f"{reference}:{name}" for name in _classes(Path(reference)))
+        raise Failure(f"which model of {reference}? Write {named or f'{reference}:callable'}")
     if not colon or not place or not attribute:
         raise Failure(
             f"{reference!r} does not name a model: write module:callable or file.py:callable, "
@@ -45,6 +49,15 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise Failure(f"{reference} returned a {type(model).__name__}, not a torch.nn.Module")
     return model.eval()
+
+
+def _classes(path: Path) -> list[str]:
+    """The names of the classes of a file, which is not run."""
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError):
+        return []
+    return [statement.name for statement in statements if isinstance(statement, ast.ClassDef)]
 
 
 def keywords(given: list[str]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import copy
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,15 @@ import torch
 from corsac import __version__
 from corsac.cli import batch_norm
 from corsac.cli.failure import Failure, first_line
-from corsac.cli.inputs import Input
-from corsac.cli.model import keywords, load
+from corsac.cli.inputs import Input, declared_inputs
 from corsac.cli.peer import compare_with_torch_fx
 from corsac.cli.pipeline import Step, capture_and_optimize
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
+from corsac.cli.rows import described_tensor, print_json
+from corsac.cli.subject import original
 from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.fx import GraphModule
 from corsac.passes._agreement import Agreement, compare_outputs
 
 #: How often the model is timed, unless the command line says, and how long that may take.
@@ -29,27 +33,27 @@ CALLS, PATIENCE_SECONDS = 20, 20.0
 def run(options: argparse.Namespace) -> bool:
     """Do what the command line asks for; answers whether the result agrees with the original."""
     wanted = [Input.parse(text) for text in options.input]
-    arguments = keywords(options.kwargs)
     folder = Path(options.out) if options.out else None
     if folder is not None:
         check_folder(folder)
-    torch.manual_seed(options.seed)
-    with working(f"loading {options.model}"):
-        model = load(options.model, arguments)
+    model = original(options.model, options)
+    wanted = wanted or (declared_inputs(model) if isinstance(model, GraphModule) else [])
     inputs = [given.random() for given in wanted]
 
+    say = _silent if options.json else print
     described = ", ".join(str(given) for given in wanted) or "none"
-    print(f"corsac {__version__}, torch {torch.__version__}, {torch.get_num_threads()} threads")
-    print(f"model {options.model}, input {described}, seed {options.seed}")
+    say(f"corsac {__version__}, torch {torch.__version__}, {torch.get_num_threads()} threads")
+    say(f"model {options.model}, input {described}, seed {options.seed}")
     with torch.inference_mode(), working("running the original"):
         call(model, inputs, described)
-    randomize_batch_norms(options, model, wanted)
+    randomized = randomize_batch_norms(options, model, wanted, say)
     with torch.inference_mode():
         expected = call(model, inputs, described)
 
     verify = inputs if options.verify else None
     module, steps = capture_and_optimize(model, verify, options.tolerance)
-    print_steps(steps)
+    if not options.json:
+        print_steps(steps)
 
     with torch.inference_mode():
         try:
@@ -64,18 +68,49 @@ def run(options: argparse.Namespace) -> bool:
     with working("capturing and fusing with torch.fx"):
         peer = compare_with_torch_fx(model)
 
-    print_agreement(agreement)
-    print_calls(calls)
-    print_peer(peer)
+    if not options.json:
+        print_agreement(agreement)
+        print_calls(calls)
+        print_peer(peer)
     if folder is not None:
         class_name = type(model).__name__
         with working(f"writing {folder}"):
             write(module, folder, class_name)
-        print(f"\nwritten to {folder}: module.py ({class_name}), its weights, graph.txt")
-    if isinstance(agreement, str) or not agreement.within(options.tolerance):
+        say(f"\nwritten to {folder}: module.py ({class_name}), its weights, graph.txt")
+    agrees = not isinstance(agreement, str) and agreement.within(options.tolerance)
+    if options.json:
+        print_json(
+            {
+                "model": options.model,
+                "inputs": [described_tensor(tensor) for tensor in inputs],
+                "seed": options.seed,
+                "threads": torch.get_num_threads(),
+                "batch_norms_randomized": randomized,
+                "passes": [asdict(step) for step in steps],
+                "agrees": agrees,
+                "error": None if isinstance(agreement, str) else agreement.error,
+                "largest_output": None if isinstance(agreement, str) else agreement.scale,
+                "seconds_before": calls.medians[0],
+                "seconds_after": calls.medians[1],
+                "torch_fx": _peer(peer),
+                "folder": None if folder is None else str(folder),
+            }
+        )
+    if not agrees:
         print("corsac: error: the result differs from the original", file=sys.stderr)
-        return False
-    return True
+    return agrees
+
+
+def _silent(*_: object) -> None:
+    """Says nothing, where JSON is all that is to be printed."""
+
+
+def _peer(peer: Comparison | str) -> dict[str, Any] | None:
+    """Seconds of capture and fusion; None where torch.fx cannot."""
+    if isinstance(peer, str):
+        return None
+    theirs, ours = peer.medians
+    return {"seconds": theirs, "corsac_seconds": ours}
 
 
 def call(model: torch.nn.Module, inputs: list[torch.Tensor], described: str) -> Any:
@@ -83,24 +118,29 @@ def call(model: torch.nn.Module, inputs: list[torch.Tensor], described: str) -> 
     try:
         return model(*copy.deepcopy(inputs))
     except Exception as error:
+        hint = "" if inputs else "; --input SHAPE gives one, such as --input 1,3,224,224"
         raise Failure(
-            f"the model does not accept the input ({described}): {first_line(error)}"
+            f"the model does not accept the input ({described}): {first_line(error)}{hint}"
         ) from error
 
 
 def randomize_batch_norms(
-    options: argparse.Namespace, model: torch.nn.Module, wanted: list[Input]
-) -> None:
-    """Make batch norms worth folding, if asked to or if they are untrained, and say so."""
+    options: argparse.Namespace,
+    model: torch.nn.Module,
+    wanted: list[Input],
+    say: Callable[[str], None],
+) -> int:
+    """Make batch norms worth folding, if asked to or if they are untrained, and say so; answers how
+    many there are."""
     chosen = options.randomize_stats
-    if chosen or (chosen is None and batch_norm.untrained(model)):
-        with working("measuring batch norm statistics"):
-            number = batch_norm.randomize(model, [given.random() for given in wanted])
-        reason = "as asked" if chosen else "untrained, so that folding would prove nothing"
-        plural = "" if number == 1 else "s"
-        print(
-            f"{number} batch norm{plural} ({reason}): random weights, statistics from random input"
-        )
+    if not (chosen or (chosen is None and batch_norm.untrained(model))):
+        return 0
+    with working("measuring batch norm statistics"):
+        number = batch_norm.randomize(model, [given.random() for given in wanted])
+    reason = "as asked" if chosen else "untrained, so that folding would prove nothing"
+    plural = "" if number == 1 else "s"
+    say(f"{number} batch norm{plural} ({reason}): random weights, statistics from random input")
+    return number
 
 
 def print_steps(steps: list[Step]) -> None:

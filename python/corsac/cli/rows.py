@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import torch
+
 from corsac import fx
 
 
@@ -27,6 +29,11 @@ def row(node: fx.Node) -> dict[str, Any]:
         if source is None
         else {"file": source.file, "line": source.line, "function": source.function},
     }
+
+
+def described_tensor(tensor: torch.Tensor) -> dict[str, Any]:
+    """The shape and dtype of a tensor."""
+    return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
 
 
 def print_json(value: Any) -> None:

@@ -9,17 +9,23 @@ import corsac
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import given_inputs
 from corsac.cli.progress import working
+from corsac.cli.rows import described_tensor, print_json
 from corsac.cli.subject import captured
 
 
 def run(options: argparse.Namespace) -> bool:
     """Write the model to a file that runs without Python."""
     module = captured(options.model, options).runnable("saving")
-    inputs = given_inputs(options.input)
+    inputs = given_inputs(options.input, module, "saving")
     with working("saving"):
         try:
             corsac.save(module, options.out, inputs)
         except (corsac.CompileError, corsac.ModelFileError, TypeError, OSError) as error:
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
-    print(f"{options.out}: {Path(options.out).stat().st_size:,} bytes")
+    size = Path(options.out).stat().st_size
+    if options.json:
+        described = [described_tensor(tensor) for tensor in inputs]
+        print_json({"file": options.out, "bytes": size, "inputs": described})
+    else:
+        print(f"{options.out}: {size:,} bytes")
     return True

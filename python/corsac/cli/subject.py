@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from corsac.cli.model import keywords, load
 from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
 
+#: How files that hold a graph or a model are called.
+FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
 #: How a text begins that is a graph, and no configuration.
 GRAPH_TEXT = ("graph():", "graph v")
 
@@ -32,8 +35,27 @@ class Subject:
         if self.module is None:
             raise Failure(
                 f"{self.name} is the text of a graph, without weights: {why} needs a model"
+                + _model_in(Path(self.name))
             )
         return self.module
+
+
+def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
+    """The model that ``reference`` names, not captured yet where it is a Python one."""
+    if Path(reference).is_dir() or Path(reference).suffix in FILES:
+        return captured(reference, options).runnable("running it")
+    torch.manual_seed(options.seed)
+    with working(f"loading {reference}"):
+        return load(reference, keywords(options.kwargs))
+
+
+def _model_in(folder: Path) -> str:
+    """How to name the model of a folder that this program wrote."""
+    module = folder / "module.py"
+    found = module.is_file() and re.search(r"^class (\w+)\(", _read(module), re.MULTILINE)
+    if not found or folder.is_absolute() or ".." in folder.parts:
+        return ""
+    return f", which is {'.'.join(folder.parts)}:{found[1]}"
 
 
 def captured(reference: str, options: argparse.Namespace) -> Subject:
@@ -59,9 +81,7 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
                 f"{reference} is no graph: its text begins with neither graph() nor graph v1"
             )
         return _from_configuration(reference, path, options)
-    torch.manual_seed(options.seed)
-    with working(f"loading {reference}"):
-        model = load(reference, keywords(options.kwargs))
+    model = original(reference, options)
     with working("capturing the model"):
         try:
             module = fx.symbolic_trace(model)
