@@ -270,19 +270,16 @@ impl<'a> Described<'a> {
         if self.element() != Some(element) || !self.has_shape(shape) {
             return false;
         }
-        if shape.contains(&0) {
-            return true;
-        }
-        let mut expected = 1;
+        let mut len = 1;
+        let mut in_rows = true;
         let strides = self.numbers(self.description.strides);
         for (&size, &stride) in shape.iter().zip(strides).rev() {
-            if size != 1 && stride != expected {
-                return false;
-            }
-            expected *= size as i64;
+            in_rows &= size == 1 || stride == len;
+            len *= size as i64;
         }
         let start = self.start();
-        !start.is_null() && (start as usize).is_multiple_of(element.size_bytes())
+        len == 0
+            || in_rows && !start.is_null() && (start as usize).is_multiple_of(element.size_bytes())
     }
 
     fn start(&self) -> *mut c_void {
