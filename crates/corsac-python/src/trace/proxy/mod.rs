@@ -1,5 +1,7 @@
 //! `Proxy`: values that record what is done with them.
 
+mod operators;
+
 use corsac_ir::{NodeId, Op};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -8,14 +10,14 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
-use super::attribute::PyAttribute;
-use super::bytecode;
-use super::modules::entries;
-use super::operators::Operator;
-use super::record::{Arguments, Call, record};
-use super::torch_function::torch_function;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
+use crate::trace::attribute::PyAttribute;
+use crate::trace::bytecode;
+use crate::trace::modules::entries;
+use crate::trace::operators::Operator;
+use crate::trace::record::{Arguments, Call, record};
+use crate::trace::torch_function::torch_function;
 
 /// What the Python half of the package supplies.
 struct Support {
@@ -39,7 +41,7 @@ impl Support {
 
 /// Says what proxies need of the Python half of the package.
 #[pyfunction]
-pub(super) fn register_proxy_support(
+pub(in crate::trace) fn register_proxy_support(
     py: Python<'_>,
     torch_proxy: Py<PyType>,
     torch_attribute: Py<PyType>,
@@ -86,7 +88,7 @@ pub(crate) struct PyProxy {
 
 impl PyProxy {
     /// A proxy for a node.
-    pub(super) fn of_node(
+    pub(in crate::trace) fn of_node(
         tracer: &Bound<'_, PyAny>,
         graph: &Bound<'_, PyGraph>,
         id: NodeId,
@@ -99,7 +101,9 @@ impl PyProxy {
     }
 
     /// Its node, made now if need be.
-    pub(super) fn node_id<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyGraph>, NodeId)> {
+    pub(in crate::trace) fn node_id<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyGraph>, NodeId)> {
         let py = slf.py();
         let (root, name) = match &slf.try_borrow()?.value {
             Value::Node(graph, id) => return Ok((graph.bind(py).clone(), *id)),
@@ -131,7 +135,7 @@ impl PyProxy {
     }
 
     /// A proxy that stands for nothing until `__init__` has run.
-    pub(super) fn unset() -> Self {
+    pub(in crate::trace) fn unset() -> Self {
         Self {
             tracer: None,
             value: Value::Unset,
@@ -140,7 +144,7 @@ impl PyProxy {
     }
 
     /// Makes it stand for the attribute `name` of `root`.
-    pub(super) fn become_attribute(
+    pub(in crate::trace) fn become_attribute(
         slf: &Bound<'_, Self>,
         tracer: Bound<'_, PyAny>,
         root: &Bound<'_, PyAny>,
@@ -159,7 +163,7 @@ impl PyProxy {
     }
 
     /// Its tracer. A subclass may have made an attribute of its own of that.
-    pub(super) fn tracer_of<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+    pub(in crate::trace) fn tracer_of<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         if let Some(tracer) = &slf.try_borrow()?.tracer {
             return Ok(tracer.bind(slf.py()).clone());
         }
@@ -504,258 +508,6 @@ impl PyProxy {
         Ok(proxy)
     }
 
-    fn __eq__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Eq, other)
-    }
-
-    fn __ne__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Ne, other)
-    }
-
-    fn __lt__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Lt, other)
-    }
-
-    fn __gt__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Gt, other)
-    }
-
-    fn __le__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Le, other)
-    }
-
-    fn __ge__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Ge, other)
-    }
-
-    fn __pos__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        Self::unary(slf, Operator::Pos)
-    }
-
-    fn __neg__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        Self::unary(slf, Operator::Neg)
-    }
-
-    fn __invert__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        Self::unary(slf, Operator::Invert)
-    }
-
-    fn __abs__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        Self::unary(slf, Operator::Abs)
-    }
-
-    fn __add__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Add, other)
-    }
-
-    fn __radd__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::Add, other)
-    }
-
-    fn __sub__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Sub, other)
-    }
-
-    fn __rsub__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::Sub, other)
-    }
-
-    fn __mul__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Mul, other)
-    }
-
-    fn __rmul__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::Mul, other)
-    }
-
-    fn __floordiv__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::FloorDiv, other)
-    }
-
-    fn __rfloordiv__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::FloorDiv, other)
-    }
-
-    fn __truediv__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::TrueDiv, other)
-    }
-
-    fn __rtruediv__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::TrueDiv, other)
-    }
-
-    fn __mod__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Mod, other)
-    }
-
-    fn __rmod__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::Mod, other)
-    }
-
-    fn __lshift__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::LShift, other)
-    }
-
-    fn __rlshift__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::LShift, other)
-    }
-
-    fn __rshift__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::RShift, other)
-    }
-
-    fn __rrshift__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::RShift, other)
-    }
-
-    fn __and__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::And, other)
-    }
-
-    fn __rand__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::And, other)
-    }
-
-    fn __or__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Or, other)
-    }
-
-    fn __ror__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::Or, other)
-    }
-
-    fn __xor__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::Xor, other)
-    }
-
-    fn __rxor__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::Xor, other)
-    }
-
-    fn __matmul__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::binary(slf, Operator::MatMul, other)
-    }
-
-    fn __rmatmul__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Self::reflected(slf, Operator::MatMul, other)
-    }
-
-    fn __pow__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-        modulo: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        match modulo {
-            Some(modulo) => {
-                let values = [slf.as_any().clone(), other.clone(), modulo.clone()];
-                Self::apply(slf, Operator::Pow, &values)
-            }
-            None => Self::binary(slf, Operator::Pow, other),
-        }
-    }
-
-    fn __rpow__<'py>(
-        slf: &Bound<'py, Self>,
-        other: &Bound<'py, PyAny>,
-        modulo: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        match modulo {
-            // Python does not reflect it either.
-            Some(_) => Ok(slf.py().NotImplemented().into_bound(slf.py())),
-            None => Self::reflected(slf, Operator::Pow, other),
-        }
-    }
-
     fn __getitem__<'py>(
         slf: &Bound<'py, Self>,
         index: &Bound<'py, PyAny>,
@@ -799,7 +551,7 @@ impl PyProxy {
 }
 
 /// Records a call of the method `name` on `receiver`.
-pub(super) fn call_method<'py>(
+pub(in crate::trace) fn call_method<'py>(
     tracer: &Bound<'py, PyAny>,
     name: &Bound<'py, PyString>,
     receiver: &[Bound<'py, PyAny>],
