@@ -48,6 +48,23 @@ def test_what_is_assigned_is_read_and_is_in_the_graph():
     assert graph.find_nodes(op="call_method", target="neg") == [node]
 
 
+@ENGINES
+def test_half_a_change_makes_no_program(fx):
+    graph = fx.GraphModule(torch.nn.Module(), one_call(fx)[0]).graph
+    (node,) = graph.find_nodes(op="call_function", target=torch.relu)
+    node.target = "neg"
+    with pytest.raises(AssertionError, match="target"):
+        graph.python_code("self")
+    with pytest.raises(ValueError, match="target"):
+        graph.lint()
+    if fx is corsac.fx:
+        with pytest.raises(ValueError, match="node relu: its target does not fit its opcode"):
+            corsac.passes.remove_dropout(graph)
+    node.op = "call_method"
+    graph.lint()
+    assert "relu = x.neg()" in graph.python_code("self").src
+
+
 def test_what_is_refused_changes_nothing():
     graph, node = one_call(corsac.fx)
     before = str(graph)

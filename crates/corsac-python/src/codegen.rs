@@ -11,7 +11,7 @@ use corsac_codegen::{
     Operator, Options, Piece, PyTree,
 };
 use corsac_ir::{EntityId, ExternalId, FunctionId, NodeId};
-use pyo3::exceptions::{PyIndexError, PyRuntimeError};
+use pyo3::exceptions::{PyAssertionError, PyIndexError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
@@ -224,6 +224,10 @@ impl<'py> Questions<'py> {
     fn of(graph: &Bound<'py, PyGraph>) -> PyResult<Self> {
         let py = graph.py();
         let borrowed = graph.try_borrow()?;
+        if let Some(message) = borrowed.unsettled() {
+            // torch.fx asserts it.
+            return Err(PyAssertionError::new_err(message));
+        }
         let (ir, host) = (borrowed.ir(), borrowed.host());
         let needs = Needs::of(ir);
         let objects = |ids: Vec<ExternalId>| {

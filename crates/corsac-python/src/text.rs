@@ -60,12 +60,11 @@ impl PyGraph {
     /// Checks that the attributes and submodules that nodes name are in `module`.
     fn _check_targets(slf: &Bound<'_, Self>, module: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
-        let (targets, pending) = {
+        let targets = {
             let borrowed = slf.try_borrow()?;
-            let pending: Vec<_> = borrowed
-                .pending_nodes()
-                .map(|id| borrowed.ir().node(id).name().to_owned())
-                .collect();
+            if let Some(message) = borrowed.unsettled() {
+                return Err(PyValueError::new_err(message));
+            }
             let nodes = borrowed.ir().nodes().map(|id| borrowed.ir().node(id));
             let targets: Vec<_> = nodes
                 .filter(|node| matches!(node.op(), Op::GetAttr | Op::CallModule))
@@ -74,14 +73,8 @@ impl PyGraph {
                     (node.op(), name, target)
                 })
                 .collect();
-            (targets, pending)
+            targets
         };
-        if let Some(name) = pending.first() {
-            return Err(PyValueError::new_err(format!(
-                "node {name}: its target does not fit its opcode; call_function takes a callable, \
-                 every other opcode a str"
-            )));
-        }
         let module_class = py.import(intern!(py, "torch.nn"))?.getattr("Module")?;
         let mut known: FxHashMap<String, Bound<'_, PyAny>> = FxHashMap::default();
         for (op, name, target) in targets {

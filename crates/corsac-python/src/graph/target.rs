@@ -79,7 +79,21 @@ impl PyGraph {
 
     /// Changes the graph, and shows Python the opcodes and targets that are others afterwards, also
     /// where `change` fails half way.
+    ///
+    /// # Errors
+    /// Those of `change`, and if a node waits for the second half of a change of opcode and target: what
+    /// it does is not known.
     pub(crate) fn edit<T>(
+        graph: &Bound<'_, Self>,
+        change: impl FnOnce(&mut Graph) -> PyResult<T>,
+    ) -> PyResult<T> {
+        if let Some(message) = graph.try_borrow()?.unsettled() {
+            return Err(PyValueError::new_err(message));
+        }
+        Self::edit_unsettled(graph, change)
+    }
+
+    fn edit_unsettled<T>(
         graph: &Bound<'_, Self>,
         change: impl FnOnce(&mut Graph) -> PyResult<T>,
     ) -> PyResult<T> {
@@ -94,12 +108,15 @@ impl PyGraph {
         answer
     }
 
-    /// The nodes that wait for the second half of a change of opcode and target.
-    pub(crate) fn pending_nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.pending
-            .keys()
-            .copied()
-            .filter(|&id| self.ir.contains(id))
+    /// What is wrong where a node waits for the second half of a change of opcode and target.
+    pub(crate) fn unsettled(&self) -> Option<String> {
+        let nodes = self.pending.keys().copied();
+        let first = nodes.filter(|&id| self.ir.contains(id)).min()?;
+        Some(format!(
+            "node {}: its target does not fit its opcode; call_function takes a callable, every other \
+             opcode a str",
+            self.ir.node(first).name()
+        ))
     }
 
     /// Whether the node waits for the second half of a change of opcode and target.
@@ -153,7 +170,7 @@ impl PyGraph {
                 Target::Name(graph.try_borrow_mut()?.parts_to_extend().0.intern(text))
             }
         };
-        Self::edit(graph, |ir| {
+        Self::edit_unsettled(graph, |ir| {
             ir.set_op_and_target(id, op, target).map_err(graph_error)
         })?;
         let settled = graph.try_borrow_mut()?.pending.remove(&id);
