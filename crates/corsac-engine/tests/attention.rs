@@ -201,6 +201,32 @@ fn scores_that_are_far_apart() {
     }
 }
 
+/// Attention of one head to matrices in rows, with scores as they are.
+fn one_head(rows: usize, keys: usize, width: usize, outputs: usize) -> Attention {
+    let in_rows = |row| Pitch { row, column: 1 };
+    Attention {
+        heads: vec![Head {
+            query: 0,
+            key: 0,
+            value: 0,
+            mask: 0,
+            result: 0,
+        }],
+        rows,
+        keys,
+        width,
+        outputs,
+        query: in_rows(width),
+        key: in_rows(width),
+        value: in_rows(outputs),
+        mask: None,
+        result: outputs,
+        scale: 1.0,
+        causal: false,
+        safe: false,
+    }
+}
+
 #[test]
 fn matrices_that_are_transposed() {
     // Keys and values with features in rows.
@@ -213,36 +239,7 @@ fn matrices_that_are_transposed() {
             .map(|at| from[at % rows * columns + at / rows])
             .collect()
     };
-    let plain = Attention {
-        heads: vec![Head {
-            query: 0,
-            key: 0,
-            value: 0,
-            mask: 0,
-            result: 0,
-        }],
-        rows,
-        keys,
-        width,
-        outputs,
-        query: Pitch {
-            row: width,
-            column: 1,
-        },
-        key: Pitch {
-            row: width,
-            column: 1,
-        },
-        value: Pitch {
-            row: outputs,
-            column: 1,
-        },
-        mask: None,
-        result: outputs,
-        scale: 1.0,
-        causal: false,
-        safe: false,
-    };
+    let plain = one_head(rows, keys, width, outputs);
     let mut expected = vec![0.0; rows * outputs];
     let operands = Operands {
         query: &query,
@@ -285,36 +282,7 @@ fn what_is_no_number_stays_in_its_row() {
     let mut query = numbers(rows * width, 1);
     query[width] = f32::NAN;
     let key = numbers(keys * width, 2);
-    let attention = Attention {
-        heads: vec![Head {
-            query: 0,
-            key: 0,
-            value: 0,
-            mask: 0,
-            result: 0,
-        }],
-        rows,
-        keys,
-        width,
-        outputs: width,
-        query: Pitch {
-            row: width,
-            column: 1,
-        },
-        key: Pitch {
-            row: width,
-            column: 1,
-        },
-        value: Pitch {
-            row: width,
-            column: 1,
-        },
-        mask: None,
-        result: width,
-        scale: 1.0,
-        causal: false,
-        safe: false,
-    };
+    let attention = one_head(rows, keys, width, width);
     let mut got = vec![0.0; rows * width];
     let operands = Operands {
         query: &query,
