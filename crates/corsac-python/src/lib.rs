@@ -12,7 +12,7 @@
 //! uninitialised fields. Attributes that people set are kept by a subclass, of Python or, for
 //! nodes, of [`node_class`].
 //!
-//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`] and
+//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`], [`next_slot`] and
 //! `engine::tensors`.
 
 #![deny(unsafe_code)]
@@ -43,6 +43,7 @@ mod matching;
 mod mkldnn;
 mod model_file;
 mod namespace;
+mod next_slot;
 mod node;
 mod node_class;
 mod nodes;
@@ -73,6 +74,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("Node", node_class::node_class(m.py())?)?;
     m.add_class::<nodes::PyNodes>()?;
     m.add_class::<nodes::PyNodeIterator>()?;
+    next_slot::shorten(m.py());
     m.add_class::<users::PyUsers>()?;
     m.add_class::<insert_point::PyInsertPoint>()?;
     m.add_class::<matching::PyMatches>()?;

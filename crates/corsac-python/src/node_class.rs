@@ -11,8 +11,6 @@
 //! half of the object is filled in. Therefore there are two classes: [`PyNode`] without a
 //! dictionary, which PyO3 makes objects of, and `Node`, which derives from it, is laid out alike and
 //! says where the dictionary is. An object is turned into a `Node` as soon as it is complete.
-//!
-//! Unsafe code of this crate is here and in `engine::tensors` alone.
 
 #![expect(
     unsafe_code,

@@ -107,9 +107,10 @@ impl PyNodeIterator {
         })
     }
 
-    /// The next of the nodes that were looked up, if it is still the next one.
+    /// The next of the nodes that were looked up, if it is still the next one. Neither panics nor drops
+    /// an object.
     #[inline]
-    fn known(&self, py: Python<'_>) -> Option<Py<PyNode>> {
+    pub(crate) fn known(&self, py: Python<'_>) -> Option<Py<PyNode>> {
         let begin = get(&self.begin);
         if begin == get(&self.end) || self.changes.count() != self.seen.load(Ordering::Relaxed) {
             return None;
@@ -130,10 +131,11 @@ impl PyNodeIterator {
         let used_up = get(&self.begin) == get(&self.end);
         let wanted = if used_up { 2 * get(&self.end) } else { 1 };
         let wanted = wanted.clamp(1, AHEAD);
+        let handles = borrowed.host().handles();
         let (mut at, mut end) = (NodeId::from_index(get(&self.at)), 0);
         // Dropped at the end: that may run any code.
-        let mut stale: [Option<Py<PyNode>>; AHEAD] = Default::default();
-        for (slot, stale) in self.ahead[..wanted].iter().zip(&mut stale) {
+        let mut stale = Vec::new();
+        for slot in &self.ahead[..wanted] {
             at = if self.reversed {
                 ir.prev(at)
             } else {
@@ -142,7 +144,11 @@ impl PyNodeIterator {
             if at.is_root() {
                 break;
             }
-            *stale = slot.replace(py, Some(PyNode::handle(graph, borrowed.host(), at)?));
+            let node = match handles.get(at) {
+                Some(node) => node.clone_ref(py),
+                None => PyNode::handle(graph, borrowed.host(), at)?,
+            };
+            stale.extend(slot.replace(py, Some(node)));
             end += 1;
         }
         drop(borrowed);

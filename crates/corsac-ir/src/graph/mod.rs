@@ -565,6 +565,7 @@ impl Graph {
     /// The node after `id`; [`NodeId::ROOT`] after the last, the first after the root. From an
     /// erased node, the one that came after it.
     #[must_use]
+    #[inline]
     pub fn next(&self, id: NodeId) -> NodeId {
         let mut next = self.nodes[id.index()].next;
         while self.nodes[next.index()].erased {
@@ -575,6 +576,7 @@ impl Graph {
 
     /// The node before `id`, likewise.
     #[must_use]
+    #[inline]
     pub fn prev(&self, id: NodeId) -> NodeId {
         let mut prev = self.nodes[id.index()].prev;
         while self.nodes[prev.index()].erased {

@@ -3,8 +3,8 @@
 //!
 //! PyTorch exports a table of C functions for this, the exchange interface of DLPack: one of them
 //! describes a tensor (where its elements lie, their type, its sizes and strides) without making
-//! anything. Unsafe code of this crate is here and in `node_class` alone. Layouts are those of
-//! `dlpack.h` 1.3, whose first version with this table is 1.2; another major version is not used.
+//! anything. Layouts are those of `dlpack.h` 1.3, whose first version with this table is 1.2; another
+//! major version is not used.
 
 #![expect(unsafe_code, reason = "functions of C, and memory that PyTorch owns")]
 
