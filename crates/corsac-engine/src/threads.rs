@@ -6,10 +6,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+/// Pools by process and number of threads; `None` where there were no threads to be had.
+type Pools = HashMap<(u32, usize), Option<Arc<ThreadPool>>>;
+
 /// One pool for each number of threads that was asked for: usually one. A process that was forked has
 /// none of its parent's threads, so that pools are each process's own.
-static POOLS: LazyLock<Mutex<HashMap<(u32, usize), Option<Arc<ThreadPool>>>>> =
-    LazyLock::new(Mutex::default);
+static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
 
 /// How many threads the user wants: `CORSAC_NUM_THREADS`, where it is a number above zero.
 pub fn chosen_threads() -> Option<usize> {
