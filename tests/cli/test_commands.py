@@ -194,6 +194,19 @@ def test_inputs_that_a_configuration_declares_need_not_be_given(capsys, folder):
     assert "input 5x3 float32" in capsys.readouterr().out
 
 
+def test_inputs_of_a_model_file_need_not_be_given(capsys):
+    assert main(["save", "net.py:Net", "--input", "5,3", "--out", "n.safetensors"]) == 0
+    assert main(["profile", "n.safetensors", "--repeat", "1"]) == 0
+    assert "linear" in capsys.readouterr().out
+    assert main(["optimize", "n.safetensors", "--repeat", "1"]) == 0
+    assert "input 5x3 float32" in capsys.readouterr().out
+    assert main(["ops", "n.safetensors", "--input", "7,3", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["macs"] == 7 * 3 * 4
+    with pytest.raises(SystemExit):
+        main(["profile", "n.safetensors", "--repeat", "twice"])
+    assert "argument --repeat: 'twice' is no whole number" in capsys.readouterr().err
+
+
 def test_a_folder_without_weights_says_which_model_it_is(capsys, folder):
     assert (
         main(["optimize", "net.py:Net", "--input", "5,3", "--repeat", "1", "--out", "o/net"]) == 0

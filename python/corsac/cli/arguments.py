@@ -49,7 +49,10 @@ def parser() -> argparse.ArgumentParser:
 
 def positive(text: str) -> int:
     """An integer of at least 1."""
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return number

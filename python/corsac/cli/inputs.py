@@ -60,7 +60,7 @@ ANY = 2
 
 def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[torch.Tensor, ...]:
     """Random tensors for all inputs of ``module``: of the shapes on the command line, or else of those
-    that its configuration declares. ``why`` says what they are needed for."""
+    that its configuration or its file declares. ``why`` says what they are needed for."""
     given = [Input.parse(text) for text in texts] or declared_inputs(module)
     taken = [node for node in module.graph.find_nodes(op="placeholder")]
     takes_more = any(node.target.startswith("*") for node in taken)
@@ -78,7 +78,7 @@ def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[torch
 
 
 def declared_inputs(module: GraphModule) -> list[Input]:
-    """The inputs whose shapes the configuration of ``module`` declares, up to the first without."""
+    """The inputs whose shapes a configuration or a model file declares, up to the first without."""
     inputs = []
     for node in module.graph.find_nodes(op="placeholder"):
         declared = node.meta.get("declared_input")

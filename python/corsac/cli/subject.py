@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import corsac
-from corsac import fx
+from corsac import _core, fx
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.model import keywords, load
 from corsac.cli.progress import working
@@ -68,8 +68,12 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
     if path.suffix == ".safetensors":
         try:
             module = corsac.load(path, framework="torch")._model
+            inputs = _core.ModelFile(str(path)).inputs
         except (corsac.CompileError, corsac.ModelFileError, OSError) as error:
             raise Failure(first_line(error, 1500)) from error
+        placeholders = module.graph.find_nodes(op="placeholder")
+        for node, (_, dtype, shape) in zip(placeholders, inputs, strict=True):
+            node.meta["declared_input"] = {"dtype": getattr(torch, dtype), "shape": tuple(shape)}
         return Subject(reference, module.graph, module)
     if path.suffix in (".toml", ".json", ".graph", ".txt"):
         if not path.is_file():
