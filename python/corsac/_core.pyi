@@ -1356,6 +1356,28 @@ def parse_rules(text: str) -> Any:
     """Reads rules from their text form, one on a line."""
     ...
 
+def place_by_cost(graph: Graph, sizes: Any, devices: Any, seconds: Any, rate: Any) -> Any:
+    """Parts of `graph` that were combined as long as that saves time. `seconds` says how long each node
+    takes, `rate` how many bytes a second move between devices.
+    """
+    ...
+
+def place_by_exchange(graph: Graph, sizes: Any, devices: Any, seconds: Any, rate: Any) -> Any:
+    """Parts of `graph` as by size, with calls swapped or moved where that saves time."""
+    ...
+
+def place_by_size(graph: Graph, sizes: Any, devices: Any) -> Any:
+    """Parts of `graph` that fill one device after the other. `sizes` has the bytes of each node, of its
+    value and with its parameters; `devices` the bytes and the number of each device.
+    """
+    ...
+
+def place_with_embeddings(graph: Graph, sizes: Any, devices: Any, bytes: Any, embeddings: Any) -> Any:
+    """Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the rest
+    on all of these. `embeddings` says of each node whether it is one.
+    """
+    ...
+
 def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False) -> Any:
     """Types of all values of `graph` for `inputs`, in the order of the placeholders.
 

@@ -21,6 +21,7 @@
 //! | [`decompose`] | takes calls apart by rules |
 //! | [`inversion`] | finds the input of a program from its result |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
+//! | [`placement`] | puts parts on devices, by memory and by cost |
 //! | [`no_ops`] | removes what computes what is there already |
 //! | [`reinplace`] | computes into the input what may overwrite it |
 //! | [`rules`] | applies rewrite rules that are data |
@@ -73,6 +74,7 @@ pub mod mkldnn;
 pub mod no_ops;
 pub mod normal_form;
 mod pass;
+pub mod placement;
 pub mod products;
 pub mod reinplace;
 mod report;

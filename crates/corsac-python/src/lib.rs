@@ -49,6 +49,7 @@ mod node_class;
 mod nodes;
 mod normal_form;
 mod passes;
+mod placement;
 mod reinplacing;
 mod resolve;
 mod rewriting;
@@ -93,6 +94,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
     mkldnn::register(m)?;
     linears::register(m)?;
+    placement::register(m)?;
     conversion::register(m)?;
     normal_form::register(m)?;
     m.add_function(wrap_pyfunction!(inversion::invert, m)?)?;

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
 
+from corsac import _core
+
+from ..graph import Graph
 from ..graph_module import GraphModule
 from ..node import Node
 from ..passes.graph_manipulation import get_size_of_all_nodes
@@ -19,13 +21,11 @@ from .partitioner_utils import (
     PartitionerConfig,
     PartitionMode,
     get_extra_size_of,
-    get_latency_of_partitioned_graph,
-    get_partition_to_latency_mapping,
     in_order,
+    size_of,
 )
 
 _CALLS = frozenset({"call_module", "call_method", "call_function"})
-_NEVER = float("inf")
 
 
 class DAGNode:
@@ -265,8 +265,39 @@ class Partitioner:
         module_with_submodules = self.do_partition()
         return PartitionResult(self.dump_dag(module_with_submodules), module_with_submodules)
 
+    @property
+    def _graph(self) -> Graph:
+        return self.graph_module.graph
+
     def _calls(self) -> list[Node]:
-        return [node for node in self.graph_module.graph.nodes if node.op in _CALLS]
+        return [node for node in self._graph.nodes if node.op in _CALLS]
+
+    def _sizes(self) -> list[tuple[int, int]]:
+        """Of each node, the bytes of its value, and with its parameters."""
+        return [(0, 0) if n.op == "output" else tuple(size_of(n)) for n in self._graph.nodes]
+
+    def _devices(self) -> list[tuple[int, int]]:
+        return [(device.available_mem_bytes, device.logical_id) for device in self.devices]
+
+    def _seconds(self, latencies: dict[Node, NodeLatency], rate: float) -> list[float]:
+        """How long each call takes: moving data or computing, whichever is longer."""
+        if not rate and len(self._calls()) > 1:
+            raise ZeroDivisionError("transfer_rate_bytes_per_sec is 0: nothing would ever be moved")
+        return [
+            float(max(latencies[node])) if node.op in _CALLS else 0.0 for node in self._graph.nodes
+        ]
+
+    def _take(self, parts: list[tuple[list[Node], list[int]]]) -> None:
+        """Make these the parts."""
+        self.partitions = []
+        for nodes, devices in parts:
+            partition = self.create_partition()
+            partition.nodes = set(nodes)
+            partition.recalculate_mem_size()
+            partition.logical_device_ids = devices
+        set_parents_and_children(self.partitions)
+        get_bfs_level_partition(self.partitions)
+        self.node_to_partition = get_node_to_partition_mapping(self.partitions)
 
     def find_single_partition(self, total_size_of_graph: int, logical_device_id: int = 0) -> None:
         """Put all nodes into one part on one device."""
@@ -283,39 +314,7 @@ class Partitioner:
         Raises:
             RuntimeError: a node or a part fits nowhere.
         """
-        free = list(self.devices)
-
-        def device_for(node: Node) -> Device:
-            needed = get_extra_size_of(node, set())
-            for device in free:
-                if device.available_mem_bytes >= needed:
-                    free.remove(device)
-                    return device
-            raise RuntimeError(f"{node} is too large to fit any device")
-
-        partition = self.create_partition()
-        left = 0
-        for node in self._calls():
-            if len(self.partitions) > len(self.devices):
-                self.create_single_node_partition(node)
-                continue
-            needed = get_extra_size_of(node, partition.nodes)
-            if partition.used_mem_bytes == 0 or left < needed:
-                if partition.used_mem_bytes:
-                    if len(self.partitions) == len(self.devices):
-                        self.create_single_node_partition(node)
-                        continue
-                    partition = self.create_partition()
-                    needed = get_extra_size_of(node, partition.nodes)
-                device = device_for(node)
-                left = device.available_mem_bytes
-                partition.logical_device_ids.append(device.logical_id)
-            partition.add_node(node)
-            left -= needed
-        reorganize_partitions(self.partitions)
-        self.node_to_partition = get_node_to_partition_mapping(self.partitions)
-        if not get_device_to_partitions_mapping(self.partitions, self.devices):
-            raise RuntimeError("Cannot Get a Valid Partition to Logical Device Mapping")
+        self._take(_core.place_by_size(self._graph, self._sizes(), self._devices()))
 
     def saturate_host(self) -> None:
         """Put copies of all parts on devices that have none, as often as these last.
@@ -389,45 +388,13 @@ class Partitioner:
         Raises:
             RuntimeError: it does not fit.
         """
-        parts: dict[bool, list[Partition]] = {True: [], False: []}
-        in_embedding = False
-        partition = self.create_partition()
-        for node in self._calls():
-            if self._is_embedding(node) != in_embedding:
-                if partition.used_mem_bytes:
-                    parts[in_embedding].append(partition)
-                    partition = self.create_partition()
-                in_embedding = not in_embedding
-            needed = get_extra_size_of(node, partition.nodes)
-            if needed + partition.used_mem_bytes > available_mem_bytes:
-                parts[in_embedding].append(partition)
-                partition = self.create_partition()
-                if get_extra_size_of(node, partition.nodes) > available_mem_bytes:
-                    raise RuntimeError(f"{node.target} is too large to fit into a device")
-            partition.add_node(node)
-        parts[in_embedding].append(partition)
-        set_parents_and_children(self.partitions)
-        for sort in (False, True):
-            self._combine_by_size(parts[sort], available_mem_bytes)
-        others = sum(part.used_mem_bytes for part in parts[False])
-        if len(parts[True]) > len(self.devices):
-            raise RuntimeError(
-                f"Need {len(parts[True])} devices, but only {len(self.devices)} provided"
+        embeddings = [self._is_embedding(node) for node in self._graph.nodes]
+        sizes, devices = self._sizes(), self._devices()
+        self._take(
+            _core.place_with_embeddings(
+                self._graph, sizes, devices, available_mem_bytes, embeddings
             )
-        occupied: list[int] = []
-        for part, device in zip(parts[True], self.devices, strict=False):
-            if others + part.used_mem_bytes > available_mem_bytes:
-                raise RuntimeError(
-                    f"partition_{part.partition_id}(embedding partition) and non embedding "
-                    "partitions can not fit into one device"
-                )
-            part.logical_device_ids = [device.logical_id]
-            occupied.append(device.logical_id)
-        for part in parts[False]:
-            part.logical_device_ids = list(occupied)
-        if not get_device_to_partitions_mapping(self.partitions, self.devices):
-            raise RuntimeError("Cannot Get a Valid Partition to Logical Device Mapping")
-        self.node_to_partition = get_node_to_partition_mapping(self.partitions)
+        )
 
     def _is_embedding(self, node: Node) -> bool:
         """Whether a node calls an embedding, or a module with one in it."""
@@ -442,29 +409,6 @@ class Partitioner:
                 return True
         return False
 
-    def _combine_by_size(self, parts: list[Partition], available_mem_bytes: int) -> None:
-        """Combine the smallest part with the largest one that it fits on a device with and whose
-        level is at most one away, again and again. What would make a cycle is not combined.
-        """
-        while len(parts) > 1:
-            get_bfs_level_partition(self.partitions)
-            smallest, *others = sorted(parts, key=lambda part: part.used_mem_bytes)
-            for part in reversed(others):
-                nodes = part.nodes | smallest.nodes
-                if (
-                    abs(smallest.bfs_level - part.bfs_level) > 1
-                    or sum(get_extra_size_of(n, nodes) for n in nodes) > available_mem_bytes
-                    or _would_cycle(part, smallest)
-                ):
-                    continue
-                combine_two_partitions(part, smallest, self.partitions)
-                parts.remove(smallest)
-                parts.remove(part)
-                parts.append(self.partitions[-1])
-                break
-            else:
-                return
-
     def cost_aware_partition(
         self,
         transfer_rate_bytes_per_sec: float,
@@ -477,27 +421,16 @@ class Partitioner:
             transfer_rate_bytes_per_sec: how fast values move between devices.
             node_to_latency_mapping: how long each node takes.
         """
-        for node in self._calls():
-            self.create_single_node_partition(node)
-        set_parents_and_children(self.partitions)
-        get_bfs_level_partition(self.partitions)
-        costs = _Costs(transfer_rate_bytes_per_sec, node_to_latency_mapping, self.devices)
-        while len(self.partitions) > 1:
-            best, pair = costs.of(self.partitions), None
-            for i, j in _pairs(len(self.partitions)):
-                cost = costs.of_combined(self.partitions, i, j)
-                if cost <= best:
-                    best, pair = cost, (i, j)
-                reorganize_partitions(self.partitions)
-            if pair is not None:
-                combine_two_partitions(*(self.partitions[i] for i in pair), self.partitions)
-            get_bfs_level_partition(self.partitions)
-            reset_partition_device(self.partitions)
-            get_device_to_partitions_mapping(self.partitions, self.devices)
-            if pair is None:
-                break
-        reorganize_partitions(self.partitions)
-        self.node_to_partition = get_node_to_partition_mapping(self.partitions)
+        seconds = self._seconds(node_to_latency_mapping, transfer_rate_bytes_per_sec)
+        self._take(
+            _core.place_by_cost(
+                self._graph,
+                self._sizes(),
+                self._devices(),
+                seconds,
+                transfer_rate_bytes_per_sec,
+            )
+        )
 
     def kl_based_partition(
         self,
@@ -513,47 +446,16 @@ class Partitioner:
             transfer_rate_bytes_per_sec: how fast values move between devices.
             node_to_latency_mapping: how long each node takes.
         """
-        self.size_based_partition()
-        costs = _Costs(transfer_rate_bytes_per_sec, node_to_latency_mapping, self.devices)
-        best = costs.of(self.partitions)
-        for node in self._calls():
-            home = next(part for part in self.partitions if node in part.nodes)
-            swap: tuple[Node | None, Partition] | None = None
-            for other in self.partitions:
-                if other is home:
-                    continue
-                for partner in [*sorted(n for n in other.nodes if n.op in _CALLS), None]:
-                    cost = self._cost_of_swap(node, partner, home, other, costs)
-                    if cost < best:
-                        best, swap = cost, (partner, other)
-            if swap is not None:
-                _swap(node, swap[0], home, swap[1])
-                reorganize_partitions(self.partitions)
-                reset_partition_device(self.partitions)
-                get_device_to_partitions_mapping(self.partitions, self.devices)
-        self.partitions = [part for part in self.partitions if part.nodes]
-        reorganize_partitions(self.partitions)
-        get_device_to_partitions_mapping(self.partitions, self.devices)
-        self.node_to_partition = get_node_to_partition_mapping(self.partitions)
-
-    def _cost_of_swap(
-        self, node: Node, partner: Node | None, home: Partition, other: Partition, costs: _Costs
-    ) -> float:
-        """How long the module would take after a swap, which is undone again."""
-        nodes = set(home.nodes), set(other.nodes)
-        devices = [part.logical_device_ids for part in self.partitions]
-        _swap(node, partner, home, other)
-        reorganize_partitions(self.partitions)
-        cost = _NEVER
-        if not check_dependency(home) and not check_dependency(other):
-            cost = costs.on_new_devices(self.partitions)
-        for part, before in zip((home, other), nodes, strict=True):
-            part.nodes = before
-            part.recalculate_mem_size()
-        reorganize_partitions(self.partitions)
-        for part, before_ids in zip(self.partitions, devices, strict=True):
-            part.logical_device_ids = before_ids
-        return cost
+        seconds = self._seconds(node_to_latency_mapping, transfer_rate_bytes_per_sec)
+        self._take(
+            _core.place_by_exchange(
+                self._graph,
+                self._sizes(),
+                self._devices(),
+                seconds,
+                transfer_rate_bytes_per_sec,
+            )
+        )
 
     def aot_based_partition(
         self,
@@ -575,66 +477,3 @@ class Partitioner:
                 partition.logical_device_ids = partition_to_logical_device_mapping[number]
                 self.partitions.append(partition)
             partition.add_node(node)
-
-
-class _Costs:
-    """How long a module takes, in seconds, with its parts on devices."""
-
-    def __init__(
-        self, rate: float, latencies: dict[Node, NodeLatency], devices: list[Device]
-    ) -> None:
-        self.rate = rate
-        self.latencies = latencies
-        self.devices = devices
-
-    def of(self, partitions: list[Partition]) -> float:
-        """With parts where they are."""
-        latencies = get_partition_to_latency_mapping(partitions, self.latencies)
-        return get_latency_of_partitioned_graph(partitions, latencies, self.rate)
-
-    def on_new_devices(self, partitions: list[Partition]) -> float:
-        """With parts put on devices anew; infinite, if they do not fit."""
-        reset_partition_device(partitions)
-        if not get_device_to_partitions_mapping(partitions, self.devices):
-            return _NEVER
-        return self.of(partitions)
-
-    def of_combined(self, partitions: list[Partition], i: int, j: int) -> float:
-        """With two of the parts combined; infinite, if they are far from each other, would need each
-        other's values by way of others, or do not fit.
-        """
-        a, b = partitions[i], partitions[j]
-        is_near = abs(a.bfs_level - b.bfs_level) <= 1 or a in b.parents or a in b.children
-        if not is_near or _would_cycle(a, b):
-            return _NEVER
-        tried = partitions[:]
-        combine_two_partitions(a, b, tried)
-        return self.on_new_devices(tried)
-
-
-def _pairs(count: int) -> Iterable[tuple[int, int]]:
-    return ((i, j) for i in range(count - 1) for j in range(i + 1, count))
-
-
-def _would_cycle(a: Partition, b: Partition) -> bool:
-    """Whether a way leads from one part to the other through a third."""
-    for start, end in ((a, b), (b, a)):
-        seen: set[Partition] = set()
-        waiting = [part for part in start.children if part is not end]
-        while waiting:
-            part = waiting.pop()
-            if part is end:
-                return True
-            if part not in seen:
-                seen.add(part)
-                waiting.extend(part.children)
-    return False
-
-
-def _swap(node: Node, partner: Node | None, home: Partition, other: Partition) -> None:
-    """Move ``node`` from its part to another, and ``partner``, if there is one, the other way."""
-    home.remove_node(node)
-    other.add_node(node)
-    if partner is not None:
-        home.add_node(partner)
-        other.remove_node(partner)

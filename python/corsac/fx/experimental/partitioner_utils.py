@@ -124,10 +124,15 @@ def get_extra_size_of(node: Node, nodes: set[Node]) -> int:
         RuntimeError: a size is not known: ``get_size_of_all_nodes`` has not been run.
     """
     outside = [n for n in node.all_input_nodes if n not in nodes]
-    return sum(_size(n).output_size for n in outside) + _size(node).total_size
+    return sum(size_of(n).output_size for n in outside) + size_of(node).total_size
 
 
-def _size(node: Node) -> size_bytes:
+def size_of(node: Node) -> size_bytes:
+    """The bytes of a node.
+
+    Raises:
+        RuntimeError: they are not known: ``get_size_of_all_nodes`` has not been run.
+    """
     size = getattr(node, "size_bytes", None)
     if not size:
         raise RuntimeError("node has no size_bytes attr")

@@ -1,0 +1,51 @@
+//! Parts that are put on devices.
+
+use super::part::{NodeSet, Part};
+use super::{Device, Program};
+
+/// Puts each part that is on no device on the one with the least memory left that still has room for
+/// it. Answers whether all are on devices then; if not, some may be.
+pub(super) fn assign(program: &Program<'_>, parts: &mut [Part], devices: &[Device]) -> bool {
+    let mut nodes: Vec<NodeSet> = vec![NodeSet::default(); devices.len()];
+    let mut left: Vec<i64> = devices.iter().map(|device| device.bytes).collect();
+    for part in &*parts {
+        for (at, device) in devices.iter().enumerate() {
+            if part.devices.contains(&device.id) {
+                nodes[at].extend(&part.nodes);
+                left[at] -= part.bytes;
+            }
+        }
+    }
+    for part in parts.iter_mut().filter(|part| part.devices.is_empty()) {
+        let mut fullest: Vec<usize> = (0..devices.len()).collect();
+        fullest.sort_by_key(|&at| left[at]);
+        let needed = |at: &usize| extra_bytes(program, part, &nodes[*at]);
+        let Some((at, needed)) = fullest
+            .iter()
+            .map(|at| (*at, needed(at)))
+            .find(|&(at, needed)| needed < left[at])
+        else {
+            return false;
+        };
+        part.devices.push(devices[at].id);
+        nodes[at].extend(&part.nodes);
+        left[at] -= needed;
+    }
+    true
+}
+
+/// Takes all parts off their devices.
+pub(super) fn clear(parts: &mut [Part]) {
+    parts.iter_mut().for_each(|part| part.devices.clear());
+}
+
+/// How many bytes a device with these nodes needs more if it is to have `part`.
+fn extra_bytes(program: &Program<'_>, part: &Part, nodes: &NodeSet) -> i64 {
+    if nodes.is_empty() {
+        return part.bytes;
+    }
+    let mut all = nodes.clone();
+    all.extend(&part.nodes);
+    let nodes = part.nodes.iter();
+    nodes.map(|node| program.extra_bytes(node, &all)).sum()
+}

@@ -1,0 +1,203 @@
+//! Parts while they are looked for, and which use values of which.
+
+use super::Program;
+
+/// A set of nodes by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeSet {
+    words: Vec<u64>,
+}
+
+impl NodeSet {
+    pub(super) fn contains(&self, node: usize) -> bool {
+        let word = self.words.get(node / 64);
+        word.is_some_and(|word| word >> (node % 64) & 1 == 1)
+    }
+
+    pub(super) fn insert(&mut self, node: usize) {
+        if self.words.len() <= node / 64 {
+            self.words.resize(node / 64 + 1, 0);
+        }
+        self.words[node / 64] |= 1 << (node % 64);
+    }
+
+    pub(super) fn remove(&mut self, node: usize) {
+        if let Some(word) = self.words.get_mut(node / 64) {
+            *word &= !(1 << (node % 64));
+        }
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        other.iter().for_each(|node| self.insert(node));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
+    /// In the order of the graph.
+    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(at, &word)| {
+            let mut rest = word;
+            std::iter::from_fn(move || {
+                if rest == 0 {
+                    return None;
+                }
+                let bit = rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                Some(64 * at + bit)
+            })
+        })
+    }
+}
+
+/// Nodes that run together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    /// Calls, and the inputs and attributes that they use.
+    pub(super) nodes: NodeSet,
+    /// The memory that they need.
+    pub(super) bytes: i64,
+    /// The devices it is on.
+    pub(super) devices: Vec<i64>,
+}
+
+impl Part {
+    /// A part with one call.
+    pub(super) fn of(program: &Program<'_>, call: usize) -> Self {
+        let mut part = Self::default();
+        part.add(program, call);
+        part
+    }
+
+    /// The nodes of two parts.
+    pub(super) fn combined(program: &Program<'_>, a: &Self, b: &Self) -> Self {
+        let mut part = Self {
+            nodes: a.nodes.clone(),
+            ..Self::default()
+        };
+        part.nodes.extend(&b.nodes);
+        part.measure(program);
+        part
+    }
+
+    fn measure(&mut self, program: &Program<'_>) {
+        let nodes = self.nodes.iter();
+        self.bytes = nodes
+            .map(|node| program.extra_bytes(node, &self.nodes))
+            .sum();
+    }
+
+    /// Adds a call, with the inputs and attributes that it uses.
+    pub(super) fn add(&mut self, program: &Program<'_>, call: usize) {
+        for &input in &program.inputs[call] {
+            if program.is_given(input) {
+                self.nodes.insert(input);
+            }
+        }
+        self.nodes.insert(call);
+        self.measure(program);
+    }
+
+    /// Removes a call, with the inputs and attributes that nothing else here uses.
+    pub(super) fn remove(&mut self, program: &Program<'_>, call: usize) {
+        self.nodes.remove(call);
+        for &input in &program.inputs[call] {
+            let mut users = program.users[input].iter();
+            if program.is_given(input) && !users.any(|&user| self.nodes.contains(user)) {
+                self.nodes.remove(input);
+            }
+        }
+        self.measure(program);
+    }
+}
+
+/// Which parts use values of which, by their places.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Relations {
+    /// For each part, those whose values it uses.
+    pub(super) parents: Vec<Vec<usize>>,
+    /// For each part, those that use its values.
+    pub(super) children: Vec<Vec<usize>>,
+}
+
+impl Relations {
+    pub(super) fn of(program: &Program<'_>, parts: &[Part]) -> Self {
+        let mut homes: Vec<Vec<usize>> = vec![Vec::new(); program.ids.len()];
+        for (at, part) in parts.iter().enumerate() {
+            part.nodes.iter().for_each(|node| homes[node].push(at));
+        }
+        let mut relations = Self {
+            parents: vec![Vec::new(); parts.len()],
+            children: vec![Vec::new(); parts.len()],
+        };
+        for (at, part) in parts.iter().enumerate() {
+            for node in part.nodes.iter() {
+                let homes = program.users[node].iter().flat_map(|&user| &homes[user]);
+                for &other in homes {
+                    let known = relations.children[at].contains(&other);
+                    if other != at && !known && !parts[other].nodes.contains(node) {
+                        relations.children[at].push(other);
+                        relations.parents[other].push(at);
+                    }
+                }
+            }
+        }
+        relations
+    }
+
+    /// The parts, each after those whose values it uses; parts in a cycle are missing.
+    pub(super) fn order(&self) -> Vec<usize> {
+        let mut waiting: Vec<usize> = self.parents.iter().map(Vec::len).collect();
+        let mut order: Vec<usize> = (0..waiting.len()).filter(|&at| waiting[at] == 0).collect();
+        let mut next = 0;
+        while let Some(&at) = order.get(next) {
+            next += 1;
+            for &child in &self.children[at] {
+                waiting[child] -= 1;
+                if waiting[child] == 0 {
+                    order.push(child);
+                }
+            }
+        }
+        order
+    }
+
+    /// For each part, how many come before it at most.
+    pub(super) fn levels(&self) -> Vec<usize> {
+        let mut levels = vec![0; self.parents.len()];
+        for at in self.order() {
+            let parents = self.parents[at].iter();
+            levels[at] = parents.map(|&parent| levels[parent] + 1).max().unwrap_or(0);
+        }
+        levels
+    }
+
+    /// Whether a part needs its own values, by way of others.
+    pub(super) fn is_in_cycle(&self, part: usize) -> bool {
+        self.leads_to(&self.children[part], part)
+    }
+
+    /// Whether a way leads from one part to the other through a third, so that the two as one would
+    /// need their own values.
+    pub(super) fn would_cycle(&self, a: usize, b: usize) -> bool {
+        [(a, b), (b, a)].into_iter().any(|(start, end)| {
+            let others = self.children[start].iter().filter(|&&part| part != end);
+            self.leads_to(&others.copied().collect::<Vec<_>>(), end)
+        })
+    }
+
+    fn leads_to(&self, starts: &[usize], end: usize) -> bool {
+        let mut seen = vec![false; self.parents.len()];
+        let mut waiting = starts.to_vec();
+        while let Some(part) = waiting.pop() {
+            if part == end {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[part], true) {
+                waiting.extend(&self.children[part]);
+            }
+        }
+        false
+    }
+}
