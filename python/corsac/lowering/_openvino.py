@@ -13,6 +13,9 @@ from corsac.onnx._builder import Builder
 
 #: OpenVINO's CPU device computes integers in 32 bits; a few sums of these still fit.
 _LARGEST = 2**30
+#: Integers of these types stay at their largest and smallest instead of wrapping around.
+_CLAMPED = {torch.uint8, torch.int8, torch.int16}
+_WRAPPING = {"Add", "Sub", "Neg", "Abs", "Div", "Cast"}
 _GROWING = {"Mul", "Pow", "ReduceProd", "ReduceSum", "CumSum", "MatMul", "Einsum"}
 
 
@@ -45,6 +48,9 @@ class OpenVino(OnnxBackend):
                 return "OpenVINO cannot gather from what is larger than the index"
             if operation.kind == "Mod" and builder.dtypes[first].is_floating_point:
                 return "OpenVINO computes remainders of floats from rounded quotients"
+            narrow = builder.dtypes[first] in _CLAMPED
+            if narrow and operation.kind in _WRAPPING | _GROWING:
+                return f"OpenVINO does not wrap {builder.dtypes[first]} around in {operation.kind}"
             if operation.kind in _GROWING and builder.dtypes[first] == torch.int64:
                 if first in _sizes(builder):
                     continue
