@@ -13,6 +13,7 @@ from corsac import _dynamo
 from corsac._core import __version__
 
 if TYPE_CHECKING:
+    from corsac import backends
     from corsac._compile import CompileError, HostWarning, compile
     from corsac._drawing import draw, draw_diff
     from corsac._engine_profile import profile
@@ -46,6 +47,7 @@ __all__ = [
     "ModelFileError",
     "NumpyModel",
     "__version__",
+    "backends",
     "build",
     "compile",
     "describe",
@@ -63,6 +65,8 @@ _dynamo.register()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "backends":
+        return importlib.import_module("corsac.backends")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -72,4 +76,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "backends"})

@@ -5,24 +5,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import time
 import types
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
 
 import torch
 
 from corsac import _core
-from corsac._dynamo import PRECISIONS, Piece
+from corsac._dynamo import PRECISIONS, Piece, checked_options
 from corsac._native import NativeCall
-from corsac.fx import GraphModule, Tracer
+from corsac._trace_watch import watched_trace
+from corsac.fx import Graph, GraphModule, Node, Tracer
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError, Preview, lower
 from corsac.lowering._engine import Engine
 from corsac.passes import fold_constants
+
+if TYPE_CHECKING:
+    from corsac.backends._hosted import HostedModule
 
 #: How many programs a model keeps, one for each set of input shapes.
 PROGRAMS = 16
@@ -45,14 +50,38 @@ class HostWarning(UserWarning):
     """PyTorch runs what was compiled, and why."""
 
 
+@overload
 def compile(
     model: Callable[..., Any],
     *,
+    backend: Any = None,
     precision: str = "f32",
     dynamic: bool | None = None,
     fullgraph: bool = False,
-) -> CompiledModule:
-    """``model``, run by corsac's engine.
+    options: Mapping[str, Any] | None = None,
+) -> CompiledModule | HostedModule: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    backend: Any = None,
+    precision: str = "f32",
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[[Callable[..., Any]], CompiledModule | HostedModule]: ...
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    backend: Any = None,
+    precision: str = "f32",
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """``model``, run by corsac's engine, or by another backend.
+
+    A function with arguments, or a decorator: ``@corsac.compile`` or ``@corsac.compile(backend=…)``.
 
     The model is captured at the first call with tensors of new shapes and compiled for them, in
     milliseconds and without a C++ compiler. Operators that the engine does not know are run by
@@ -70,8 +99,14 @@ def compile(
     a millisecond; the programs of a model share its packed weights. Dynamo captures a graph for the sizes
     that it sees, and at the second set of them one in which sizes are symbols.
 
+    With another backend, its graphs go there (docs/backends.md): captured by corsac's own tracer, or
+    by Dynamo, and compiled for each set of types, as long as weights stay where they are. It may train.
+
     Args:
-        model: a module or a function of tensors.
+        model: a module or a function of tensors; without it, a decorator is returned.
+        backend: the name of a backend (:func:`corsac.backends.list_backends`), or a function of a graph
+            module and example inputs. By default :func:`corsac.backends.get_default_backend`, which is
+            the engine unless it was set.
         precision: ``"f32"``, or ``"bf16"``: convolutions and linear layers multiply numbers that are
             rounded to bfloat16 (8 bits of precision) and sum up in float32, where the processor has
             tiles for it (AMX); elsewhere, and in everything else, they are float32. Inputs, weights
@@ -79,20 +114,41 @@ def compile(
         dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
             have changed.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
+        options: for the backend; the engine knows ``{"precision": …}``.
 
     Returns:
         A module with the parameters, buffers and submodules of ``model``.
 
     Raises:
-        ValueError: ``precision`` is none of these.
+        ValueError: ``precision`` is none of these, or there is no such backend or option.
     """
-    return CompiledModule(model, precision=precision, dynamic=dynamic, fullgraph=fullgraph)
+    if model is None:
+        return functools.partial(
+            compile,
+            backend=backend,
+            precision=precision,
+            dynamic=dynamic,
+            fullgraph=fullgraph,
+            options=options,
+        )
+    # Not at the top: backends are made with what is here.
+    from corsac.backends._hosted import HostedModule
+    from corsac.backends._registry import ENGINE, get_default_backend
+
+    chosen = get_default_backend() if backend is None else backend
+    if chosen == ENGINE:
+        checked_options(options)
+        wanted = (options or {}).get("precision", precision)
+        return CompiledModule(model, precision=wanted, dynamic=dynamic, fullgraph=fullgraph)
+    if precision != "f32":
+        raise ValueError(f"precision={precision!r} is for the engine; {chosen!r} has options=")
+    return HostedModule(model, chosen, dynamic=dynamic, fullgraph=fullgraph, options=options)
 
 
 CompileError = _core.CompileError
 
 
-class _Shell(torch.nn.Module):
+class Shell(torch.nn.Module):
     """A function as a module, so that its graph has an owner."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -126,6 +182,9 @@ class _Compiled:
 class CompiledModule(torch.nn.Module):
     """A model that the engine runs. Parameters, buffers and submodules are those of the model."""
 
+    #: What inputs may be made of; None for anything.
+    _dtypes: ClassVar[tuple[torch.dtype, ...] | None] = DTYPES
+
     def __init__(
         self,
         model: Callable[..., Any],
@@ -139,7 +198,7 @@ class CompiledModule(torch.nn.Module):
         if precision not in PRECISIONS:
             known = " or ".join(map(repr, PRECISIONS))
             raise ValueError(f"precision is {known}, not {precision!r}")
-        root = model if isinstance(model, torch.nn.Module) else _Shell(model)
+        root = model if isinstance(model, torch.nn.Module) else Shell(model)
         state = self.__dict__
         state["_model"], state["_callable"] = root, model
         state["_precision"] = precision
@@ -172,7 +231,10 @@ class CompiledModule(torch.nn.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
-            results = self._runner.run(args)
+            try:
+                results = self._runner.run(args)
+            except ValueError as error:
+                self._fail(error, args, {})
             if results is not NotImplemented:
                 return results
         return super().__call__(*args, **kwargs)
@@ -187,9 +249,7 @@ class CompiledModule(torch.nn.Module):
             return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
         reason = self._why_not(inputs)
         if reason is None:
-            key = tuple(
-                (own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs
-            )
+            key = _key(inputs)
             compiled = self._programs.get(key)
             if compiled is None:
                 try:
@@ -203,13 +263,32 @@ class CompiledModule(torch.nn.Module):
             if isinstance(compiled, str):
                 reason = compiled
             else:
-                return compiled.run(*inputs)
+                try:
+                    return compiled.run(*inputs)
+                except ValueError as error:
+                    self._fail(error, args, kwargs)
         if self._fullgraph:
             raise CompileError(reason)
         if reason not in self._reasons:
             warnings.warn(f"PyTorch runs this call: {reason}", HostWarning, stacklevel=3)
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
         return self._callable(*args, **kwargs)
+
+    def _fail(self, error: ValueError, args: Any, kwargs: Any) -> NoReturn:
+        """Raise what PyTorch raises where a native program, which writes to no input, fails."""
+        self._callable(*args, **kwargs)
+        raise error
+
+    def prepare(self, inputs: tuple[Any, ...]) -> str | None:
+        """Compile for ``inputs`` without a call: None, or why PyTorch would run it."""
+        if not self._watch.is_current():
+            self._forget()
+        reason = self._why_not(inputs)
+        if reason is not None:
+            return reason
+        key = _key(inputs)
+        compiled = self._programs.get(key) or self._compile(key, inputs)
+        return compiled if isinstance(compiled, str) else None
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if not kwargs:
@@ -223,7 +302,7 @@ class CompiledModule(torch.nn.Module):
         for number, tensor in tensors:
             if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
                 return f"input {number} is a {type(tensor).__name__}, not a tensor"
-            if tensor.dtype not in DTYPES:
+            if self._dtypes is not None and tensor.dtype not in self._dtypes:
                 return f"input {number} is {tensor.dtype}, not {_OF_DTYPES}"
             if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
                 return f"input {number} is on {tensor.device}, {tensor.layout}"
@@ -266,7 +345,7 @@ class CompiledModule(torch.nn.Module):
 
     def _graph_module(self) -> GraphModule:
         """The program that the model is, with what does not depend on inputs computed."""
-        module = _captured(self._model) if self._capture is None else self._capture()
+        module = captured(self._model).module if self._capture is None else self._capture()
         fold_constants(module)
         return module
 
@@ -299,6 +378,7 @@ class CompiledModule(torch.nn.Module):
             raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
             if self._native_model is None:
+                check_writes(self._captured.graph)
                 native = _core.NativeModel(
                     self._captured.graph, strict=strict, precision=self._precision
                 )
@@ -340,6 +420,22 @@ class CompiledModule(torch.nn.Module):
         return "\n".join(lines) or "not called yet"
 
 
+def check_writes(graph: Graph) -> None:
+    """That nothing is written to by a call that gives nothing: the engine would leave it out.
+
+    Raises:
+        CompileError: one does.
+    """
+    for op, target in (("call_function", operator.setitem), ("call_method", "__setitem__")):
+        for node in graph.find_nodes(op=op, target=target, sort=False):
+            raise CompileError(f"{node.name}: it writes to {node.args[0]} and gives nothing")
+
+
+def _key(inputs: tuple[Any, ...]) -> Any:
+    """What a program is made for."""
+    return tuple((own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs)
+
+
 def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     """``function``, which Dynamo captures, with sizes as symbols but not the numbers in modules: it
     would make float64 tensors of factors and of what norms add to variances."""
@@ -352,24 +448,46 @@ def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _captured(model: torch.nn.Module) -> GraphModule:
-    """The program that ``model`` is."""
-    program = model.forward if isinstance(model, _Shell) else model
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A program as a graph.
+
+    Attributes:
+        module: the graph.
+        made: the nodes that give tensors, or views of tensors, that were made when it was traced.
+        outside: an operator that read other tensors then, whose result is a constant of the graph.
+    """
+
+    module: GraphModule
+    made: set[Node]
+    outside: str | None
+
+
+def captured(model: torch.nn.Module) -> Captured:
+    """The program that ``model`` is.
+
+    Raises:
+        CompileError: it is not written in Python.
+        TraceError: corsac's own tracer cannot trace it, or its graph would do something else.
+    """
+    program = model.forward if isinstance(model, Shell) else model
     if not isinstance(program, torch.nn.Module | types.FunctionType):
         raise CompileError(f"{program!r} is neither a module nor a function in Python")
     tracer = Tracer()
     try:
-        graph = tracer.trace(program)
+        with watched_trace() as watch:
+            graph = tracer.trace(program)
     except TraceError:
         raise
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
         raise TraceError(f"{type(error).__name__}: {error}") from error
-    if not isinstance(model, _Shell):
-        return GraphModule(model, graph)
-    # Tensors that a function makes when it is traced are with the tracer.
-    tracer.root.training = False
-    return GraphModule(tracer.root, graph)
+    # Tensors that are made when a program is traced are with the tracer.
+    root = tracer.root if isinstance(model, Shell) else model
+    watch.check(graph, root)
+    if root is not model:
+        root.training = False
+    return Captured(GraphModule(root, graph), watch.constants(graph, root), watch.outside)
 
 
 def _restore(

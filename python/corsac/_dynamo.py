@@ -62,11 +62,24 @@ def backend(
 
 
 class Piece:
-    """A graph that Dynamo captured. Weights are among its inputs, and are told apart."""
+    """A graph that Dynamo captured. Weights are among its inputs, and are told apart.
 
-    def __init__(self, module: Any, precision: str = "f32") -> None:
+    Args:
+        module: the graph, of torch.fx or corsac.fx.
+        precision: as for :func:`corsac.compile`.
+        compiled: makes what runs the graph for some weights, of a graph module that has them and of
+            a function that makes that graph again; :class:`corsac._compile.CompiledModule` by default.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        precision: str = "f32",
+        compiled: Callable[[Any, Callable[[], Any]], Any] | None = None,
+    ) -> None:
         self.module = module
         self._precision = precision
+        self._compiled = compiled
         placeholders = list(module.graph.find_nodes(op="placeholder"))
         self._is_weight = [_is_weight(node) for node in placeholders]
         self._switches = [n for n in module.graph.nodes if n.target in _grad_switches()]
@@ -77,6 +90,37 @@ class Piece:
 
         if torch.is_autocast_enabled("cpu"):
             return self.module(*args)
+        compiled, inputs = self._for(args)
+        if not self._switches:
+            return compiled(*inputs)
+        if self._records(args):
+            # PyTorch switches where the graph says so.
+            return self.module(*args)
+        with torch.no_grad():
+            results = compiled(*inputs)
+        torch._C._set_grad_enabled(self._switches[-1].args[0])
+        return results
+
+    def prepare(self, args: Sequence[Any]) -> str | None:
+        """Compile for ``args`` without a call: None, or why PyTorch would run it."""
+        import torch
+
+        if torch.is_autocast_enabled("cpu"):
+            return "autocast is on"
+        if self._switches and self._records(args):
+            return "autograd records a part of it"
+        compiled, inputs = self._for(args)
+        if not self._switches:
+            return compiled.prepare(tuple(inputs))
+        with torch.no_grad():
+            return compiled.prepare(tuple(inputs))
+
+    def variants(self) -> list[Any]:
+        """What runs the graph, for each set of weights."""
+        return list(self._variants.values())
+
+    def _for(self, args: Sequence[Any]) -> tuple[Any, list[Any]]:
+        """What runs the graph for the weights among ``args``, and the other arguments."""
         key = tuple(
             id(arg) if weight else None if _is_input(arg) else arg
             for arg, weight in zip(args, self._is_weight, strict=True)
@@ -91,15 +135,7 @@ class Piece:
             for arg, weight in zip(args, self._is_weight, strict=True)
             if _is_input(arg) and not weight
         ]
-        if not self._switches:
-            return compiled(*inputs)
-        if self._records(args):
-            # PyTorch switches where the graph says so.
-            return self.module(*args)
-        with torch.no_grad():
-            results = compiled(*inputs)
-        torch._C._set_grad_enabled(self._switches[-1].args[0])
-        return results
+        return compiled, inputs
 
     def explain(self) -> str:
         """What was compiled, and what PyTorch ran and why, as text."""
@@ -135,20 +171,25 @@ class Piece:
             for arg, weight in zip(args, self._is_weight, strict=True)
         ]
         graph_module = self._specialised(kept)
-        return CompiledModule(
-            graph_module,
-            precision=self._precision,
-            capture=lambda: self._specialised(kept, graph_module),
-        )
+
+        def capture() -> Any:
+            return self._specialised(kept, graph_module)
+
+        if self._compiled is not None:
+            return self._compiled(graph_module, capture)
+        return CompiledModule(graph_module, precision=self._precision, capture=capture)
 
     def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
         """A copy of the graph with weights as attributes, and what is no tensor as a constant."""
         import torch
 
-        from corsac.fx import GraphModule
+        from corsac.fx import Graph, GraphModule
         from corsac.fx.convert import from_torch
 
         graph = from_torch(self.module.graph)
+        if graph is self.module.graph:
+            graph = Graph()
+            graph.output(graph.graph_copy(self.module.graph, {}))
         root = torch.nn.Module() if owner is None else owner
         if owner is None:
             for name, child in self.module.named_children():

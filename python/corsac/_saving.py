@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from corsac import _core
-from corsac._compile import CompiledModule, CompileError, _captured, _Shell
+from corsac._compile import CompiledModule, CompileError, Shell, captured, check_writes
 from corsac.analysis import propagate
 from corsac.fx import GraphModule, Node
 from corsac.passes import (
@@ -69,11 +69,12 @@ def _functional(model: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> 
     """A copy of the program that ``model`` is, with functions of its weights instead of modules."""
     if isinstance(model, CompiledModule):
         model = model._callable
-    root = model if isinstance(model, nn.Module) else _Shell(model)
+    root = model if isinstance(model, nn.Module) else Shell(model)
     if root.training:
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
     before = set(vars(root))
-    module = _captured(root)
+    module = captured(root).module
+    check_writes(module.graph)
     for name in set(vars(root)) - before:
         delattr(root, name)  # tensors that tracing found, which the captured program has now
     remove_dropout(module)

@@ -127,3 +127,54 @@ def test_patterns_are_replaced():
     assert traced.code.count("silu(") == 2 and traced.code.count("addcmul(") == 2
     x = torch.randn(2, 4)
     torch.testing.assert_close(traced(x), model(x))
+
+
+def columns(printed, opcode):
+    """The names of nodes with this opcode in printed tables, in order."""
+    rows = [line.split() for line in printed.splitlines() if line.startswith(opcode)]
+    return [row[1] for row in rows]
+
+
+def test_a_backend_prints_the_graphs_of_a_function_and_of_a_module(capsys):
+    example = load("backend_prints_graph")
+    example.main()
+    printed = capsys.readouterr().out
+    assert printed.count("my_compiler() called with graph:") == 2
+    assert columns(printed, "placeholder") == ["x", "y", "x"]
+    assert columns(printed, "call_function") == ["cos", "sin", "add", "cos"]
+    assert columns(printed, "call_module") == ["relu"]
+    assert "((add,),)" in printed and "((relu,),)" in printed
+
+
+def test_a_composed_backend_falls_through(capsys):
+    example = load("backend_composed")
+    example.main()
+    printed = capsys.readouterr().out
+    assert printed.count("tensorrt: tensorrt is missing: pip install tensorrt") == 2
+    assert printed.count("onnxruntime: autograd records it") == 1
+    assert "onnxruntime declined: autograd records it" in printed
+    assert "ran: 3 PyTorch" in printed
+
+
+def test_a_compiler_gets_forward_and_backward_graphs(capsys):
+    example = load("backend_aot_autograd")
+    example.main()
+    printed = capsys.readouterr().out
+    assert printed.count("def forward(self, ") == 2
+    assert "torch.ops.aten.addmm.default(primals_2" in printed
+    assert "tangents_1" in printed
+    assert "the gradients are those of PyTorch" in printed
+
+
+def test_a_branch_on_data_makes_three_graphs(capsys):
+    torch._dynamo.reset()
+    example = load("backend_graph_breaks")
+    example.main()
+    calls = [[n.name for n in g.graph.nodes if n.op.startswith("call_")] for g in example.graphs]
+    assert len(calls) == 3
+    assert calls[0] == ["abs_1", "add", "x", "sum_1", "lt"]
+    assert sorted(map(len, calls[1:])) == [1, 2]
+    lines = capsys.readouterr().out.splitlines()
+    branch = next(line for line in lines if "a branch depends on the values of a tensor" in line)
+    source = example.toy_example.__code__
+    assert f"{source.co_filename}:{source.co_firstlineno + 2}, in toy_example" in branch

@@ -1,0 +1,51 @@
+"""corsac's engine, as a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from corsac._dynamo import Piece, checked_options
+from corsac.backends._contract import Declined
+from corsac.fx import GraphModule
+
+
+def engine(
+    module: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+) -> Piece:
+    """The graph, run natively; what the engine does not know is run by PyTorch, between native parts.
+
+    Results share memory with inputs and with each other where PyTorch's do.
+
+    Args:
+        module: the graph.
+        example_inputs: what it is compiled for first; others are compiled for when they come.
+        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`.
+
+    Raises:
+        Declined: none of the graph can be native, for these inputs.
+        ValueError: an option that there is not.
+    """
+    checked_options(options)
+    piece = Piece(module, (options or {}).get("precision", "f32"))
+    return prepared(piece, example_inputs)
+
+
+def prepared(piece: Piece, example_inputs: Sequence[Any]) -> Piece:
+    """``piece``, compiled for the inputs.
+
+    Raises:
+        Declined: PyTorch would run a call with these.
+    """
+    known = [own.node.hint if isinstance(own, torch.SymInt) else own for own in example_inputs]
+    if not any(own is None or isinstance(own, FakeTensor) for own in known):
+        reason = piece.prepare(known)
+        if reason is not None:
+            raise Declined(reason)
+    return piece

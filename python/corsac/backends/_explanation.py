@@ -1,0 +1,146 @@
+"""How a model was compiled: graphs, breaks, guards, where operators ran, and how long it took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+#: Where an operator ran that the engine runs.
+NATIVE = "native"
+#: Where an operator ran that PyTorch runs.
+PYTORCH = "PyTorch"
+#: Where an operator ran whose result does not depend on the inputs.
+ONCE = "computed once"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A call in a graph.
+
+    Attributes:
+        node: the name of the node.
+        target: what it calls.
+        ran: ``"native"``, ``"PyTorch"``, ``"computed once"``, or the name of the backend.
+        reason: why PyTorch ran it, where that is known.
+        where: the line of the program, as ``file:line``.
+    """
+
+    node: str
+    target: str
+    ran: str
+    reason: str | None
+    where: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedGraph:
+    """A graph that was handed to the backend.
+
+    Attributes:
+        tracer: what captured it: ``"corsac"`` or ``"Dynamo"``.
+        inputs: the types of its inputs.
+        operators: its calls, in order.
+        backend: what compiled it; of a fallback, the one that did.
+        declined: why the backend declined it, if it did.
+        refusals: the backends of a fallback that declined it, each with its reason.
+        seconds: how long each stage took.
+    """
+
+    tracer: str
+    inputs: tuple[str, ...]
+    operators: tuple[Operator, ...]
+    backend: str
+    declined: str | None
+    refusals: tuple[tuple[str, str], ...]
+    seconds: dict[str, float]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each operator is called, the most frequent first."""
+        return dict(Counter(own.target for own in self.operators).most_common())
+
+    def __str__(self) -> str:
+        lines = [f"({', '.join(self.inputs)}), captured by {self.tracer}, for {self.backend}"]
+        lines.append("  operators: " + ", ".join(f"{n} {name}" for name, n in self.counts.items()))
+        lines += [f"  {name} declined: {reason}" for name, reason in self.refusals]
+        if self.declined is not None:
+            lines.append(f"  {self.backend} declined: {self.declined}")
+        places = Counter(own.ran for own in self.operators)
+        lines.append("  ran: " + ", ".join(f"{n} {place}" for place, n in places.most_common()))
+        for own in self.operators:
+            if own.ran == PYTORCH and own.reason not in (None, self.declined):
+                at = "" if own.where is None else f", {own.where}"
+                lines.append(f"    PyTorch: {own.node} ({own.target}{at}): {own.reason}")
+        lines.append("  took: " + _times(self.seconds))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A place where Dynamo ends a graph and goes on with another.
+
+    Attributes:
+        reason: why.
+        file, line, function: where.
+        change: what can be done about it.
+    """
+
+    reason: str
+    file: str
+    line: int
+    function: str
+    change: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.file}:{self.line}, in {self.function}: {self.reason}"]
+        return "\n".join(lines + [f"  change: {own}" for own in self.change])
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Something that is looked at in each call: if it is another, a graph is made anew.
+
+    Attributes:
+        name: what is looked at.
+        condition: what it has to be.
+    """
+
+    name: str
+    condition: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.condition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How a call of a model is compiled; as text, a page.
+
+    Attributes:
+        graphs: what was handed to the backend.
+        breaks: where Dynamo ends graphs.
+        guards: what is looked at in each call.
+        seconds: how long each stage took, all graphs together, and the first call as a whole.
+        why_dynamo: why corsac's own tracer did not capture the model; None if it did.
+    """
+
+    graphs: tuple[ExplainedGraph, ...]
+    breaks: tuple[Break, ...]
+    guards: tuple[Guard, ...]
+    seconds: dict[str, float]
+    why_dynamo: str | None
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.graphs)} graphs, {len(self.breaks)} breaks, {len(self.guards)} guards"]
+        if self.why_dynamo is not None:
+            lines.append(f"captured by Dynamo: {self.why_dynamo.splitlines()[0]}")
+        lines += [f"graph {number}: {own}" for number, own in enumerate(self.graphs)]
+        lines += [f"break {number}: {own}" for number, own in enumerate(self.breaks)]
+        lines.append("guards:")
+        lines += [f"  {own}" for own in self.guards]
+        lines.append("took: " + _times(self.seconds))
+        return "\n".join(lines)
+
+
+def _times(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{stage} {own * 1e3:.1f} ms" for stage, own in seconds.items())

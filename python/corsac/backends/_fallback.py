@@ -1,0 +1,89 @@
+"""Several backends, of which the first that can compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from corsac.backends._contract import Declined, hand_over, name_of, own_copy
+from corsac.backends._registry import lookup_backend
+from corsac.fx import GraphModule
+from corsac.fx.convert import from_torch
+
+
+class Fallback:
+    """A backend made by :func:`fallback`."""
+
+    def __init__(self, backends: Sequence[Any]) -> None:
+        self._backends = [(name_of(own), lookup_backend(own)) for own in backends]
+        self.name = self.__name__ = f"fallback({', '.join(name for name, _ in self._backends)})"
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether one of the backends does."""
+        return any(getattr(own, "copies_weights", False) for _, own in self._backends)
+
+    def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Chosen:
+        """Compile with the first backend that does not decline or fail.
+
+        Raises:
+            Declined: all do; the text has the reason of each.
+        """
+        module = from_torch(module)
+        declined: list[tuple[str, str]] = []
+        for name, backend in self._backends:
+            try:
+                # What a backend did to a graph before it gave up is not for the next.
+                compiled = hand_over(backend, own_copy(module), example_inputs)
+            except Declined as error:
+                declined.append((name, str(error)))
+            except Exception as error:
+                declined.append((name, f"{type(error).__name__}: {_first_line(error)}"))
+            else:
+                return Chosen(name, compiled, tuple(declined))
+        raise Declined("; ".join(f"{name}: {reason}" for name, reason in declined))
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name}>"
+
+
+class Chosen:
+    """What the first backend that did not decline compiled.
+
+    Attributes:
+        backend: its name.
+        compiled: what it compiled.
+        declined: those before it, each with its reason.
+    """
+
+    def __init__(
+        self, backend: str, compiled: Callable[..., Any], declined: tuple[tuple[str, str], ...]
+    ) -> None:
+        self.backend, self.compiled, self.declined = backend, compiled, declined
+
+    def __call__(self, *args: Any) -> Any:
+        return self.compiled(*args)
+
+
+def fallback(backends: Sequence[Any]) -> Fallback:
+    """A backend that tries ``backends`` in order; :func:`explain` shows why each declined.
+
+    Args:
+        backends: names or functions. One that raises counts as one that declines.
+
+    Raises:
+        UnknownBackend: there is none of a name.
+        ValueError: the list is empty.
+    """
+    if isinstance(backends, str):
+        raise TypeError(f"expected a list of backends, got the string {backends!r}")
+    if not backends:
+        raise ValueError("expected at least one backend, got none")
+    return Fallback(backends)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), "")
+
+
+__all__ = ["Chosen", "Fallback", "fallback"]

@@ -1,0 +1,105 @@
+"""The runtimes of corsac.lowering (ONNX Runtime, OpenVINO, others), as backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from corsac._compile import CompiledModule
+from corsac._dynamo import Piece
+from corsac.backends._aliases import views_that_show
+from corsac.backends._contract import Declined
+from corsac.backends._engine import prepared
+from corsac.fx import GraphModule, Node
+from corsac.lowering import Backend, LoweringError, Preview, lower
+from corsac.lowering._backend import make_backend
+
+
+class RuntimeBackend:
+    """A runtime that :func:`corsac.lower` knows, as a backend: for inference, the rest by PyTorch."""
+
+    copies_weights = True
+
+    def __init__(self, name: str) -> None:
+        self.name = self.__name__ = name
+
+    def __call__(
+        self,
+        module: GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> Piece:
+        """The graph with what the runtime supports there; ``options`` are those of the runtime.
+
+        Raises:
+            Declined: the runtime is not installed, or none of the graph can run there.
+            TypeError: an option that the runtime does not have.
+        """
+        missing = make_backend(self.name, options or {}).available()
+        if missing is not None:
+            raise Declined(missing)
+
+        def compiled(graph_module: Any, capture: Callable[[], Any]) -> LoweredModule:
+            return LoweredModule(graph_module, self.name, options or {}, capture)
+
+        return prepared(Piece(module, compiled=compiled), example_inputs)
+
+    def __repr__(self) -> str:
+        return f"<backend {self.name}>"
+
+
+class LoweredModule(CompiledModule):
+    """A graph that a runtime runs, lowered for each set of types that it is called with."""
+
+    _dtypes = None
+
+    def __init__(
+        self,
+        module: GraphModule,
+        runtime: str,
+        options: Mapping[str, Any],
+        capture: Callable[[], GraphModule],
+    ) -> None:
+        super().__init__(module, capture=capture)
+        self.__dict__["_runtime"] = (runtime, dict(options))
+
+    def _native(
+        self, inputs: tuple[torch.Tensor, ...]
+    ) -> tuple[Callable[..., Any], Preview | None]:
+        """What the runtime knows of the graph there."""
+        name, options = self._runtime
+        keeping = _KeepingViews(
+            make_backend(name, options), views_that_show(self._captured, inputs)
+        )
+        lowered = lower(self._captured, keeping, inputs)
+        preview = lowered.meta["lowering"]
+        if not preview.parts:
+            first = next((row for row in preview.host), None)
+            why = "it computes nothing" if first is None else f"{first.node}: {first.reason}"
+            raise LoweringError(f"nothing of it can run on {name}: {why}")
+        return lowered, preview
+
+
+class _KeepingViews(Backend):
+    """A runtime, but for some calls."""
+
+    def __init__(self, runtime: Backend, kept: set[str]) -> None:
+        self.name = runtime.name
+        self._runtime, self._kept = runtime, kept
+
+    def available(self) -> str | None:
+        return self._runtime.available()
+
+    def prepare(self, module: GraphModule) -> None:
+        self._runtime.prepare(module)
+
+    def supports(self, node: Node, types: Mapping[Node, Any]) -> bool | str:
+        if node.name in self._kept:
+            return "its result shares memory with an input or another result"
+        return self._runtime.supports(node, types)
+
+    def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
+        return self._runtime.compile(part, types)

@@ -1,0 +1,7 @@
+"""The conformance kit of the contract that backends keep; see docs/backends.md."""
+
+from corsac.backends.conformance._check import PROGRAMS, check
+from corsac.backends.conformance._program import Program
+from corsac.backends.conformance._report import Report, Row
+
+__all__ = ["PROGRAMS", "Program", "Report", "Row", "check"]

@@ -1,0 +1,173 @@
+"""What a program does to real tensors while it is traced is done in each call."""
+
+import random
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+from corsac import _core
+from corsac._trace_watch import TraceWatch, watched_trace
+from corsac.fx import Graph, symbolic_trace
+from corsac.fx.proxy import TraceError
+
+KEPT = torch.zeros(3)
+
+
+def written_constant(x):
+    total = torch.zeros(3)
+    total[0] = x[0]
+    return total * 2 + 1
+
+
+def written_through_a_view(x):
+    total = torch.zeros(3, 3)
+    total.view(-1)[x.shape[0]] = x[0]
+    return total
+
+
+def written_value(x):
+    y = (x * 2 + 1).relu()
+    y[1:] = x[:2]
+    return y * 3 - 1
+
+
+def added_in_place(x):
+    total = torch.zeros(3)
+    total += x
+    return total + 1
+
+
+def random_numbers(x):
+    return x + torch.rand(3) * 2
+
+
+def python_random_numbers(x):
+    return x * 2 + random.random()
+
+
+def writes_outside(x):
+    KEPT.add_(1)
+    return x + KEPT
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def outcomes(function, state):
+    found = []
+    for value in (1.0, 2.0, 3.0):
+        found.append(function(torch.full((3,), value)))
+    return found, None if state is None else state.clone()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        written_constant,
+        written_through_a_view,
+        written_value,
+        added_in_place,
+        random_numbers,
+        python_random_numbers,
+        writes_outside,
+    ],
+)
+@pytest.mark.parametrize("backend", ["engine", "eager", "torch.compile"])
+def test_functions_do_it_in_each_call(function, backend):
+    torch._dynamo.reset()
+    if backend == "torch.compile":
+        compiled = torch.compile(function, backend="corsac")
+    else:
+        compiled = corsac.compile(function, backend=backend)
+    results = []
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for own in (compiled, function):
+            torch.manual_seed(0)
+            random.seed(0)
+            KEPT.zero_()
+            results.append(outcomes(own, KEPT))
+    (found, found_state), (expected, expected_state) = results
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(found_state, expected_state)
+
+
+@pytest.mark.parametrize("backend", ["engine", "eager"])
+def test_buffers_count_calls(backend):
+    torch._dynamo.reset()
+    model = Counts()
+    compiled = corsac.compile(model, backend=backend)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(1, 5):
+            assert torch.equal(compiled(torch.ones(2)), torch.full((2,), float(number)))
+    assert model.calls == 4
+
+
+def test_the_engine_itself_leaves_item_assignment_out():
+    """Why the graph is looked at first; when this fails, that is not needed any more."""
+    graph = symbolic_trace(written_value).graph
+    x = torch.ones(3)
+    found = _core.compile_graph(graph, (x,))(x)
+    assert not torch.equal(found, written_value(x))
+
+
+def test_a_saved_model_does_not_lose_assignments(tmp_path):
+    class Writes(nn.Module):
+        def forward(self, x):
+            return written_value(x)
+
+    with pytest.raises(corsac.CompileError, match="setitem: it writes to relu and gives nothing"):
+        corsac.save(Writes().eval(), tmp_path / "model.safetensors", (torch.ones(3),))
+
+
+def test_what_the_trace_may_do():
+    with watched_trace() as watch:
+        mask = torch.full((3, 3), -1.0).triu_(1)
+        mask.mul_(2)
+    assert isinstance(watch, TraceWatch) and watch.made(mask.view(-1))
+    assert watch.outside is None and not watch.made(KEPT)
+    with watched_trace() as watch:
+        KEPT + 1
+    assert watch.outside == "aten.add.Tensor"
+    watch.check(Graph(), nn.Module())
+
+
+@pytest.mark.parametrize(
+    "action, message",
+    [
+        (lambda: torch.rand(3), "aten.rand.default draws random numbers"),
+        (lambda: KEPT.add_(1), "aten.add_.Tensor writes to a tensor that the program did not make"),
+        (lambda: KEPT[:1].zero_(), "aten.zero_.default writes"),
+        (lambda: torch.sin(torch.ones(3), out=KEPT), "aten.sin.out writes"),
+        (random.random, "Python's random module"),
+    ],
+)
+def test_what_it_may_not_do(action, message):
+    before, state = KEPT.clone(), random.getstate()
+    with pytest.raises(TraceError, match=message), watched_trace():
+        action()
+    assert torch.equal(KEPT, before) and random.getstate() == state
+
+
+def test_indices_out_of_range_are_index_errors():
+    """What a native program finds out when it runs, PyTorch says."""
+    compiled = corsac.compile(lambda i, x: x[i] * 2 + 1)
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        compiled(torch.tensor([1]), x)
+        for _ in range(2):
+            with pytest.raises(IndexError, match="index 7 is out of bounds"):
+                compiled(torch.tensor([7]), x)
+        assert torch.equal(compiled(torch.tensor([2]), x), x[2:3] * 2 + 1)
