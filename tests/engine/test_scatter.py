@@ -45,9 +45,9 @@ def test_scatter(function):
 
 def test_an_index_that_is_out_of_range():
     compiled = corsac.compile(lambda x, i: x.scatter(0, i, 1.0), fullgraph=True)
-    with pytest.raises(ValueError, match="index 4 is out of range"):
+    with pytest.raises(RuntimeError, match="index 4 is out of bounds"):
         compiled(X, INDEX + 1)
-    with pytest.raises(ValueError, match="index -1 is out of range"):
+    with pytest.raises(RuntimeError, match="index -1 is out of bounds"):
         compiled(X, INDEX - 1)
 
 

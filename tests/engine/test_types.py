@@ -92,7 +92,7 @@ def test_casts(function, x):
 
 def test_division_by_zero_is_an_error():
     compiled = corsac.compile(lambda x, y: x // y, fullgraph=True)
-    with torch.no_grad(), pytest.raises(ValueError, match="division by zero"):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="ZeroDivisionError"):
         compiled(INTS, OTHERS * 0)
     with torch.no_grad():
         assert compiled(INTS, OTHERS).equal(INTS // OTHERS)
@@ -154,7 +154,7 @@ def test_indices_out_of_range_are_an_error():
     compiled = corsac.compile(lambda x, i: x[i], fullgraph=True)
     x = random(3, 4)
     with torch.no_grad():
-        with pytest.raises(ValueError, match="index 3 is out of range for a dimension of size 3"):
+        with pytest.raises(IndexError, match="index 3 is out of bounds for dimension 0"):
             compiled(x, torch.tensor([1, 3]))
         assert compiled(x, torch.tensor([1, -3])).equal(x[[1, 0]])
 
@@ -165,7 +165,7 @@ def test_embeddings():
     agree(nn.Embedding(9, 4, padding_idx=0).eval(), torch.tensor([[1, 8, 0], [3, 3, 3]]))
     agree(F.embedding, PLACES.abs(), random(9, 4))
     compiled = corsac.compile(nn.Sequential(nn.Embedding(9, 4)).eval(), fullgraph=True)
-    with torch.no_grad(), pytest.raises(ValueError, match="index -1"):
+    with torch.no_grad(), pytest.raises(IndexError, match="index out of range"):
         compiled(torch.tensor([-1]))
 
 
