@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from corsac.analysis import summary
     from corsac.config import build, describe
     from corsac.lowering import lower
+    from corsac.minifier import minify
 
 # The functions of this package, and the module that each comes from.
 _HOMES = {
@@ -36,6 +37,7 @@ _HOMES = {
     "draw_diff": "corsac._drawing",
     "load": "corsac._model_file",
     "lower": "corsac.lowering",
+    "minify": "corsac.minifier",
     "profile": "corsac._engine_profile",
     "save": "corsac._saving",
     "summary": "corsac.analysis",
@@ -55,6 +57,7 @@ __all__ = [
     "draw_diff",
     "load",
     "lower",
+    "minify",
     "profile",
     "save",
     "summary",

@@ -1,0 +1,139 @@
+"""A graph with inputs, that may show a fault."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from corsac.fx import Graph, GraphModule, Interpreter, Node
+from corsac.fx.node import map_arg
+
+#: What tells one message from another is not in numbers, addresses and names of values.
+_VARYING = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?|%\w+|'[^']*'|\"[^\"]*\"")
+
+#: ``fails(module, inputs)``: False or None where there is no fault; True, a text, or an exception if
+#: there is one.
+Fails = Callable[[GraphModule, list[Any]], Any]
+
+
+class _NotAnArgument(Exception):
+    """A value that can be neither an input nor written in a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A graph with inputs.
+
+    Attributes:
+        module: the graph.
+        inputs: a value for each of its inputs.
+    """
+
+    module: GraphModule
+    inputs: list[Any]
+
+    @property
+    def calls(self) -> list[Node]:
+        """Its calls, in order."""
+        return [node for node in self.module.graph.nodes if node.op.startswith("call_")]
+
+    def copied_inputs(self) -> list[Any]:
+        """Inputs that may be written to."""
+        return [_copied(own) for own in self.inputs]
+
+    def runs(self) -> bool:
+        """Whether PyTorch can run it."""
+        try:
+            with torch.no_grad():
+                self.module(*self.copied_inputs())
+        except Exception:
+            return False
+        return True
+
+    def values(self) -> dict[Node, Any]:
+        """The value of each node, as it was when it was computed."""
+        recorder = _Values(self.module)
+        with torch.no_grad():
+            recorder.run(*self.copied_inputs())
+        return recorder.values
+
+    def part(self, kept: set[Node], values: dict[Node, Any], results: set[Node]) -> Case | None:
+        """The calls and attributes in ``kept``; what they read besides are inputs with its value.
+
+        Results are those of ``results`` that are kept, and what no other kept call reads. None if a
+        value can be neither an input nor written down.
+        """
+        graph, inputs = Graph(), []
+        places: dict[Node, Any] = {}
+        body: list[Node] = [node for node in self.module.graph.nodes if node in kept]
+
+        def given(value: Any, name: str) -> Any:
+            if isinstance(value, torch.Tensor):
+                inputs.append(value)
+                return graph.placeholder(name)
+            if isinstance(value, tuple | list):
+                return type(value)([given(own, f"{name}_{at}") for at, own in enumerate(value)])
+            if value is None or isinstance(value, bool | int | float | str | torch.dtype):
+                return value
+            raise _NotAnArgument(f"{name} is a {type(value).__name__}")
+
+        try:
+            for node in body:
+                for source in node.all_input_nodes:
+                    if source not in kept and source not in places:
+                        places[source] = given(values[source], source.name)
+        except (_NotAnArgument, TypeError):
+            return None
+        for node in body:
+            args = map_arg(node.args, places.__getitem__)
+            kwargs = map_arg(node.kwargs, places.__getitem__)
+            copied = graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+            places[node] = copied
+        read = {source for node in body for source in node.all_input_nodes}
+        returned = [
+            places[node]
+            for node in body
+            if node.op != "get_attr" and (node in results or node not in read)
+        ]
+        graph.output(tuple(returned))
+        return Case(GraphModule(self.module, graph), inputs)
+
+
+class _Values(Interpreter):
+    """Runs a graph and keeps copies of all values."""
+
+    def __init__(self, module: GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[Node, Any] = {}
+
+    def run_node(self, n: Node) -> Any:
+        result = super().run_node(n)
+        self.values[n] = torch.utils._pytree.tree_map(_copied, result)
+        return result
+
+
+def _copied(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def fault(module: GraphModule, inputs: list[Any], fails: Fails) -> str | None:
+    """What ``fails`` says of a graph, in the form in which faults are compared; None if it is fine."""
+    return signature(Case(module, inputs), fails)
+
+
+def signature(case: Case, fails: Fails) -> str | None:
+    """What tells the fault of ``case`` from others; None if there is none."""
+    try:
+        answer = fails(case.module, case.copied_inputs())
+    except Exception as error:
+        said = next((line for line in str(error).splitlines() if line.strip()), "")
+        return f"{type(error).__name__}: {_VARYING.sub('…', said.strip())}"
+    if answer is None or answer is False:
+        return None
+    return "it fails" if answer is True else _VARYING.sub("…", str(answer))
