@@ -136,7 +136,9 @@ function alignPorts(level, xs, distances, segments) {
   const ports = (wanted) => level.items.flatMap(([what], item) => (what === wanted ? [level.routes.itemAt[item]] : []));
   const inlets = ports("inlet"), outlets = ports("outlet");
   if (outlets.length !== 1 || !inlets.length) return;
-  const fan = ([rank, at]) => segments[rank].filter((s) => s.upper === at).length;
+  const fans = level.layers.map((layer) => new Uint32Array(layer.length));
+  segments.forEach((list, rank) => list.forEach((s) => fans[rank][s.upper]++));
+  const fan = ([rank, at]) => fans[rank][at];
   const inlet = inlets.reduce((best, at) => (fan(at) > fan(best) ? at : best));
   const [moved, fixed] = fan(inlet) > 1 ? [inlet, outlets[0]] : [outlets[0], inlet];
   const [rank, at] = moved, row = xs[rank], apart = distances[rank];

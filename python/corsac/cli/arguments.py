@@ -61,8 +61,8 @@ def positive(text: str) -> int:
 # -- arguments of several commands ---------------------------------------------------------------
 
 MODEL = (
-    "module:callable or file.py:callable; a configuration (*.toml, *.json, *.graph); a graph "
-    "saved as text; or a folder that `corsac optimize --out` wrote"
+    "module:callable or file.py:callable; a configuration (*.toml, *.json, *.graph); a model file "
+    "(*.safetensors); a graph saved as text; or a folder that `corsac optimize --out` wrote"
 )
 
 

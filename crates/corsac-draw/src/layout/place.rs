@@ -177,10 +177,11 @@ fn align_ports(
     let (Some(outlet), None) = (outlets.next(), outlets.next()) else {
         return;
     };
-    let fan = |&(rank, at): &(usize, usize)| {
-        let lines = segments[rank].iter();
-        lines.filter(|line| line.upper == at).count()
-    };
+    let mut fans: Vec<Vec<u32>> = level.layers.iter().map(|l| vec![0; l.len()]).collect();
+    for (fans, segments) in fans.iter_mut().zip(segments) {
+        segments.iter().for_each(|line| fans[line.upper] += 1);
+    }
+    let fan = |&(rank, at): &(usize, usize)| fans[rank][at];
     // `rev`, since of several equal ones `max_by_key` takes the last.
     let inlets: Vec<_> = ports(|item| matches!(item, Item::Inlet(_))).collect();
     let Some(&inlet) = inlets.iter().rev().max_by_key(|at| fan(at)) else {
