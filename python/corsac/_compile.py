@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import operator
 import time
 import types
 import warnings
@@ -20,7 +19,7 @@ from corsac import _core
 from corsac._dynamo import PRECISIONS, Piece, checked_options
 from corsac._native import NativeCall
 from corsac._trace_watch import watched_trace
-from corsac.fx import Graph, GraphModule, Node, Tracer
+from corsac.fx import GraphModule, Node, Tracer
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError, Preview, lower
 from corsac.lowering._engine import Engine
@@ -378,7 +377,6 @@ class CompiledModule(torch.nn.Module):
             raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
             if self._native_model is None:
-                check_writes(self._captured.graph)
                 native = _core.NativeModel(
                     self._captured.graph, strict=strict, precision=self._precision
                 )
@@ -418,17 +416,6 @@ class CompiledModule(torch.nn.Module):
         for reason, count in self._reasons.items():
             lines.append(f"run by PyTorch {count} times: {reason}")
         return "\n".join(lines) or "not called yet"
-
-
-def check_writes(graph: Graph) -> None:
-    """That nothing is written to by a call that gives nothing: the engine would leave it out.
-
-    Raises:
-        CompileError: one does.
-    """
-    for op, target in (("call_function", operator.setitem), ("call_method", "__setitem__")):
-        for node in graph.find_nodes(op=op, target=target, sort=False):
-            raise CompileError(f"{node.name}: it writes to {node.args[0]} and gives nothing")
 
 
 def _key(inputs: tuple[Any, ...]) -> Any:

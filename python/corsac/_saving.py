@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from corsac import _core
-from corsac._compile import CompiledModule, CompileError, Shell, captured, check_writes
+from corsac._compile import CompiledModule, CompileError, Shell, captured
 from corsac.analysis import propagate
 from corsac.fx import GraphModule, Node
 from corsac.passes import (
@@ -74,7 +74,6 @@ def _functional(model: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> 
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
     before = set(vars(root))
     module = captured(root).module
-    check_writes(module.graph)
     for name in set(vars(root)) - before:
         delattr(root, name)  # tensors that tracing found, which the captured program has now
     remove_dropout(module)

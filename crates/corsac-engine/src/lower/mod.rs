@@ -19,6 +19,7 @@ mod views;
 
 use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
+use corsac_ops::{Catalogue, Unhosted};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -182,12 +183,22 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 if has_tensors {
                     self.call(node)?
                 } else {
+                    self.check_writes(node)?;
                     Lowered::Known(value.clone())
                 }
             }
         };
         self.lowered.set(node, Some(lowered));
         Ok(())
+    }
+
+    /// Calls that give no tensor are left out of programs, so that none may write to one.
+    fn check_writes(&self, node: NodeId) -> Result<(), Reason> {
+        let effects = Catalogue::new(&Unhosted).effects(self.graph, node);
+        effects.mutates.first().map_or(Ok(()), |&written| {
+            let name = self.graph.node(written).name();
+            Err(format!("it writes to {name} and gives nothing"))
+        })
     }
 
     fn call(&mut self, node: NodeId) -> Result<Lowered, Reason> {

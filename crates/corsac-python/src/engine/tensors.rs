@@ -243,12 +243,15 @@ impl<'a> Described<'a> {
     }
 
     fn numbers(&self, from: *const i64) -> &[i64] {
-        match self.description.rank {
-            0 => &[],
-            // SAFETY: a description has as many sizes and strides as its rank says. They belong to the
-            // tensor, which is borrowed, and change in calls of Python only.
-            rank => unsafe { std::slice::from_raw_parts(from, rank.unsigned_abs() as usize) },
+        // Not `unsigned_abs` below the test for zero: LLVM 22 joins both, and goes on to believe that the
+        // length is never zero.
+        let rank = usize::try_from(self.description.rank).unwrap_or(0);
+        if rank == 0 || from.is_null() {
+            return &[];
         }
+        // SAFETY: a description has as many sizes and strides as its rank says. They belong to the
+        // tensor, which is borrowed, and change in calls of Python only.
+        unsafe { std::slice::from_raw_parts(from, rank) }
     }
 
     /// Whether it has elements of this type, and these sizes.
