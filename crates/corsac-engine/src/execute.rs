@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use crate::data::{Data, DataMut, Elements};
 use crate::general;
 use crate::kernels::blocked::attention::Operands;
 use crate::kernels::blocked::{self, reorder};
 use crate::kernels::elementwise::{self, Operand};
+use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
@@ -264,6 +267,10 @@ impl Executable {
         };
         let len = self.program.value(root).stored_len();
         // Buffers are taken out, so that inputs can be read meanwhile.
+        if let Op::Fused(fused) = &step.op {
+            self.run_fused(at, step, fused, context, inputs);
+            return Ok(());
+        }
         if self.program.element(root) != Element::F32 {
             let mut buffer = std::mem::take(&mut context.others[place]);
             let values = self.values(context, inputs);
@@ -291,6 +298,41 @@ impl Executable {
             context.buffers[own] = workspace;
         }
         done
+    }
+
+    fn run_fused(
+        &self,
+        at: usize,
+        step: &Step,
+        fused: &Fused,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+    ) {
+        let root = self.program.root(step.output);
+        let Some(place) = self.plan.place(root) else {
+            return;
+        };
+        let len = self.program.value(root).stored_len();
+        let in_place = self.plan.is_in_place(at);
+        let numbers = self.program.element(root) == Element::F32;
+        let mut buffer = std::mem::take(&mut context.buffers[place]);
+        let mut other = std::mem::take(&mut context.others[place]);
+        let values = self.values(context, inputs);
+        let read = step.inputs.iter().enumerate();
+        let read: SmallVec<[Data<'_>; 8]> = read
+            .map(|(index, &value)| match in_place && index == 0 {
+                true => Data::F32(&[]),
+                false => values.data(value),
+            })
+            .collect();
+        let out = match numbers {
+            true => DataMut::F32(&mut buffer[..len]),
+            false => other.first_mut(len),
+        };
+        fused.run(&read, in_place, out);
+        drop(read);
+        context.buffers[place] = buffer;
+        context.others[place] = other;
     }
 
     fn values<'a>(&'a self, context: &'a Context, inputs: &'a [Data<'a>]) -> Values<'a> {
@@ -457,7 +499,7 @@ impl Executable {
                     };
                     blocked::affine::with_channels(*function, image, numbers, reversed, plane, out);
                 } else if in_place {
-                    elementwise::binary_in_place(*function, out, input(1));
+                    elementwise::binary_over(*function, out, input(1));
                 } else {
                     let operand = |index: usize| Operand {
                         data: input(index),
@@ -535,9 +577,14 @@ impl Executable {
             (Op::Pad { widths, value }, _) => {
                 layout::pad(input(0), shape_of(0), widths, *value, out);
             }
-            (Op::MatMul { .. } | Op::Attention(_) | Op::BatchNorm { .. } | Op::General(_), _) => {
-                unreachable!("prepared when the program was made")
-            }
+            (
+                Op::MatMul { .. }
+                | Op::Attention(_)
+                | Op::BatchNorm { .. }
+                | Op::General(_)
+                | Op::Fused(_),
+                _,
+            ) => unreachable!("prepared when the program was made, or done elsewhere"),
         }
         if !step.post.is_empty() {
             use rayon::prelude::*;
@@ -561,6 +608,7 @@ fn work_of(program: &Program, step: &Step) -> usize {
             program.shape(step.inputs[0]).last().copied().unwrap_or(0)
         }
         Op::Attention(ref attention) => attention.work(),
+        Op::Fused(ref fused) => return fused.work().saturating_add(read),
         _ => 4,
     };
     outputs.saturating_mul(each).saturating_add(read)

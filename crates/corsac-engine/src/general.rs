@@ -103,7 +103,7 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    fn float(self) -> f64 {
+    pub(crate) fn float(self) -> f64 {
         match self {
             Self::Int(value) => value as f64,
             Self::Float(value) => value,
@@ -682,7 +682,8 @@ impl<'a> Work<'a> {
     }
 }
 
-fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
+/// A function of floating-point numbers.
+pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
     match function {
         Arithmetic::Add => |a, b| a + b,
         Arithmetic::Sub => |a, b| a - b,

@@ -17,6 +17,7 @@ mod attention;
 mod blocking;
 mod data;
 mod execute;
+mod fusion;
 pub mod general;
 pub mod kernels;
 mod lower;

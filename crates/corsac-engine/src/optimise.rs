@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
-use crate::{attention, blocking};
+use crate::{attention, blocking, fusion};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
@@ -33,6 +33,9 @@ pub fn optimise(program: &mut Program) {
     remove_unused(program);
     blocking::assign(program);
     // Permutations that became reorderings.
+    remove_unused(program);
+    fusion::fuse(program);
+    // Numbers that became operands.
     remove_unused(program);
 }
 

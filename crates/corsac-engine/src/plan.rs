@@ -178,6 +178,9 @@ fn works_in_place(program: &Program, step: &Step) -> bool {
                 .iter()
                 .all(|&value| program.shape(value) == shape)
         }
+        Op::Fused(ref fused) => {
+            program.element(step.output) == Element::F32 && fused.works_in_place()
+        }
         Op::Unary(_) | Op::ChannelAffine | Op::LayerNorm { .. } | Op::Softmax { .. } => true,
         _ => false,
     }

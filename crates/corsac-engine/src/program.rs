@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::general::General;
 use crate::kernels::blocked::reorder::Order;
 use crate::kernels::blocked::stored_len;
+use crate::kernels::fused::Fused;
 
 /// A value of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -397,6 +398,8 @@ pub enum Op {
     Unary(Unary),
     /// Of each pair of elements, after broadcasting.
     Binary(Binary),
+    /// Several functions of elements, and reductions of rows, done a tile at a time.
+    Fused(Box<Fused>),
     /// The largest of each window.
     MaxPool(Pool),
     /// The mean of each window.
@@ -639,6 +642,9 @@ impl Program {
             step.op.name(),
             inputs.join(", ")
         );
+        if let Op::Fused(fused) = &step.op {
+            line += &format!(": {fused}");
+        }
         for post in &step.post {
             line += &match post {
                 Post::Add(value) => format!(" + {}", self.name(*value)),
@@ -679,6 +685,7 @@ impl Op {
             Self::Binary(Binary::Div) => "div",
             Self::Binary(Binary::Maximum) => "maximum",
             Self::Binary(Binary::Minimum) => "minimum",
+            Self::Fused(_) => "fused",
             Self::MaxPool(_) => "max_pool",
             Self::AvgPool { .. } => "avg_pool",
             Self::AdaptiveAvgPool => "adaptive_avg_pool",

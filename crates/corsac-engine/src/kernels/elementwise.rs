@@ -160,18 +160,61 @@ pub(crate) fn maximum(x: f32, y: f32) -> f32 {
     if x > y || x.is_nan() { x } else { y }
 }
 
-fn with_number(function: Binary, number: f32, reversed: bool, data: &mut [f32]) {
-    let other = [number; 64];
-    for chunk in data.chunks_mut(64) {
-        let other = &other[..chunk.len()];
-        if reversed {
-            let mut swapped = [number; 64];
-            let swapped = &mut swapped[..chunk.len()];
-            binary_in_place(function, swapped, chunk);
-            chunk.copy_from_slice(swapped);
-        } else {
-            binary_in_place(function, chunk, other);
-        }
+/// The same for any number of elements.
+pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
+    data.par_chunks_mut(GRAIN)
+        .zip(other.par_chunks(GRAIN))
+        .for_each(|(data, other)| binary_in_place(function, data, other));
+}
+
+/// `out[i] = function(a[i], b[i])`
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub(crate) fn binary_chunk(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+    macro_rules! zip {
+        ($f:expr) => {
+            out.iter_mut()
+                .zip(a.iter().zip(b))
+                .for_each(|(out, (&x, &y))| *out = $f(x, y))
+        };
+    }
+    match function {
+        Binary::Add => zip!(|x: f32, y: f32| x + y),
+        Binary::Sub => zip!(|x: f32, y: f32| x - y),
+        Binary::Mul => zip!(|x: f32, y: f32| x * y),
+        Binary::Div => zip!(|x: f32, y: f32| x / y),
+        Binary::Maximum => zip!(maximum),
+        Binary::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
+    }
+}
+
+/// `data[i] = function(data[i], number)` with one of `numbers` for each row of `row` elements, or
+/// `function(number, data[i])`.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub(crate) fn binary_rows(
+    function: Binary,
+    data: &mut [f32],
+    numbers: &[f32],
+    row: usize,
+    reversed: bool,
+) {
+    macro_rules! rows {
+        ($f:expr) => {
+            for (row, &y) in data.chunks_mut(row.max(1)).zip(numbers) {
+                if reversed {
+                    row.iter_mut().for_each(|x| *x = $f(y, *x));
+                } else {
+                    row.iter_mut().for_each(|x| *x = $f(*x, y));
+                }
+            }
+        };
+    }
+    match function {
+        Binary::Add => rows!(|x: f32, y: f32| x + y),
+        Binary::Sub => rows!(|x: f32, y: f32| x - y),
+        Binary::Mul => rows!(|x: f32, y: f32| x * y),
+        Binary::Div => rows!(|x: f32, y: f32| x / y),
+        Binary::Maximum => rows!(maximum),
+        Binary::Minimum => rows!(|x: f32, y: f32| -maximum(-x, -y)),
     }
 }
 
@@ -205,10 +248,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
         chunks
             .zip(b.data.par_chunks(GRAIN))
-            .for_each(|((out, a), b)| {
-                out.copy_from_slice(a);
-                binary_in_place(function, out, b);
-            });
+            .for_each(|((out, a), b)| binary_chunk(function, a, b, out));
         return;
     }
     let Some((&row, outer)) = shape.split_last() else {
@@ -232,19 +272,19 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
             match (a_strides[inner], b_strides[inner]) {
                 (0, 0) => {
                     out.fill(a.data[at_a]);
-                    with_number(function, b.data[at_b], false, out);
+                    binary_rows(function, out, &[b.data[at_b]], row, false);
                 }
                 (0, _) => {
                     out.copy_from_slice(&b.data[at_b..at_b + row]);
-                    with_number(function, a.data[at_a], true, out);
+                    binary_rows(function, out, &[a.data[at_a]], row, true);
                 }
                 (_, 0) => {
                     out.copy_from_slice(&a.data[at_a..at_a + row]);
-                    with_number(function, b.data[at_b], false, out);
+                    binary_rows(function, out, &[b.data[at_b]], row, false);
                 }
                 (_, _) => {
-                    out.copy_from_slice(&a.data[at_a..at_a + row]);
-                    binary_in_place(function, out, &b.data[at_b..at_b + row]);
+                    let (a, b) = (&a.data[at_a..][..row], &b.data[at_b..][..row]);
+                    binary_chunk(function, a, b, out);
                 }
             }
         });

@@ -6,6 +6,7 @@ pub mod blocked;
 pub mod conv;
 mod depthwise;
 pub mod elementwise;
+pub mod fused;
 pub mod generic;
 pub mod layout;
 pub mod matmul;

@@ -1,5 +1,6 @@
 //! Sums and extremes along dimensions.
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::SimdOp;
 use rten_vecmath::Sum;
@@ -84,15 +85,40 @@ pub fn reduce(
     }
 }
 
-fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
+/// Reduces a row.
+pub(crate) fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
     match reduction {
         Reduction::Sum => Sum::new(row).dispatch(),
         Reduction::Mean => Sum::new(row).dispatch() / row.len() as f32,
-        Reduction::Max | Reduction::Min => row
-            .iter()
-            .copied()
-            .reduce(|a, b| combine(reduction, a, b))
-            .unwrap_or(f32::NAN),
+        Reduction::Max | Reduction::Min => extreme(reduction, row),
+    }
+}
+
+/// The largest or smallest of a row, NaN if there is one.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
+    const LANES: usize = 64;
+    macro_rules! of {
+        ($reduction:expr) => {{
+            let (whole, rest) = row.as_chunks::<LANES>();
+            let own = whole.split_first().map(|(first, more)| {
+                let mut lanes = *first;
+                for chunk in more {
+                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                        *lane = combine($reduction, *lane, x);
+                    }
+                }
+                lanes
+            });
+            let lanes = own.iter().flatten().chain(rest).copied();
+            lanes
+                .reduce(|a, b| combine($reduction, a, b))
+                .unwrap_or(f32::NAN)
+        }};
+    }
+    match reduction {
+        Reduction::Min => of!(Reduction::Min),
+        _ => of!(Reduction::Max),
     }
 }
 

@@ -1,0 +1,267 @@
+//! A group of steps as instructions.
+
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+use super::group::Group;
+use super::{Flow, Kind, dies, posts, rows_of};
+use crate::kernels::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::program::{Binary, Element, Op, Program, Step, ValueId};
+
+/// The step that does all of `group`; `None` if there is too little of it.
+pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step> {
+    let mut builder = Builder {
+        program,
+        flow,
+        group,
+        inputs: Vec::new(),
+        instructions: Vec::new(),
+        values: FxHashMap::default(),
+        loaded: FxHashMap::default(),
+    };
+    builder.find_overwritten();
+    for at in group.members() {
+        builder.member(at);
+    }
+    let last = &program.steps[group.root];
+    let computed = builder.instructions.iter();
+    let computed = computed.filter(|own| !matches!(own.function, Function::Load(_)));
+    if computed.count() < 2 {
+        return None;
+    }
+    let result = builder.values.get(&program.root(last.output)).copied()?;
+    let width = match group.member(group.root)? {
+        (_, Width::Row) => Width::Row,
+        (_, Width::Tile) => Width::Tile,
+    };
+    if result != Arg::Register(builder.instructions.len() - 1, width) {
+        builder.emit(Function::Same, smallvec![result], width);
+    }
+    let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
+    let mut fused = Fused {
+        len: group.len,
+        row: group.row,
+        inputs: accesses,
+        instructions: builder.instructions,
+        registers: 0,
+    };
+    assign_registers(&mut fused);
+    Some(Step {
+        op: Op::Fused(Box::new(fused)),
+        inputs: inputs.into(),
+        post: SmallVec::new(),
+        output: last.output,
+        node: last.node,
+    })
+}
+
+struct Builder<'a> {
+    program: &'a Program,
+    flow: &'a Flow,
+    group: &'a Group,
+    inputs: Vec<(ValueId, Access)>,
+    /// Each writes to a register with its own number.
+    instructions: Vec<Instruction>,
+    /// By value that members compute, where it is.
+    values: FxHashMap<ValueId, Arg>,
+    /// By input and width, where it was loaded.
+    loaded: FxHashMap<(usize, Width), Arg>,
+}
+
+impl Builder<'_> {
+    /// Makes the first input one that can be overwritten, if there is one.
+    fn find_overwritten(&mut self) {
+        let (program, group) = (self.program, self.group);
+        if group
+            .member(group.root)
+            .is_none_or(|(_, width)| width == Width::Row)
+        {
+            return;
+        }
+        for at in group.members() {
+            for &value in &program.steps[at].inputs {
+                let outside = self.flow.maker(program, value);
+                let outside = outside.is_some_and(|maker| group.member(maker).is_none());
+                if outside
+                    && program.element(value) == Element::F32
+                    && program.value(value).len() == group.len
+                    && self.access(at, value) == Access::Whole
+                    && self.flow.number(program, value).is_none()
+                    && dies(program, self.flow, value, group.root)
+                {
+                    self.inputs.push((program.root(value), Access::Whole));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// How the member `at` reads `value`, which comes from outside.
+    fn access(&self, at: usize, value: ValueId) -> Access {
+        let shape = self.program.shape(value);
+        let (kind, width) = match self.group.member(at) {
+            Some(member) => member,
+            None => return Access::Whole,
+        };
+        let result = match kind {
+            Kind::Rows(..) => return Access::Whole,
+            Kind::Each(_) | Kind::WithNumber(..) => {
+                self.program.shape(self.program.steps[at].output)
+            }
+        };
+        match (width, Access::of(shape, result)) {
+            (Width::Row, Access::Whole) => Access::Rows,
+            (Width::Tile, Access::Broadcast(_))
+                if self.group.row.is_some() && rows_of(shape, result) == self.group.row =>
+            {
+                Access::Rows
+            }
+            (_, access) => access,
+        }
+    }
+
+    fn emit(&mut self, function: Function, args: SmallVec<[Arg; 3]>, width: Width) -> Arg {
+        let number = self.instructions.len();
+        self.instructions.push(Instruction {
+            function,
+            args,
+            width,
+            target: Target::Register(number),
+        });
+        Arg::Register(number, width)
+    }
+
+    fn member(&mut self, at: usize) {
+        let Some((kind, width)) = self.group.member(at) else {
+            return;
+        };
+        let step = &self.program.steps[at];
+        let mut args: SmallVec<[Arg; 3]> = step
+            .inputs
+            .iter()
+            .map(|&value| self.operand(at, value, width))
+            .collect();
+        let mut found = match kind {
+            Kind::Each(Function::Same) => args[0],
+            Kind::Each(function) => self.emit(function, args, width),
+            Kind::WithNumber(function, number) => {
+                args.push(Arg::Number(number));
+                self.emit(function, args, width)
+            }
+            Kind::Rows(reduction, _) => self.emit(Function::Reduce(reduction), args, Width::Row),
+        };
+        for function in posts(step) {
+            found = self.emit(Function::Unary(function), smallvec![found], width);
+        }
+        let output = self.program.root(step.output);
+        self.values.insert(output, found);
+    }
+
+    /// Where the member `at` finds `value`.
+    fn operand(&mut self, at: usize, value: ValueId, width: Width) -> Arg {
+        let program = self.program;
+        let root = program.root(value);
+        if let Some(&known) = self.values.get(&root) {
+            return known;
+        }
+        if let Some(number) = self.flow.number(program, value) {
+            return Arg::Number(number);
+        }
+        let access = self.access(at, value);
+        let own = (root, access);
+        let number = match self.inputs.iter().position(|known| *known == own) {
+            Some(number) => number,
+            None => {
+                self.inputs.push(own);
+                self.inputs.len() - 1
+            }
+        };
+        let (_, access) = &self.inputs[number];
+        let direct = !matches!(access, Access::Broadcast(_));
+        if direct && program.element(root) == Element::F32 {
+            return Arg::Input(number);
+        }
+        // What is one for each row is loaded as that.
+        let width = match access {
+            Access::Rows => Width::Row,
+            Access::Whole => Width::Tile,
+            Access::Number | Access::Broadcast(_) => width,
+        };
+        if let Some(&known) = self.loaded.get(&(number, width)) {
+            return known;
+        }
+        let loaded = self.emit(Function::Load(number), SmallVec::new(), width);
+        self.loaded.insert((number, width), loaded);
+        loaded
+    }
+}
+
+/// Gives instructions as few registers as it can, where each had one of its own; the last one writes
+/// to the result.
+fn assign_registers(fused: &mut Fused) {
+    let count = fused.instructions.len();
+    let mut last_read = vec![0; count];
+    for (at, instruction) in fused.instructions.iter().enumerate() {
+        for arg in &instruction.args {
+            if let Arg::Register(number, _) = *arg {
+                last_read[number] = at;
+            }
+        }
+    }
+    let mut place = vec![0; count];
+    let mut free: Vec<usize> = Vec::new();
+    for at in 0..count {
+        let own = &mut fused.instructions[at];
+        // Sums and products are the same the other way round.
+        let swaps = matches!(own.function, Function::Binary(Binary::Add | Binary::Mul));
+        let dies = |arg: &Arg, width: Width| match *arg {
+            Arg::Register(number, own) => own == width && last_read[number] == at,
+            Arg::Input(_) | Arg::Number(_) => false,
+        };
+        if swaps && !dies(&own.args[0], own.width) && dies(&own.args[1], own.width) {
+            own.args.swap(0, 1);
+        }
+        let mut dead: SmallVec<[usize; 3]> = own
+            .args
+            .iter()
+            .filter_map(|arg| match *arg {
+                Arg::Register(number, _) if last_read[number] == at => Some(place[number]),
+                _ => None,
+            })
+            .collect();
+        dead.sort_unstable();
+        dead.dedup();
+        let in_place = match own.args.first() {
+            Some(first @ &Arg::Register(number, _))
+                if own.function.works_in_place()
+                    && dies(first, own.width)
+                    && !own.args[1..].contains(first) =>
+            {
+                Some(place[number])
+            }
+            _ => None,
+        };
+        for arg in &mut own.args {
+            if let Arg::Register(number, _) = arg {
+                *number = place[*number];
+            }
+        }
+        if at + 1 == count {
+            own.target = Target::Result;
+            break;
+        }
+        let register = match in_place {
+            Some(register) => {
+                dead.retain(|other| *other != register);
+                register
+            }
+            None => free.pop().unwrap_or_else(|| {
+                fused.registers += 1;
+                fused.registers - 1
+            }),
+        };
+        own.target = Target::Register(register);
+        place[at] = register;
+        free.extend(dead);
+    }
+}

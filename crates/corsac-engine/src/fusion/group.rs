@@ -1,0 +1,140 @@
+//! Which steps are done together.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use super::{Flow, Kind, rows_fit, rows_of};
+use crate::kernels::fused::Width;
+use crate::program::{Program, ValueId};
+
+/// Steps that are done together.
+pub(super) struct Group {
+    /// By number, what steps compute one number for.
+    members: BTreeMap<usize, (Kind, Width)>,
+    /// The last step.
+    pub(super) root: usize,
+    /// How many elements tensors have.
+    pub(super) len: usize,
+    /// How many of them are a row, if there are numbers for rows.
+    pub(super) row: Option<usize>,
+}
+
+impl Group {
+    /// The steps that can be done with the step `root`, which comes last.
+    pub(super) fn grow(program: &Program, flow: &Flow, root: usize) -> Option<Self> {
+        let step = &program.steps[root];
+        let kind = Kind::of(program, step)?;
+        let mut group = Self {
+            members: BTreeMap::new(),
+            root,
+            len: program.value(step.output).len(),
+            row: None,
+        };
+        let width = match kind {
+            Kind::Rows(_, row) => {
+                let len = program.value(step.inputs[0]).len();
+                if !rows_fit(len, row) {
+                    return None;
+                }
+                (group.len, group.row) = (len, Some(row));
+                Width::Row
+            }
+            Kind::Each(_) | Kind::WithNumber(..) => Width::Tile,
+        };
+        // The latest first, so that all readers of a step have been looked at before it is.
+        let mut candidates: BinaryHeap<usize> = BinaryHeap::new();
+        let add = |group: &mut Self, candidates: &mut BinaryHeap<usize>, at, kind, width| {
+            group.members.insert(at, (kind, width));
+            let makers = program.steps[at].inputs.iter();
+            candidates.extend(makers.filter_map(|&value| flow.maker(program, value)));
+        };
+        add(&mut group, &mut candidates, root, kind, width);
+        while let Some(at) = candidates.pop() {
+            if group.members.contains_key(&at) {
+                continue;
+            }
+            if let Some((kind, width)) = group.admit(program, flow, at) {
+                add(&mut group, &mut candidates, at, kind, width);
+            }
+        }
+        Some(group)
+    }
+
+    /// The numbers of the steps, in order.
+    pub(super) fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        self.members.keys().copied()
+    }
+
+    /// What the step `at` does, if it is one of these.
+    pub(super) fn member(&self, at: usize) -> Option<(Kind, Width)> {
+        self.members.get(&at).copied()
+    }
+
+    /// What the step `at` does, if it can be one of these.
+    fn admit(&mut self, program: &Program, flow: &Flow, at: usize) -> Option<(Kind, Width)> {
+        let step = &program.steps[at];
+        let kind = Kind::of(program, step)?;
+        let output = program.root(step.output).index();
+        if flow.returned[output] {
+            return None;
+        }
+        let mut common: Option<(Width, Option<usize>)> = None;
+        for &(reader, value) in &flow.readers[output] {
+            let used = self.used(program, reader, value)?;
+            if *common.get_or_insert(used) != used {
+                return None;
+            }
+        }
+        match (common?, kind) {
+            ((Width::Tile, _), Kind::Each(_) | Kind::WithNumber(..)) => Some((kind, Width::Tile)),
+            ((Width::Tile, _), Kind::Rows(_, row)) => {
+                // All that there is so far is computed for each row of what comes before.
+                let len = self.len * row;
+                if self.row.is_some() || !rows_fit(len, row) {
+                    return None;
+                }
+                (self.len, self.row) = (len, Some(row));
+                let members = self.members.values_mut();
+                members.for_each(|(_, width)| *width = Width::Row);
+                Some((kind, Width::Row))
+            }
+            ((Width::Row, used), kind) => {
+                let row = used.or(self.row)?;
+                let fits = match kind {
+                    Kind::Rows(_, own) => own == row,
+                    Kind::Each(_) | Kind::WithNumber(..) => true,
+                };
+                if !fits || self.row.is_some_and(|own| own != row) || !rows_fit(self.len, row) {
+                    return None;
+                }
+                self.row = Some(row);
+                Some((kind, Width::Row))
+            }
+        }
+    }
+
+    /// As what the step `reader` reads `value`, and for how many elements each if it is one for
+    /// each row; `None` if the reader is none of these, or reads it in another way.
+    fn used(
+        &self,
+        program: &Program,
+        reader: usize,
+        value: ValueId,
+    ) -> Option<(Width, Option<usize>)> {
+        let &(kind, width) = self.members.get(&reader)?;
+        let shape = program.shape(value);
+        let len = program.value(value).len();
+        let result = program.steps[reader].output;
+        match (kind, width) {
+            (Kind::Rows(..), _) => Some((Width::Tile, None)),
+            (_, width) if len == program.value(result).len() => {
+                let row = self.row.filter(|_| width == Width::Row);
+                Some((width, row))
+            }
+            (_, Width::Tile) => {
+                let row = rows_of(shape, program.shape(result))?;
+                Some((Width::Row, Some(row)))
+            }
+            (_, Width::Row) => None,
+        }
+    }
+}

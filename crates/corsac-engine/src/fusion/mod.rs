@@ -1,0 +1,216 @@
+//! Elementwise steps that become one: chains of functions of elements, comparisons, choices and
+//! reductions of rows, done [a tile at a time](crate::kernels::fused).
+//!
+//! A group grows from its last step towards the inputs: a step joins it if nobody outside the group
+//! reads what it computes. So a group has one result, takes the place of its last step, and nothing
+//! is computed twice.
+
+mod build;
+mod group;
+
+use smallvec::SmallVec;
+
+use crate::general::{Arithmetic, Comparison, General};
+use crate::kernels::fused::Function;
+use crate::program::{
+    Binary, Element, Layout, Op, Post, Program, Reduction, Source, Step, Unary, ValueId,
+};
+use group::Group;
+
+/// Rows with more elements than this do not stay in the cache.
+const LONGEST_ROW: usize = 16 * 1024;
+/// Fewer rows than this are too few for threads, unless there is little to do.
+const FEWEST_ROWS: usize = 8;
+/// How many elements are little to do.
+const LITTLE: usize = 64 * 1024;
+
+/// Puts elementwise steps together.
+pub(crate) fn fuse(program: &mut Program) {
+    let flow = Flow::of(program);
+    let mut taken = vec![false; program.steps.len()];
+    let mut fused: Vec<Option<Step>> = vec![None; program.steps.len()];
+    for at in (0..program.steps.len()).rev() {
+        if taken[at] {
+            continue;
+        }
+        let Some(group) = Group::grow(program, &flow, at) else {
+            continue;
+        };
+        if let Some(step) = build::step(program, &flow, &group) {
+            group.members().for_each(|member| taken[member] = true);
+            fused[at] = Some(step);
+        }
+    }
+    let steps = std::mem::take(&mut program.steps);
+    let replaced = steps.into_iter().zip(fused).zip(taken);
+    program.steps = replaced
+        .filter_map(|((step, fused), taken)| match taken {
+            true => fused,
+            false => Some(step),
+        })
+        .collect();
+}
+
+/// Who computes and who reads values.
+struct Flow {
+    /// By value, the step that computes it.
+    maker: Vec<Option<usize>>,
+    /// By value, the steps that read it, and under which name.
+    readers: Vec<Vec<(usize, ValueId)>>,
+    /// By value, whether the caller gets it.
+    returned: Vec<bool>,
+}
+
+impl Flow {
+    fn of(program: &Program) -> Self {
+        let count = program.values.len();
+        let mut flow = Self {
+            maker: vec![None; count],
+            readers: vec![Vec::new(); count],
+            returned: vec![false; count],
+        };
+        for (at, step) in program.steps.iter().enumerate() {
+            flow.maker[program.root(step.output).index()] = Some(at);
+            for value in step.reads() {
+                flow.readers[program.root(value).index()].push((at, value));
+            }
+        }
+        for value in program.outputs() {
+            flow.returned[program.root(value).index()] = true;
+        }
+        flow
+    }
+
+    /// The step that computes what `value` lies in.
+    fn maker(&self, program: &Program, value: ValueId) -> Option<usize> {
+        self.maker[program.root(value).index()]
+    }
+
+    /// The number that all elements of `value` are, if it is filled with one.
+    fn number(&self, program: &Program, value: ValueId) -> Option<f32> {
+        match &program.steps[self.maker(program, value)?].op {
+            Op::General(General::Fill(number)) => match program.element(value) {
+                Element::F32 => Some(number.float() as f32),
+                Element::Bool => Some(f32::from(u8::from(number.float() != 0.0))),
+                Element::I64 => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// What a step does to elements, for those that can be fused.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// A function of elements at the same place, after broadcasting.
+    Each(Function),
+    /// The same, and which number is its second operand.
+    WithNumber(Function, f32),
+    /// A number for so many elements that follow each other.
+    Rows(Reduction, usize),
+}
+
+impl Kind {
+    /// What `step` does; `None` if it cannot be fused.
+    fn of(program: &Program, step: &Step) -> Option<Self> {
+        let info = program.value(step.output);
+        let in_rows = |value: ValueId| {
+            program.value(value).layout == Layout::Rows
+                && program.value(program.root(value)).layout == Layout::Rows
+        };
+        let simple = step.reads().all(in_rows) && in_rows(step.output) && !info.is_empty();
+        let plain = program.root(step.output) == step.output;
+        let posts = step.post.iter().all(|post| matches!(post, Post::Unary(_)));
+        if !(simple && plain && posts) || info.element == Element::I64 {
+            return None;
+        }
+        let inputs: SmallVec<[Element; 4]> = step
+            .inputs
+            .iter()
+            .map(|&value| program.element(value))
+            .collect();
+        let integers = inputs.contains(&Element::I64);
+        if integers && !matches!(step.op, Op::General(General::Cast)) {
+            return None;
+        }
+        match &step.op {
+            Op::Unary(function) => Some(Self::Each(Function::Unary(*function))),
+            Op::Binary(function) => Some(Self::Each(Function::Binary(*function))),
+            Op::Reduce { reduction, dims } => {
+                let shape = program.shape(step.inputs[0]);
+                let first = shape.len() - dims.len();
+                let last = dims.iter().copied().eq(first..shape.len());
+                let row: usize = shape[first..].iter().product();
+                (last && row > 1).then_some(Self::Rows(*reduction, row))
+            }
+            Op::General(general) => Self::of_general(general, info.element, &inputs),
+            _ => None,
+        }
+    }
+
+    fn of_general(general: &General, element: Element, inputs: &[Element]) -> Option<Self> {
+        let function = match *general {
+            General::Compare(comparison) => Function::Compare(comparison),
+            General::Where => Function::Where,
+            General::Not => {
+                return Some(Self::WithNumber(Function::Compare(Comparison::Eq), 0.0));
+            }
+            General::Cast if element == Element::Bool && inputs != [Element::Bool] => {
+                return Some(Self::WithNumber(Function::Compare(Comparison::Ne), 0.0));
+            }
+            General::Cast => Function::Same,
+            General::Arithmetic(function) => match (element, function) {
+                (Element::F32, Arithmetic::Add) => Function::Binary(Binary::Add),
+                (Element::F32, Arithmetic::Sub) => Function::Binary(Binary::Sub),
+                (Element::F32, Arithmetic::Mul) => Function::Binary(Binary::Mul),
+                (Element::F32, other) => Function::Arithmetic(other),
+                // Of 0 and 1.
+                (_, Arithmetic::And | Arithmetic::Mul | Arithmetic::Minimum | Arithmetic::Fmin) => {
+                    Function::Binary(Binary::Mul)
+                }
+                (_, Arithmetic::Xor) => Function::Compare(Comparison::Ne),
+                _ => Function::Binary(Binary::Maximum),
+            },
+            _ => return None,
+        };
+        Some(Self::Each(function))
+    }
+}
+
+/// The functions that are done after that of a step.
+fn posts(step: &Step) -> impl Iterator<Item = Unary> + '_ {
+    step.post.iter().filter_map(|post| match post {
+        Post::Unary(function) => Some(*function),
+        Post::Add(_) => None,
+    })
+}
+
+/// How many elements a row of `result` has, if `shape` has one for each row: the same dimensions
+/// first, and then none.
+fn rows_of(shape: &[usize], result: &[usize]) -> Option<usize> {
+    let len: usize = shape.iter().product();
+    let all: usize = result.iter().product();
+    if len == 0 || len == all || len == 1 {
+        return None;
+    }
+    let missing = result.len().checked_sub(shape.len())?;
+    let own = |at: usize| at.checked_sub(missing).map_or(1, |at| shape[at]);
+    let rows = (0..result.len()).find(|&at| own(at) != result[at])?;
+    (rows..result.len())
+        .all(|at| own(at) == 1)
+        .then_some(all / len)
+}
+
+/// Whether rows of `row` elements can be tiles of tensors of `len`.
+fn rows_fit(len: usize, row: usize) -> bool {
+    row <= LONGEST_ROW && len.is_multiple_of(row) && (len / row >= FEWEST_ROWS || len <= LITTLE)
+}
+
+/// Whether a value is computed by a step, and nobody reads it after the step `at`.
+fn dies(program: &Program, flow: &Flow, value: ValueId, at: usize) -> bool {
+    let root = program.root(value);
+    let index = root.index();
+    matches!(program.value(root).source, Source::Step)
+        && !flow.returned[index]
+        && flow.readers[index].iter().all(|&(reader, _)| reader <= at)
+}

@@ -1,0 +1,94 @@
+//! Tensors that are repeated along dimensions of a larger one.
+
+use smallvec::SmallVec;
+
+use super::Access;
+
+/// A dimension of a result, and how far apart its elements lie in the tensor that is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Dim {
+    size: usize,
+    step: usize,
+}
+
+/// Where the elements of a broadcast tensor lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broadcast {
+    /// The dimensions of the result but the last, those that are passed in one go as one.
+    outer: SmallVec<[Dim; 4]>,
+    /// How many elements of the result follow each other, or are one and the same.
+    run: usize,
+    /// Whether they follow each other.
+    moves: bool,
+}
+
+impl Access {
+    /// How a tensor of shape `shape` is read for results of shape `result`.
+    #[must_use]
+    pub fn of(shape: &[usize], result: &[usize]) -> Self {
+        let len: usize = shape.iter().product();
+        if len == result.iter().product::<usize>() {
+            return Self::Whole;
+        }
+        if len == 1 {
+            return Self::Number;
+        }
+        let mut dims: SmallVec<[Dim; 4]> = SmallVec::new();
+        let mut step = 1;
+        for (at, &size) in result.iter().enumerate().rev() {
+            let own = (at + shape.len()).checked_sub(result.len());
+            let own = own.map_or(1, |at| shape[at]);
+            let dim = Dim {
+                size,
+                step: if own == 1 { 0 } else { step },
+            };
+            step *= own;
+            if size == 1 {
+                continue;
+            }
+            match dims.last_mut() {
+                Some(last) if dim.step == last.size * last.step => last.size *= size,
+                _ => dims.push(dim),
+            }
+        }
+        let run = dims.first().copied().unwrap_or(Dim { size: 1, step: 0 });
+        Self::Broadcast(Broadcast {
+            outer: dims.iter().skip(1).rev().copied().collect(),
+            run: run.size,
+            moves: run.step == 1,
+        })
+    }
+}
+
+impl Broadcast {
+    /// Writes the elements of `from` that belong to the elements of the result from `start` on.
+    pub(super) fn read<T: Copy>(
+        &self,
+        from: &[T],
+        start: usize,
+        out: &mut [f32],
+        as_number: impl Fn(T) -> f32,
+    ) {
+        let (mut index, mut skipped) = (start / self.run, start % self.run);
+        let mut rest = out;
+        while !rest.is_empty() {
+            let (mut at, mut outer) = (0, index);
+            for dim in self.outer.iter().rev() {
+                at += outer % dim.size * dim.step;
+                outer /= dim.size;
+            }
+            let count = rest.len().min(self.run - skipped);
+            let (own, after) = rest.split_at_mut(count);
+            if self.moves {
+                let from = &from[at + skipped..][..count];
+                own.iter_mut()
+                    .zip(from)
+                    .for_each(|(out, &x)| *out = as_number(x));
+            } else {
+                own.fill(as_number(from[at]));
+            }
+            (rest, skipped) = (after, 0);
+            index += 1;
+        }
+    }
+}

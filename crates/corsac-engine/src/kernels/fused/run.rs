@@ -1,0 +1,383 @@
+//! The instructions of a fused step, done.
+
+use std::cell::Cell;
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::data::{Data, DataMut};
+use crate::general::{Comparison, of_floats};
+use crate::kernels::{GRAIN, elementwise, reduce};
+
+thread_local! {
+    /// Registers, kept from one run to the next.
+    static REGISTERS: Cell<Vec<Vec<f32>>> = const { Cell::new(Vec::new()) };
+}
+
+/// What an instruction reads, of a tile.
+#[derive(Clone, Copy)]
+enum Operand<'a> {
+    /// What is in its target already.
+    Target,
+    /// One for each.
+    Each(&'a [f32]),
+    /// One for each row.
+    Rows(&'a [f32]),
+    /// One for all.
+    Number(f32),
+}
+
+/// A part of the result.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The first element.
+    start: usize,
+    /// How many there are.
+    len: usize,
+    /// The first row.
+    first: usize,
+    /// How many there are.
+    rows: usize,
+}
+
+impl Place {
+    fn count(self, width: Width) -> usize {
+        match width {
+            Width::Tile => self.len,
+            Width::Row => self.rows,
+        }
+    }
+}
+
+impl Fused {
+    /// Computes `out`, which is what the first input is if the step works `in_place`: that input is
+    /// not looked at then.
+    pub fn run(&self, inputs: &[Data<'_>], in_place: bool, out: DataMut<'_>) {
+        match out {
+            DataMut::F32(out) => self.tiles(out, |place, registers, out| {
+                if in_place {
+                    let first = &mut registers[self.registers];
+                    first[..out.len()].copy_from_slice(out);
+                }
+                self.instructions(inputs, in_place, place, registers, out);
+            }),
+            DataMut::Bool(out) => self.tiles(out, |place, registers, out| {
+                let mut numbers = std::mem::take(&mut registers[self.registers]);
+                let own = &mut numbers[..out.len()];
+                self.instructions(inputs, false, place, registers, own);
+                for (out, &x) in out.iter_mut().zip(&*own) {
+                    *out = u8::from(x != 0.0);
+                }
+                registers[self.registers] = numbers;
+            }),
+            DataMut::I64(_) => debug_assert!(false, "integers are not fused"),
+        }
+    }
+
+    /// Calls `compute` with each part of the result, and with registers.
+    fn tiles<T: Send>(
+        &self,
+        out: &mut [T],
+        compute: impl Fn(Place, &mut [Vec<f32>], &mut [T]) + Sync,
+    ) {
+        let tile = self.tile();
+        let row = self.row.unwrap_or(1);
+        let chunk = match self.result() {
+            Width::Tile => tile,
+            Width::Row => tile / row,
+        };
+        // Registers, one for the first input or the result, and three for what is repeated.
+        let count = self.registers + 4;
+        let least = (2 * GRAIN).div_ceil(tile * self.instructions.len().max(1));
+        out.par_chunks_mut(chunk.max(1))
+            .enumerate()
+            .with_min_len(least)
+            .for_each(|(at, out)| {
+                let start = at * tile;
+                let len = tile.min(self.len - start);
+                let place = Place {
+                    start,
+                    len,
+                    first: start / row,
+                    rows: len / row,
+                };
+                let mut registers = REGISTERS.take();
+                if registers.len() < count {
+                    registers.resize_with(count, Vec::new);
+                }
+                for register in &mut registers[..count] {
+                    if register.len() < tile {
+                        register.resize(tile, 0.0);
+                    }
+                }
+                compute(place, &mut registers, out);
+                REGISTERS.set(registers);
+            });
+    }
+
+    fn instructions(
+        &self,
+        inputs: &[Data<'_>],
+        in_place: bool,
+        place: Place,
+        registers: &mut [Vec<f32>],
+        out: &mut [f32],
+    ) {
+        for instruction in &self.instructions {
+            let count = place.count(instruction.width);
+            // Taken out, so that others can be read meanwhile.
+            let (target, mut own) = match instruction.target {
+                Target::Result => (None, None),
+                Target::Register(number) => {
+                    (Some(number), Some(std::mem::take(&mut registers[number])))
+                }
+            };
+            let to = match &mut own {
+                Some(register) => &mut register[..count],
+                None => &mut out[..count],
+            };
+            if let Function::Load(input) = instruction.function {
+                self.load(inputs[input], input, place, instruction.width, to);
+            } else {
+                let spares = instruction.function.spares();
+                let mut spare: [Vec<f32>; 3] = [const { Vec::new() }; 3];
+                for (at, spare) in spare.iter_mut().enumerate().take(spares) {
+                    *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
+                }
+                let operand = |at: usize| match instruction.args.get(at).copied() {
+                    Some(Arg::Register(number, _)) if Some(number) == target => Operand::Target,
+                    Some(Arg::Register(number, width)) => {
+                        let data = &registers[number][..place.count(width)];
+                        one_for_each(data, width, instruction)
+                    }
+                    Some(Arg::Input(0)) if in_place => {
+                        Operand::Each(&registers[self.registers][..place.len])
+                    }
+                    Some(Arg::Input(input)) => self.input(inputs[input], input, place, instruction),
+                    Some(Arg::Number(number)) => Operand::Number(number),
+                    None => Operand::Target,
+                };
+                let operands = [operand(0), operand(1), operand(2)];
+                let row = self.row.unwrap_or(1);
+                compute(instruction.function, operands, row, &mut spare, to);
+                for (at, spare) in spare.into_iter().enumerate().take(spares) {
+                    registers[self.registers + 1 + at] = spare;
+                }
+            }
+            if let (Some(number), Some(own)) = (target, own) {
+                registers[number] = own;
+            }
+        }
+    }
+
+    fn input<'a>(
+        &self,
+        data: Data<'a>,
+        input: usize,
+        place: Place,
+        instruction: &Instruction,
+    ) -> Operand<'a> {
+        let data = data.numbers();
+        match self.inputs[input] {
+            Access::Whole => Operand::Each(&data[place.start..][..place.len]),
+            Access::Rows => {
+                let data = &data[place.first..][..place.rows];
+                one_for_each(data, Width::Row, instruction)
+            }
+            Access::Number | Access::Broadcast(_) => Operand::Number(data[0]),
+        }
+    }
+
+    /// Elements of an input, as numbers.
+    fn load(&self, data: Data<'_>, input: usize, place: Place, width: Width, to: &mut [f32]) {
+        let start = match width {
+            Width::Tile => place.start,
+            Width::Row => place.first,
+        };
+        match data {
+            Data::F32(data) => read(&self.inputs[input], data, start, to, |x| x),
+            Data::I64(data) => read(&self.inputs[input], data, start, to, |x| x as f32),
+            Data::Bool(data) => read(&self.inputs[input], data, start, to, f32::from),
+        }
+    }
+}
+
+impl Function {
+    /// How many operands it wants to have an element for each.
+    fn spares(self) -> usize {
+        match self {
+            Self::Load(_) | Self::Same | Self::Unary(_) | Self::Binary(_) => 0,
+            Self::Reduce(_) => 1,
+            Self::Arithmetic(_) | Self::Compare(_) => 2,
+            Self::Where => 3,
+        }
+    }
+}
+
+fn read<T: Copy>(
+    access: &Access,
+    data: &[T],
+    start: usize,
+    to: &mut [f32],
+    as_number: impl Fn(T) -> f32,
+) {
+    match access {
+        Access::Whole | Access::Rows => {
+            let data = &data[start..][..to.len()];
+            to.iter_mut()
+                .zip(data)
+                .for_each(|(to, &x)| *to = as_number(x));
+        }
+        Access::Number => to.fill(as_number(data[0])),
+        Access::Broadcast(broadcast) => broadcast.read(data, start, to, as_number),
+    }
+}
+
+/// Numbers for rows are read one for each row, unless there are no elements that they are for.
+fn one_for_each<'a>(data: &'a [f32], width: Width, instruction: &Instruction) -> Operand<'a> {
+    let of_rows = matches!(instruction.function, Function::Reduce(_));
+    match (width, instruction.width) {
+        (Width::Row, Width::Tile) => Operand::Rows(data),
+        (Width::Row, Width::Row) if of_rows => Operand::Rows(data),
+        _ => Operand::Each(data),
+    }
+}
+
+fn compute(
+    function: Function,
+    operands: [Operand<'_>; 3],
+    row: usize,
+    spare: &mut [Vec<f32>; 3],
+    to: &mut [f32],
+) {
+    match function {
+        Function::Load(_) => {}
+        Function::Same => put(operands[0], row, to),
+        Function::Unary(function) => {
+            put(operands[0], row, to);
+            elementwise::unary_chunk(function, to);
+        }
+        Function::Binary(function) => match (operands[0], operands[1]) {
+            (Operand::Each(a), Operand::Each(b)) => elementwise::binary_chunk(function, a, b, to),
+            (a @ (Operand::Number(_) | Operand::Rows(_)), Operand::Each(b)) => {
+                to.copy_from_slice(b);
+                with_numbers(function, a, row, true, to);
+            }
+            (a, Operand::Each(b)) => {
+                put(a, row, to);
+                elementwise::binary_in_place(function, to, b);
+            }
+            (a, b) => {
+                put(a, row, to);
+                with_numbers(function, b, row, false, to);
+            }
+        },
+        Function::Arithmetic(function) => {
+            let [a, b, _] = spare;
+            let len = to.len();
+            let (a, b) = (
+                each(operands[0], row, a, len),
+                each(operands[1], row, b, len),
+            );
+            let function = of_floats(function);
+            for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+                *to = function(a, b);
+            }
+        }
+        Function::Compare(comparison) => {
+            let [a, b, _] = spare;
+            let len = to.len();
+            let (a, b) = (
+                each(operands[0], row, a, len),
+                each(operands[1], row, b, len),
+            );
+            compare(comparison, a, b, to);
+        }
+        Function::Where => {
+            let [c, a, b] = spare;
+            let len = to.len();
+            let condition = each(operands[0], row, c, len);
+            let (a, b) = (
+                each(operands[1], row, a, len),
+                each(operands[2], row, b, len),
+            );
+            choose(condition, a, b, to);
+        }
+        Function::Reduce(reduction) => {
+            let data = each(operands[0], row, &mut spare[0], to.len() * row);
+            for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {
+                *to = reduce::of_row(reduction, row);
+            }
+        }
+    }
+}
+
+/// Writes an operand, unless it is there.
+fn put(operand: Operand<'_>, row: usize, to: &mut [f32]) {
+    match operand {
+        Operand::Target => {}
+        Operand::Each(data) => to.copy_from_slice(data),
+        Operand::Rows(data) => {
+            for (to, &x) in to.chunks_exact_mut(row).zip(data) {
+                to.fill(x);
+            }
+        }
+        Operand::Number(number) => to.fill(number),
+    }
+}
+
+/// An operand with an element for each, in `spare` if it has none.
+fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) -> &'a [f32] {
+    match operand {
+        Operand::Each(data) => data,
+        other => {
+            let own = &mut spare[..len];
+            put(other, row, own);
+            own
+        }
+    }
+}
+
+fn with_numbers(
+    function: crate::program::Binary,
+    numbers: Operand<'_>,
+    row: usize,
+    reversed: bool,
+    to: &mut [f32],
+) {
+    match numbers {
+        Operand::Rows(numbers) => elementwise::binary_rows(function, to, numbers, row, reversed),
+        Operand::Number(number) => {
+            let row = to.len();
+            elementwise::binary_rows(function, to, &[number], row, reversed);
+        }
+        Operand::Each(_) | Operand::Target => {}
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn compare(comparison: Comparison, a: &[f32], b: &[f32], to: &mut [f32]) {
+    macro_rules! all {
+        ($f:expr) => {
+            for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
+                *to = if $f(a, b) { 1.0 } else { 0.0 };
+            }
+        };
+    }
+    match comparison {
+        Comparison::Eq => all!(|a: f32, b: f32| a == b),
+        Comparison::Ne => all!(|a: f32, b: f32| a != b),
+        Comparison::Lt => all!(|a: f32, b: f32| a < b),
+        Comparison::Le => all!(|a: f32, b: f32| a <= b),
+        Comparison::Gt => all!(|a: f32, b: f32| a > b),
+        Comparison::Ge => all!(|a: f32, b: f32| a >= b),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn choose(condition: &[f32], a: &[f32], b: &[f32], to: &mut [f32]) {
+    for (((to, &condition), &a), &b) in to.iter_mut().zip(condition).zip(a).zip(b) {
+        *to = if condition != 0.0 { a } else { b };
+    }
+}

@@ -1,0 +1,169 @@
+use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
+use crate::data::{Data, DataMut};
+use crate::general::Comparison;
+use crate::program::{Binary, Reduction, Unary};
+
+/// All elements of a tensor of shape `shape` where it is repeated to `result`, one by one.
+fn repeated(data: &[f32], shape: &[usize], result: &[usize]) -> Vec<f32> {
+    let len = result.iter().product();
+    let missing = result.len() - shape.len();
+    (0..len)
+        .map(|index: usize| {
+            let (mut rest, mut at, mut step) = (index, 0, 1);
+            for dim in (0..result.len()).rev() {
+                let here = rest % result[dim];
+                rest /= result[dim];
+                if dim >= missing {
+                    let own = shape[dim - missing];
+                    at += if own == 1 { 0 } else { here * step };
+                    step *= own;
+                }
+            }
+            data[at]
+        })
+        .collect()
+}
+
+#[test]
+fn repeated_elements_are_found_from_anywhere_on() {
+    let result = [3, 4, 1, 5];
+    for shape in [
+        &[4, 1, 5][..],
+        &[5],
+        &[1, 4, 1, 1],
+        &[3, 1, 1, 5],
+        &[3, 4, 1, 1],
+        &[3, 1, 1, 1],
+    ] {
+        let count = shape.iter().product::<usize>();
+        let data: Vec<f32> = (0..count).map(|x| x as f32).collect();
+        let expected = repeated(&data, shape, &result);
+        let Access::Broadcast(broadcast) = Access::of(shape, &result) else {
+            panic!("{shape:?} is repeated");
+        };
+        for start in 0..60 {
+            for len in [1, 7, 60] {
+                let mut out = vec![f32::NAN; len.min(60 - start)];
+                broadcast.read(&data, start, &mut out, |x| x);
+                assert_eq!(
+                    out,
+                    expected[start..][..out.len()],
+                    "{shape:?} from {start}"
+                );
+            }
+        }
+    }
+    assert_eq!(Access::of(&[1, 3, 4, 1, 5], &[3, 4, 1, 5]), Access::Whole);
+    assert_eq!(Access::of(&[1, 1], &[3, 4, 1, 5]), Access::Number);
+}
+
+fn instruction(function: Function, args: &[Arg], width: Width, target: Target) -> Instruction {
+    Instruction {
+        function,
+        args: args.into(),
+        width,
+        target,
+    }
+}
+
+/// `relu(x - mean of the row) * y`, with more rows than a tile has.
+fn centred(rows: usize, row: usize) -> Fused {
+    let (tile, each) = (Width::Tile, Width::Row);
+    Fused {
+        len: rows * row,
+        row: Some(row),
+        inputs: vec![Access::Whole, Access::of(&[row], &[rows, row])],
+        instructions: vec![
+            instruction(
+                Function::Reduce(Reduction::Mean),
+                &[Arg::Input(0)],
+                each,
+                Target::Register(0),
+            ),
+            instruction(
+                Function::Binary(Binary::Sub),
+                &[Arg::Input(0), Arg::Register(0, each)],
+                tile,
+                Target::Register(1),
+            ),
+            instruction(
+                Function::Unary(Unary::Relu),
+                &[Arg::Register(1, tile)],
+                tile,
+                Target::Register(1),
+            ),
+            instruction(Function::Load(1), &[], tile, Target::Register(0)),
+            instruction(
+                Function::Binary(Binary::Mul),
+                &[Arg::Register(1, tile), Arg::Register(0, tile)],
+                tile,
+                Target::Result,
+            ),
+        ],
+        registers: 2,
+    }
+}
+
+#[test]
+fn rows_are_whole_in_tiles_and_results_may_overwrite_the_input() {
+    for [rows, row] in [[1, 3], [3, 5000], [700, 7], [130, 64]] {
+        let fused = centred(rows, row);
+        let x: Vec<f32> = (0..rows * row).map(|i| (i % 13) as f32 - 4.0).collect();
+        let y: Vec<f32> = (0..row).map(|i| (i % 5) as f32 + 1.0).collect();
+        let mut expected = Vec::new();
+        for own in x.chunks(row) {
+            let sum: f64 = own.iter().map(|&x| f64::from(x)).sum();
+            let mean = sum / row as f64;
+            let of = |(&x, &y): (&f32, &f32)| (f64::from(x) - mean).max(0.0) * f64::from(y);
+            expected.extend(own.iter().zip(&y).map(of));
+        }
+        let mut out = vec![f32::NAN; x.len()];
+        fused.run(
+            &[Data::F32(&x), Data::F32(&y)],
+            false,
+            DataMut::F32(&mut out),
+        );
+        for (at, (&found, &expected)) in out.iter().zip(&expected).enumerate() {
+            assert!(
+                (f64::from(found) - expected).abs() < 1e-4,
+                "{rows}x{row}: {at}"
+            );
+        }
+        let mut over = x.clone();
+        fused.run(
+            &[Data::F32(&[]), Data::F32(&y)],
+            true,
+            DataMut::F32(&mut over),
+        );
+        assert_eq!(over, out);
+    }
+}
+
+#[test]
+fn truth_values_are_bytes() {
+    let fused = Fused {
+        len: 9000,
+        row: None,
+        inputs: vec![Access::Whole, Access::Number],
+        instructions: vec![
+            instruction(Function::Load(1), &[], Width::Tile, Target::Register(0)),
+            instruction(
+                Function::Compare(Comparison::Lt),
+                &[Arg::Input(0), Arg::Register(0, Width::Tile)],
+                Width::Tile,
+                Target::Result,
+            ),
+        ],
+        registers: 1,
+    };
+    let x: Vec<f32> = (0..9000).map(|i| (i * 7 % 100) as f32).collect();
+    let mut out = vec![9; x.len()];
+    fused.run(
+        &[Data::F32(&x), Data::I64(&[40])],
+        false,
+        DataMut::Bool(&mut out),
+    );
+    let expected: Vec<u8> = x.iter().map(|&x| u8::from(x < 40.0)).collect();
+    assert_eq!(out, expected);
+    assert_eq!(fused.to_string(), "Lt");
+}
