@@ -6,8 +6,8 @@ use rten_simd::ops::BitOps;
 use rten_simd::{Isa, SimdOp};
 
 use super::BLOCK;
-use super::reorder::{Order, to_blocks};
-use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
+use super::tile::{LINE, Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
+use crate::kernels::GRAIN;
 
 /// How many inputs are summed before the next columns are: so many rows of them stay in the cache.
 const DEPTH: usize = 1024;
@@ -32,7 +32,37 @@ pub struct LinearKernel {
 /// How many elements [`LinearKernel::run`] needs besides, for `rows` rows of `inputs` features.
 #[must_use]
 pub fn workspace_len(rows: usize, inputs: usize) -> usize {
-    rows * inputs.next_multiple_of(BLOCK)
+    rows.next_multiple_of(tile_height(rows)) * inputs.next_multiple_of(BLOCK)
+}
+
+/// How many rows a tile has, of `rows`.
+fn tile_height(rows: usize) -> usize {
+    let vectors = vectors_per_block();
+    let most = match (vectors, widest(rows, vectors)) {
+        (1, 2) => const { widest_tile(2, 1) },
+        (1, 3) => const { widest_tile(3, 1) },
+        (1, _) => const { widest_tile(4, 1) },
+        (2, _) => const { widest_tile(2, 2) },
+        (_, _) => const { widest_tile(4, 4) },
+    };
+    rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
+}
+
+/// Puts the rows of a tile of `height` rows into blocks: of each row, the inputs of a block.
+fn pack(rows: &[f32], inputs: usize, height: usize, tile: &mut [f32]) {
+    for (at, block) in tile.chunks_exact_mut(height * BLOCK).enumerate() {
+        let (to, _) = block.as_chunks_mut::<BLOCK>();
+        for (to, row) in to.iter_mut().zip(rows.chunks_exact(inputs)) {
+            let own = &row[at * BLOCK..];
+            match own.first_chunk::<BLOCK>() {
+                Some(whole) => *to = *whole,
+                None => {
+                    to.fill(0.0);
+                    to[..own.len()].copy_from_slice(own);
+                }
+            }
+        }
+    }
 }
 
 impl LinearKernel {
@@ -109,17 +139,20 @@ impl LinearKernel {
             return;
         }
         let blocks = &mut workspace[..workspace_len(rows, self.inputs)];
-        to_blocks(input, Order::Pixels, self.inputs, rows, blocks);
+        let depth = self.inputs.next_multiple_of(BLOCK);
+        let height = tile_height(rows);
+        let tiles = input.par_chunks(height * self.inputs);
+        tiles
+            .zip(blocks.par_chunks_exact_mut(height * depth))
+            .with_min_len(GRAIN.div_ceil(height * depth))
+            .for_each(|(rows, tile)| pack(rows, self.inputs, height, tile));
         let blocks = &*blocks;
-        let plane = rows * BLOCK;
-        let taps: Vec<usize> = (0..self.inputs.div_ceil(BLOCK))
-            .map(|at| at * plane)
-            .collect();
-        self.pieces(rows, out)
+        let taps: Vec<usize> = (0..depth / BLOCK).map(|at| at * height * BLOCK).collect();
+        self.pieces(rows, height, out)
             .into_par_iter()
             .for_each(|mut piece| {
                 let Piece { row, column, .. } = piece;
-                self.piece(&taps, &blocks[row * BLOCK..], &mut piece);
+                self.piece(&taps, &blocks[row * depth..], height, &mut piece);
                 for (at, chunk) in piece.rows.iter_mut().enumerate() {
                     finish((row + at) * self.outputs + column, chunk);
                 }
@@ -128,14 +161,14 @@ impl LinearKernel {
 
     /// Divides a result into pieces of work. They are about as high as wide, because what is read for
     /// each grows with its height and its width, and low enough for its rows to stay in the cache.
-    fn pieces<'a>(&self, rows: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
+    fn pieces<'a>(&self, rows: usize, tile: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
         let threads = rayon::current_num_threads();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let area = (rows * self.outputs).div_ceil(wanted);
         let fits = CACHED / self.inputs.clamp(1, DEPTH);
         let height = rows.min(area.isqrt().max(1)).min(fits.max(1));
         // Whole tiles.
-        let height = rows.div_ceil(rows.div_ceil(height)).next_multiple_of(14);
+        let height = rows.div_ceil(rows.div_ceil(height)).next_multiple_of(tile);
         let group = self.widest * BLOCK;
         let width = area.div_ceil(height.min(rows)).next_multiple_of(group);
         let parts = self.outputs.div_ceil(width);
@@ -158,7 +191,7 @@ impl LinearKernel {
         pieces
     }
 
-    fn piece(&self, taps: &[usize], source: &[f32], piece: &mut Piece<'_>) {
+    fn piece(&self, taps: &[usize], source: &[f32], height: usize, piece: &mut Piece<'_>) {
         let depth = taps.len() * BLOCK;
         let end = piece.rows.first().map_or(0, |row| row.len());
         let group = self.widest * BLOCK;
@@ -177,6 +210,8 @@ impl LinearKernel {
                 let product = Columns {
                     taps,
                     source,
+                    depth,
+                    height,
                     weights: weights_of(first, inputs.clone()),
                     ahead: match next < self.bias.len() {
                         true => weights_of(next, inputs.clone()),
@@ -213,6 +248,10 @@ struct Piece<'a> {
 struct Columns<'a, 'b> {
     taps: &'a [usize],
     source: &'a [f32],
+    /// How many inputs there are.
+    depth: usize,
+    /// How many rows a tile has.
+    height: usize,
     weights: &'a [f32],
     /// The weights of the next group.
     ahead: &'a [f32],
@@ -236,24 +275,31 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, P
             // For another instruction set.
             return;
         }
-        let rows = own.out.len();
-        let tiles = rows.div_ceil(const { widest_tile(V, PER_BLOCK) });
-        let height = rows.div_ceil(tiles);
-        for (at, out) in own.out.chunks_mut(height).enumerate() {
+        let tiles = own.out.len().div_ceil(own.height);
+        for (at, out) in own.out.chunks_mut(own.height).enumerate() {
             let tile = Tile {
                 taps: own.taps,
                 depth: BLOCK,
-                source: &own.source[at * height * BLOCK..],
+                source: &own.source[at * own.height * own.depth..],
                 weights: own.weights,
                 ahead: share(own.ahead, at, tiles),
             };
+            // Where sums go is far away: it is fetched while they are computed.
+            for row in out.iter_mut() {
+                for line in row[own.column..]
+                    .chunks_mut(LINE)
+                    .take(const { (V / PER_BLOCK) * BLOCK / LINE })
+                {
+                    isa.f32().prefetch_write(line.as_mut_ptr());
+                }
+            }
             by_width!(out.len(), V, PER_BLOCK, P => {
                 let begin = match own.bias {
                     Some(bias) => [load::<I, V>(isa, bias); P],
                     None => load_rows::<I, P, V>(isa, own.column, out),
                 };
                 let sums = tile.sums::<I, P, BLOCK, V>(isa, begin);
-                store::<I, P, V, PER_BLOCK>(isa, own.column, &sums, out);
+                store::<I, P, V, PER_BLOCK>(isa, own.column, sums, out);
             });
         }
     }
@@ -285,29 +331,36 @@ fn load_rows<I: Isa, const P: usize, const V: usize>(
 }
 
 /// Stores sums in rows from `column` on; what is past their end is left out.
+#[expect(
+    clippy::needless_range_loop,
+    reason = "loops over ranges are unrolled before sums are put in registers"
+)]
 #[inline(always)]
 fn store<I: Isa, const P: usize, const V: usize, const PER_BLOCK: usize>(
     isa: I,
     column: usize,
-    sums: &[[I::F32; V]; P],
+    sums: [[I::F32; V]; P],
     out: &mut [&mut [f32]],
 ) {
     let ops = isa.f32();
     let len = BLOCK / PER_BLOCK;
-    for (row, sums) in out.iter_mut().zip(sums) {
-        let row = &mut row[column..];
-        if row.len() >= V * len {
+    // Rows of a piece are of one length.
+    if out.iter().all(|row| row.len() >= column + V * len) {
+        for p in 0..P {
+            let row = &mut out[p][column..][..V * len];
             for v in 0..V {
-                ops.store(sums[v], &mut row[v * len..][..len]);
+                ops.store(sums[p][v], &mut row[v * len..][..len]);
             }
-        } else {
-            let mut all = [[0.0; BLOCK]; V];
-            for v in 0..V {
-                ops.store(sums[v], &mut all[v][..len]);
-            }
-            for (to, from) in row.chunks_mut(len).zip(&all) {
-                to.copy_from_slice(&from[..to.len()]);
-            }
+        }
+        return;
+    }
+    for p in 0..P {
+        for v in 0..V {
+            let mut all = [0.0; BLOCK];
+            ops.store(sums[p][v], &mut all[..len]);
+            let rest = out[p].get_mut(column + v * len..).unwrap_or(&mut []);
+            let count = rest.len().min(len);
+            rest[..count].copy_from_slice(&all[..count]);
         }
     }
 }

@@ -20,33 +20,63 @@ pub fn to_blocks(image: &[f32], order: Order, channels: usize, plane: usize, out
     if image.is_empty() {
         return;
     }
-    out.par_chunks_exact_mut(len)
-        .enumerate()
-        .with_min_len(crate::kernels::GRAIN.div_ceil(len))
-        .for_each(|(at, out)| {
-            let image = &image[at / blocks * channels * plane..][..channels * plane];
-            let first = at % blocks * BLOCK;
-            let count = BLOCK.min(channels - first);
-            if count < BLOCK {
-                out.fill(0.0);
-            }
-            match order {
-                Order::Planes => {
-                    let planes = image[first * plane..][..count * plane].chunks_exact(plane);
-                    for (lane, plane) in planes.enumerate() {
-                        for (pixel, &x) in out.chunks_exact_mut(BLOCK).zip(plane) {
-                            pixel[lane] = x;
-                        }
+    // Pixels hold elements of all blocks: as many blocks as can be are written at a time.
+    let together = match order {
+        Order::Planes => 1,
+        Order::Pixels => blocks.div_ceil(rayon::current_num_threads()),
+    };
+    out.par_chunks_exact_mut(len * blocks)
+        .zip(image.par_chunks_exact(channels * plane))
+        .for_each(|(out, image)| {
+            out.par_chunks_mut(len * together)
+                .enumerate()
+                .with_min_len(crate::kernels::GRAIN.div_ceil(len * together))
+                .for_each(|(at, out)| {
+                    let first = at * together * BLOCK;
+                    match order {
+                        Order::Planes => block_of_planes(image, first, plane, out),
+                        Order::Pixels => blocks_of_pixels(image, channels, first, plane, out),
                     }
-                }
-                Order::Pixels => {
-                    let pixels = image.chunks_exact(channels);
-                    for (to, from) in out.chunks_exact_mut(BLOCK).zip(pixels) {
-                        to[..count].copy_from_slice(&from[first..first + count]);
-                    }
-                }
-            }
+                });
         });
+}
+
+/// Writes the block of the channels from `first` on.
+fn block_of_planes(image: &[f32], first: usize, plane: usize, out: &mut [f32]) {
+    let planes = image[first * plane..].chunks_exact(plane).take(BLOCK);
+    if planes.len() < BLOCK {
+        out.fill(0.0);
+    }
+    for (lane, plane) in planes.enumerate() {
+        for (pixel, &x) in out.chunks_exact_mut(BLOCK).zip(plane) {
+            pixel[lane] = x;
+        }
+    }
+}
+
+/// How many pixels are read for all blocks, before the next ones are: they stay in the cache.
+const PIXELS: usize = 16;
+
+/// Writes the blocks of the channels from `first` on.
+fn blocks_of_pixels(image: &[f32], channels: usize, first: usize, plane: usize, out: &mut [f32]) {
+    for start in (0..plane).step_by(PIXELS) {
+        let count = PIXELS.min(plane - start);
+        let pixels = &image[start * channels..][..count * channels];
+        for (at, block) in out.chunks_exact_mut(plane * BLOCK).enumerate() {
+            let first = first + at * BLOCK;
+            let (to, _) = block[start * BLOCK..][..count * BLOCK].as_chunks_mut::<BLOCK>();
+            for (to, pixel) in to.iter_mut().zip(pixels.chunks_exact(channels)) {
+                match pixel[first..].first_chunk::<BLOCK>() {
+                    Some(whole) => *to = *whole,
+                    None => {
+                        let rest = &pixel[first..];
+                        to.fill(0.0);
+                        to[..rest.len()].copy_from_slice(rest);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Writes images of `channels` times `plane` elements from their blocks.

@@ -256,10 +256,13 @@ fn channels_on_their_own() {
 
 #[test]
 fn blocks_hold_the_same_elements() {
-    let (channels, plane) = (21, 6);
-    let image = numbers(2 * channels * plane, 5);
-    for order in [Order::Planes, Order::Pixels] {
-        let mut blocks = vec![f32::NAN; stored_len(&[2, channels, 2, 3])];
+    let channels = 21;
+    for (order, plane) in [Order::Planes, Order::Pixels]
+        .into_iter()
+        .flat_map(|order| [(order, 6), (order, 37)])
+    {
+        let image = numbers(2 * channels * plane, 5);
+        let mut blocks = vec![f32::NAN; stored_len(&[2, channels, 1, plane])];
         to_blocks(&image, order, channels, plane, &mut blocks);
         assert!(blocks.iter().all(|x| !x.is_nan()));
         let mut back = vec![f32::NAN; image.len()];

@@ -63,7 +63,7 @@ macro_rules! by_width {
 pub(super) use by_width;
 
 /// How many elements a line of the cache has.
-const LINE: usize = 16;
+pub(super) const LINE: usize = 16;
 
 /// The part of `ahead` that is fetched during work number `at` of `count`.
 pub(super) fn share(ahead: &[f32], at: usize, count: usize) -> &[f32] {
