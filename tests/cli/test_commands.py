@@ -350,3 +350,10 @@ assert torch.equal(parts.Longer()(x), original(x))
     assert done.returncode == 0, done.stderr
     assert main(["split", "net.py:Net", "--parts", "3"]) == 2
     assert "--parts 3: the model has 2 calls" in capsys.readouterr().err
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "corsac", "code", "net.py:Net"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "relu = torch.relu(linear)" in result.stdout
