@@ -16,8 +16,8 @@ torchvision = pytest.importorskip("torchvision")
 
 FAST = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1")
 LARGER = {"inception_v3": 299}
-#: Tens of gigabytes, or minutes, for nothing that their smaller sisters do not show.
-TOO_LARGE = {"regnet_y_128gf", "vit_h_14", "vit_l_16", "vit_l_32", "convnext_large"}
+#: Tens of gigabytes, or minutes: these are run without data.
+LARGE = {"regnet_y_128gf", "vit_h_14", "vit_l_16", "vit_l_32", "convnext_large"}
 
 TIMM = (
     "resnet18", "resnet26d", "resnext50_32x4d", "seresnet50", "skresnet18", "ecaresnet26t",
@@ -71,10 +71,24 @@ def test_types_of_a_few_models_are_those_of_shape_prop(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    sorted(set(torchvision.models.list_models(module=torchvision.models)) - TOO_LARGE - {*FAST}),
+    sorted(set(torchvision.models.list_models(module=torchvision.models)) - LARGE - {*FAST}),
 )
 def test_types_of_torchvision_models_are_those_of_shape_prop(name: str) -> None:
     assert of_torchvision(name)[1] == 0
+
+
+@pytest.mark.parametrize("name", sorted(LARGE - {"regnet_y_128gf"}))
+def test_types_of_large_models_are_those_of_shape_prop_on_meta_tensors(name: str) -> None:
+    with torch.device("meta"):
+        model = torchvision.models.get_model(name, weights=None)
+    assert check(model, torch.empty(1, 3, 224, 224, device="meta"))[1] == 0
+
+
+@pytest.mark.slow
+def test_types_of_the_largest_model_are_those_of_shape_prop_on_meta_tensors() -> None:
+    # It computes with tensors when it is made.
+    model = torchvision.models.regnet_y_128gf(weights=None).to("meta")
+    assert check(model, torch.empty(1, 3, 224, 224, device="meta"))[1] == 0
 
 
 @pytest.mark.slow
