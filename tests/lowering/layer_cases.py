@@ -220,7 +220,7 @@ def _indexing() -> Iterator[Case]:
     )
     yield Case("half", lambda x: (x.half() + 1).float(), (a,), BOTH)
     yield Case("double", lambda x: x.double() @ x.double().mT, (a,), OPENVINO)
-    yield Case("int8", lambda x: x.to(torch.int8) + 1, (a * 3,))
+    yield Case("int8", lambda x: x.to(torch.int8) + 1, (a * 3,), OPENVINO)
 
 
 def _resampling() -> Iterator[Case]:
