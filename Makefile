@@ -36,7 +36,7 @@ demo: $(EXTENSION) programs ## set everything up, optimize ResNet-50, run it fro
 	@echo
 	$(call say,'saving it as one file$(,) and running that without Python')
 	@$(VENV)/bin/corsac save torchvision.models:resnet50 --input 1,3,224,224 --out out/resnet50.safetensors
-	@target/release/corsac bench out/resnet50.safetensors --repeat 10
+	@"$${CARGO_TARGET_DIR:-target}"/release/corsac bench out/resnet50.safetensors --repeat 10
 	@echo
 	$(call say,'running examples/first_screen.py')
 	@$(PY) examples/first_screen.py
