@@ -11,7 +11,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 
 import torch
 
@@ -147,6 +147,25 @@ def compile(
 CompileError = _core.CompileError
 
 
+class StandIn(torch.nn.Module):
+    """A module in the place of ``model``, whose parameters, buffers and submodules are its own."""
+
+    def __init__(self, model: Callable[..., Any]) -> None:
+        super().__init__()
+        root = model if isinstance(model, torch.nn.Module) else Shell(model)
+        state = self.__dict__
+        state["_model"], state["_callable"] = root, model
+        # The same dictionaries: what is registered, moved or loaded here is so there.
+        for name in ("_parameters", "_buffers", "_modules"):
+            state[name] = getattr(root, name)
+        state["training"] = root.training
+
+    def train(self, mode: bool = True) -> Self:
+        self._model.train(mode)
+        self.__dict__["training"] = mode
+        return self
+
+
 class Shell(torch.nn.Module):
     """A function as a module, so that its graph has an owner."""
 
@@ -178,7 +197,7 @@ class _Compiled:
         return "\n".join(lines)
 
 
-class CompiledModule(torch.nn.Module):
+class CompiledModule(StandIn):
     """A model that the engine runs. Parameters, buffers and submodules are those of the model."""
 
     #: What inputs may be made of; None for anything.
@@ -193,21 +212,15 @@ class CompiledModule(torch.nn.Module):
         fullgraph: bool = False,
         capture: Callable[[], GraphModule] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(model)
         if precision not in PRECISIONS:
             known = " or ".join(map(repr, PRECISIONS))
             raise ValueError(f"precision is {known}, not {precision!r}")
-        root = model if isinstance(model, torch.nn.Module) else Shell(model)
         state = self.__dict__
-        state["_model"], state["_callable"] = root, model
         state["_precision"] = precision
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         # A graph that is given is not traced, and not by Dynamo either.
         state["_capture"] = capture
-        # The same dictionaries: what is registered, moved or loaded here is so there.
-        for name in ("_parameters", "_buffers", "_modules"):
-            state[name] = getattr(root, name)
-        state["training"] = root.training
         self._forget()
 
     def _forget(self) -> None:
@@ -222,11 +235,6 @@ class CompiledModule(torch.nn.Module):
 
     def __reduce__(self) -> Any:
         return _restore, (self._callable, self._fullgraph, self._dynamic, self._precision)
-
-    def train(self, mode: bool = True) -> CompiledModule:
-        self._model.train(mode)
-        self.__dict__["training"] = mode
-        return self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:

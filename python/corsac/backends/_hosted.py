@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from corsac import _core
-from corsac._compile import PROGRAMS, CompileError, HostWarning, Shell, captured
+from corsac._compile import PROGRAMS, CompileError, HostWarning, StandIn, captured
 from corsac._trace_watch import ModeWatch
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
 from corsac.backends._flatten import flatten_results
@@ -30,7 +30,7 @@ from corsac.fx.proxy import TraceError
 _compiling = threading.RLock()
 
 
-class HostedModule(torch.nn.Module):
+class HostedModule(StandIn):
     """A model of which a backend runs the graphs: what :func:`corsac.compile` makes with ``backend=``.
 
     Parameters, buffers and submodules are those of the model.
@@ -46,18 +46,12 @@ class HostedModule(torch.nn.Module):
         options: Mapping[str, Any] | None = None,
         guard_export_fn: Callable[..., None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(model)
         state = self.__dict__
-        root = model if isinstance(model, torch.nn.Module) else Shell(model)
-        state["_model"], state["_callable"] = root, model
         state["_backend"], state["_named"] = lookup_backend(backend), backend
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         state["_options"] = None if options is None else dict(options)
         state["_guard_export_fn"] = guard_export_fn
-        # The same dictionaries: what is registered, moved or loaded here is so there.
-        for name in ("_parameters", "_buffers", "_modules"):
-            state[name] = getattr(root, name)
-        state["training"] = root.training
         self._forget()
         if dynamic:
             self._use_dynamo("dynamic=True: sizes are symbols")
@@ -82,11 +76,6 @@ class HostedModule(torch.nn.Module):
             options=self._options,
         )
         return made, (self._callable, self._named)
-
-    def train(self, mode: bool = True) -> HostedModule:
-        self._model.train(mode)
-        self.__dict__["training"] = mode
-        return self
 
     @property
     def graphs(self) -> tuple[GraphRecord, ...]:
