@@ -19,6 +19,8 @@ pub struct Namespace {
     bases: FxHashMap<Symbol, Base>,
     /// The base of candidates seen before that have no numeric suffix.
     plain: FxHashMap<Symbol, Symbol>,
+    /// The base of the name copied last: names that differ in their number only come in rows.
+    last_copied: Option<Symbol>,
     buffer: String,
 }
 
@@ -114,8 +116,12 @@ impl Namespace {
         if !self.is_used(name)
             && is_identifier(text)
             && let (base_len, Some(number)) = split_suffix(text)
-            && let Some(base) = strings.lookup(&text[..base_len])
+            && let Some(base) = self
+                .last_copied
+                .filter(|&last| strings.resolve(last) == &text[..base_len])
+                .or_else(|| strings.lookup(&text[..base_len]))
         {
+            self.last_copied = Some(base);
             self.mark_used(name);
             self.base(strings, base).last_suffix = number;
             return name;

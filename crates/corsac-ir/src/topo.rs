@@ -211,7 +211,7 @@ impl<'g> Placing<'g> {
             if let State::Waiting(missing) = self.states[user] {
                 self.states.set(user, State::Waiting(missing - 1));
                 if missing == 1 {
-                    let order = self.graph.data(user).order();
+                    let order = self.graph.order(user);
                     self.ready.push(Reverse((order, user)));
                 }
             }

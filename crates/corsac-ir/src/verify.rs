@@ -284,10 +284,11 @@ impl Graph {
         let mut previous = 0;
         for id in self.nodes() {
             let data = self.data(id);
-            if data.order() <= previous {
+            let order = self.order(id);
+            if order <= previous {
                 faults.add(id, FaultKind::OrderNumber);
             }
-            previous = data.order();
+            previous = order;
             match (data.op, data.target) {
                 (Op::CallFunction, Target::Name(_)) => {
                     let expected = "a function";
@@ -391,7 +392,7 @@ impl Graph {
         let mut previous = 0;
         for id in self.nodes() {
             let data = self.data(id);
-            let order = data.order();
+            let order = self.order(id);
             let is_call = matches!(data.op, Op::CallFunction);
             let has_function = matches!(data.target, Target::Function(_));
             let (word, bit) = (data.name.index() / 64, 1 << (data.name.index() % 64));
@@ -413,16 +414,12 @@ impl Graph {
     #[inline]
     fn is_defined(&self, arg: &Arg, order: u64) -> bool {
         match arg {
-            Arg::Node(id) => {
-                let data = self.data(*id);
-                !data.erased && data.order() < order
-            }
+            Arg::Node(id) => !self.is_erased(*id) && self.order(*id) < order,
             scalar if scalar.depth() == 0 => true,
             container => {
                 let mut defined = true;
                 container.for_each_node(&mut |id| {
-                    let data = self.data(id);
-                    defined &= !data.erased && data.order() < order;
+                    defined &= !self.is_erased(id) && self.order(id) < order;
                 });
                 defined
             }

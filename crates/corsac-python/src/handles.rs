@@ -7,18 +7,17 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::node::PyNode;
+use crate::node_class::Slot;
 
 /// Index of the first chunk's end, as a power of two.
 const FIRST_CHUNK_BITS: u32 = 5;
 const CHUNKS: usize = (u32::BITS - FIRST_CHUNK_BITS) as usize + 1;
 
-type Slot = OnceLock<Py<PyNode>>;
-
 /// Handles by node id, in chunks that double in size and never move, so that a handle can be
-/// entered through a shared reference and read without a lock.
+/// entered through a shared reference.
 #[derive(Default)]
 pub(crate) struct Handles {
-    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
+    chunks: [OnceLock<Box<[Slot<PyNode>]>>; CHUNKS],
 }
 
 /// The chunk of `index`, and the place in it: chunk 0 holds the first 32, chunk n as many as all
@@ -32,37 +31,40 @@ fn place(index: usize) -> (usize, usize) {
 }
 
 impl Handles {
-    fn slot(&self, id: NodeId) -> &Slot {
-        let (chunk, offset) = place(id.index());
-        let chunk_len = 1 << (FIRST_CHUNK_BITS as usize + chunk.saturating_sub(1));
-        let slots =
-            self.chunks[chunk].get_or_init(|| (0..chunk_len).map(|_| Slot::new()).collect());
-        &slots[offset]
-    }
-
     /// The handle of a node, if there is one.
     #[inline]
-    pub(crate) fn get(&self, id: NodeId) -> Option<&Py<PyNode>> {
+    pub(crate) fn get(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
         let (chunk, offset) = place(id.index());
-        self.chunks[chunk].get()?[offset].get()
+        self.chunks[chunk].get()?[offset].get(py)
     }
 
     /// Keeps `handle` as the handle of `id`, unless there is one by now; answers the one kept.
-    pub(crate) fn keep(&self, id: NodeId, handle: Py<PyNode>) -> &Py<PyNode> {
-        self.slot(id).get_or_init(|| handle)
+    pub(crate) fn keep(&self, py: Python<'_>, id: NodeId, handle: Py<PyNode>) -> Py<PyNode> {
+        let (chunk, offset) = place(id.index());
+        let chunk_len = 1 << (FIRST_CHUNK_BITS as usize + chunk.saturating_sub(1));
+        let slots = self.chunks[chunk].get_or_init(|| {
+            std::iter::repeat_with(Slot::default)
+                .take(chunk_len)
+                .collect()
+        });
+        let slot = &slots[offset];
+        slot.get(py).unwrap_or_else(|| {
+            let kept = handle.clone_ref(py);
+            let before = slot.replace(py, Some(handle));
+            debug_assert!(before.is_none(), "the slot was read just now");
+            kept
+        })
     }
 
     /// Lets go of the handle of a node.
-    pub(crate) fn take(&mut self, id: NodeId) -> Option<Py<PyNode>> {
+    pub(crate) fn take(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
         let (chunk, offset) = place(id.index());
-        self.chunks[chunk].get_mut()?[offset].take()
+        self.chunks[chunk].get()?[offset].take(py)
     }
 
     /// For the garbage collector.
     pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         let slots = self.chunks.iter().filter_map(OnceLock::get).flatten();
-        slots
-            .filter_map(OnceLock::get)
-            .try_for_each(|handle| visit.call(handle))
+        slots.into_iter().try_for_each(|slot| slot.visit(visit))
     }
 }

@@ -120,8 +120,8 @@ impl Host {
     }
 
     /// Lets go of the handle of an erased node, which lives as long as somebody else holds it.
-    pub(crate) fn release_handle(&mut self, id: NodeId) -> Option<Py<PyNode>> {
-        self.handles.take(id)
+    pub(crate) fn release_handle(&self, py: Python<'_>, id: NodeId) -> Option<Py<PyNode>> {
+        self.handles.take(py, id)
     }
 
     /// Lets go of all objects, for the garbage collector.

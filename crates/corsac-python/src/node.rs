@@ -46,8 +46,8 @@ impl PyNode {
         id: NodeId,
     ) -> PyResult<Py<Self>> {
         let py = graph.py();
-        if let Some(handle) = host.handles().get(id) {
-            return Ok(handle.clone_ref(py));
+        if let Some(handle) = host.handles().get(py, id) {
+            return Ok(handle);
         }
         let handle = Self {
             slots: Slots::default(),
@@ -61,7 +61,7 @@ impl PyNode {
         handle.fill_slots(py, &*graph.try_borrow()?);
         let handle = Bound::new(py, handle)?;
         become_node(&handle)?;
-        Ok(host.handles().keep(id, handle.unbind()).clone_ref(py))
+        Ok(host.handles().keep(py, id, handle.unbind()))
     }
 
     /// The handle of no node, to see how handles are laid out.
@@ -98,11 +98,12 @@ impl PyNode {
         graph: &Bound<'_, PyGraph>,
         nodes: impl Iterator<Item = NodeId>,
     ) -> PyResult<()> {
+        let py = graph.py();
         let replaced: Vec<_> = {
             let borrowed = graph.try_borrow()?;
-            let handles = nodes.filter_map(|id| borrowed.host().handles().get(id));
+            let handles = nodes.filter_map(|id| borrowed.host().handles().get(py, id));
             handles
-                .map(|handle| handle.get().fill_slots(graph.py(), &borrowed))
+                .map(|handle| handle.get().fill_slots(py, &borrowed))
                 .collect()
         };
         drop(replaced);

@@ -71,12 +71,14 @@ const AHEAD: usize = 16;
 pub(crate) struct PyNodeIterator {
     graph: Py<PyGraph>,
     reversed: bool,
-    /// Index of the node answered last, the root's at first; `DONE` after the last one.
-    at: AtomicUsize,
+    /// Index of the node before the first one in `ahead`, the root's at first; `DONE` after the last one.
+    before: AtomicUsize,
     changes: Changes,
     /// The count of changes when `ahead` was filled.
     seen: AtomicU64,
     ahead: [Slot<PyNode>; AHEAD],
+    /// Their indices: a loop that only counts need not read its nodes.
+    indices: [AtomicUsize; AHEAD],
     /// The part of `ahead` that is to be answered.
     begin: AtomicUsize,
     end: AtomicUsize,
@@ -98,10 +100,11 @@ impl PyNodeIterator {
         Ok(Self {
             graph: graph.clone().unbind(),
             reversed,
-            at: AtomicUsize::new(NodeId::ROOT.index()),
+            before: AtomicUsize::new(NodeId::ROOT.index()),
             changes: graph.try_borrow()?.changes().clone(),
             seen: AtomicU64::new(0),
             ahead: Default::default(),
+            indices: Default::default(),
             begin: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
         })
@@ -117,8 +120,13 @@ impl PyNodeIterator {
         }
         let node = self.ahead.get(begin)?.take(py)?;
         set(&self.begin, begin + 1);
-        set(&self.at, node.get().id().index());
         Some(node)
+    }
+
+    /// Index of the node answered last, or what else `before` says.
+    fn at(&self) -> usize {
+        let answered = get(&self.begin).checked_sub(1);
+        get(answered.map_or(&self.before, |last| &self.indices[last]))
     }
 
     /// Looks up the nodes after the one answered last: one at first and where the graph has changed
@@ -132,10 +140,14 @@ impl PyNodeIterator {
         let wanted = if used_up { 2 * get(&self.end) } else { 1 };
         let wanted = wanted.clamp(1, AHEAD);
         let handles = borrowed.host().handles();
-        let (mut at, mut end) = (NodeId::from_index(get(&self.at)), 0);
+        let start = self.at();
+        set(&self.before, start);
+        set(&self.begin, 0);
+        set(&self.end, 0);
+        let (mut at, mut end) = (NodeId::from_index(start), 0);
         // Dropped at the end: that may run any code.
         let mut stale = Vec::new();
-        for slot in &self.ahead[..wanted] {
+        for (slot, index) in self.ahead.iter().zip(&self.indices).take(wanted) {
             at = if self.reversed {
                 ir.prev(at)
             } else {
@@ -144,15 +156,15 @@ impl PyNodeIterator {
             if at.is_root() {
                 break;
             }
-            let node = match handles.get(at) {
-                Some(node) => node.clone_ref(py),
+            let node = match handles.get(py, at) {
+                Some(node) => node,
                 None => PyNode::handle(graph, borrowed.host(), at)?,
             };
             stale.extend(slot.replace(py, Some(node)));
+            set(index, at.index());
             end += 1;
         }
         drop(borrowed);
-        set(&self.begin, 0);
         set(&self.end, end);
         self.seen.store(self.changes.count(), Ordering::Relaxed);
         drop(stale);
@@ -170,13 +182,13 @@ impl PyNodeIterator {
         if let Some(node) = self.known(py) {
             return Ok(Some(node));
         }
-        if get(&self.at) == DONE {
+        if self.at() == DONE {
             return Ok(None);
         }
         self.look_ahead(py)?;
         let node = self.known(py);
         if node.is_none() {
-            set(&self.at, DONE);
+            set(&self.before, DONE);
         }
         Ok(node)
     }

@@ -51,7 +51,10 @@ fn erase(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<()> {
             let erased = borrowed.ir_mut().erase(node);
             erased.map_err(|error| pass_error(error.into()))?;
         }
-        nodes.iter().map(|&n| borrowed.forget_erased(n)).collect()
+        nodes
+            .iter()
+            .map(|&n| borrowed.forget_erased(py, n))
+            .collect()
     };
     drop(forgotten);
     Ok(())
@@ -71,7 +74,10 @@ pub(crate) fn erased(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<(
     }
     let forgotten: Vec<_> = {
         let mut borrowed = graph.try_borrow_mut()?;
-        nodes.iter().map(|&n| borrowed.forget_erased(n)).collect()
+        nodes
+            .iter()
+            .map(|&n| borrowed.forget_erased(py, n))
+            .collect()
     };
     drop(forgotten);
     Ok(())

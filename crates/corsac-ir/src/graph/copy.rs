@@ -362,6 +362,7 @@ impl Graph {
             }
         }
         self.nodes.reserve(from.len());
+        self.list.reserve(from.len());
         self.edges.reserve(from.edges.len());
         if self.strings.len() == PREDEFINED_STRINGS && from.strings.len() <= 2 * from.len() {
             // Nearly all of them will be wanted, and none has to be looked up.
@@ -390,6 +391,7 @@ impl Graph {
     /// would touch the memory twice.
     pub(crate) fn reserve(&mut self, nodes: usize, strings: &Interner) {
         self.nodes.reserve(nodes);
+        self.list.reserve(nodes);
         self.edges.reserve(nodes);
         self.strings.reserve_for(strings);
     }

@@ -109,7 +109,7 @@ impl Graph {
                 });
             }
         }
-        let erased = self.data(id).erased;
+        let erased = self.is_erased(id);
         if !erased {
             self.unlink_index(id);
         }
@@ -178,9 +178,8 @@ impl Graph {
         }
         self.unlink_uses(id);
         self.unlink_index(id);
-        self.unlink_order(id);
+        self.list.erase(id);
         let data = &mut self.nodes[id.index()];
-        data.erased = true;
         // torch.fx leaves None where the nodes were.
         data.args = data.args.iter().map(|_| Arg::None).collect();
         data.kwargs.iter_mut().for_each(|(_, arg)| *arg = Arg::None);
@@ -222,8 +221,8 @@ impl Graph {
         if !to.is_root() {
             self.check_live(to)?;
         }
-        self.unlink_order(id);
-        self.link_order(id, point);
+        self.list.unlink(id);
+        self.list.link(id, point);
         Ok(())
     }
 

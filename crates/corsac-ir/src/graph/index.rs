@@ -36,7 +36,7 @@ impl Graph {
                 }
             }
         }
-        found.sort_unstable_by_key(|&id| self.data(id).order);
+        found.sort_unstable_by_key(|&id| self.order(id));
         found
     }
 
@@ -52,7 +52,7 @@ impl Graph {
                 found.extend(self.find_nodes(Op::CallFunction, Some(Target::Function(id))));
             }
         }
-        found.sort_unstable_by_key(|&id| self.data(id).order);
+        found.sort_unstable_by_key(|&id| self.order(id));
         found
     }
 
@@ -74,7 +74,7 @@ impl Graph {
                     let data = self.data(id);
                     let in_place = (data.op, data.target) == (op, target)
                         && data.index.prev == previous
-                        && !data.erased;
+                        && !self.is_erased(id);
                     // 2 stands for "in the wrong place, or more than once"; the walk ends there.
                     let before = found[id];
                     found.set(id, if in_place && before == 0 { 1 } else { 2 });

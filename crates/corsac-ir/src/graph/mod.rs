@@ -4,6 +4,7 @@
 mod copy;
 mod edit;
 mod index;
+mod list;
 mod order;
 mod origin;
 mod uses;
@@ -27,6 +28,7 @@ pub use origin::{Origin, Scope, Source};
 pub use view::{Node, Nodes};
 
 use index::TargetIndex;
+use list::List;
 use origin::Origins;
 use uses::{Edges, UseList};
 
@@ -34,7 +36,6 @@ use uses::{Edges, UseList};
 #[derive(Clone, Debug)]
 pub(crate) struct NodeData {
     pub(crate) op: Op,
-    pub(crate) erased: bool,
     /// Whether it is in [`Graph::retargeted`].
     retargeted: bool,
     pub(crate) name: Symbol,
@@ -43,10 +44,6 @@ pub(crate) struct NodeData {
     pub(crate) kwargs: ThinVec<(Symbol, Arg)>,
     /// Type annotation, held by the host.
     pub(crate) ty: Option<ExternalId>,
-    prev: NodeId,
-    next: NodeId,
-    /// Grows along the list: "is a before b" is one comparison.
-    order: u64,
     uses: UseList,
     index: index::IndexLinks,
 }
@@ -55,12 +52,6 @@ impl NodeData {
     #[inline]
     pub(crate) fn num_users(&self) -> usize {
         self.uses.num_users()
-    }
-
-    /// Its sequence number in the list; the root's is 0.
-    #[inline]
-    pub(crate) fn order(&self) -> u64 {
-        self.order
     }
 }
 
@@ -95,6 +86,7 @@ pub struct NodeSpec {
 #[derive(Clone, Debug)]
 pub struct Graph {
     nodes: Vec<NodeData>,
+    list: List,
     edges: Edges,
     len: usize,
     insert_point: InsertPoint,
@@ -130,21 +122,18 @@ impl Graph {
         debug_assert_eq!(strings.len(), PREDEFINED_STRINGS);
         let root = NodeData {
             op: Op::Output,
-            erased: false,
             retargeted: false,
             name: empty,
             target: Target::Name(empty),
             args: ThinVec::new(),
             kwargs: ThinVec::new(),
             ty: None,
-            prev: NodeId::ROOT,
-            next: NodeId::ROOT,
-            order: 0,
             uses: UseList::default(),
             index: index::IndexLinks::default(),
         };
         Self {
             nodes: vec![root],
+            list: List::new(),
             edges: Edges::default(),
             len: 0,
             insert_point: InsertPoint::Before(NodeId::ROOT),
@@ -333,26 +322,22 @@ impl Graph {
 
     /// Enters a node that was checked, under a name that was taken for it, at the insertion point.
     fn insert(&mut self, spec: NodeSpec, name: Symbol) -> NodeId {
-        let id = NodeId::from_index(self.nodes.len());
+        let id = self.list.push();
         self.nodes.push(NodeData {
             op: spec.op,
-            erased: false,
             retargeted: false,
             name,
             target: spec.target,
             args: spec.args,
             kwargs: spec.kwargs,
             ty: spec.ty,
-            prev: NodeId::ROOT,
-            next: NodeId::ROOT,
-            order: 0,
             uses: UseList::default(),
             index: index::IndexLinks::default(),
         });
         self.len += 1;
         self.link_uses(id);
         self.link_index(id);
-        self.link_order(id, self.insert_point);
+        self.list.link(id, self.insert_point);
         id
     }
 
@@ -559,7 +544,7 @@ impl Graph {
     #[inline]
     #[must_use]
     pub fn is_before(&self, a: NodeId, b: NodeId) -> bool {
-        self.nodes[a.index()].order < self.nodes[b.index()].order
+        self.order(a) < self.order(b)
     }
 
     /// The node after `id`; [`NodeId::ROOT`] after the last, the first after the root. From an
@@ -567,41 +552,14 @@ impl Graph {
     #[must_use]
     #[inline]
     pub fn next(&self, id: NodeId) -> NodeId {
-        let mut next = self.nodes[id.index()].next;
-        while self.nodes[next.index()].erased {
-            next = self.nodes[next.index()].next;
-        }
-        next
+        self.list.next(id)
     }
 
     /// The node before `id`, likewise.
     #[must_use]
     #[inline]
     pub fn prev(&self, id: NodeId) -> NodeId {
-        let mut prev = self.nodes[id.index()].prev;
-        while self.nodes[prev.index()].erased {
-            prev = self.nodes[prev.index()].prev;
-        }
-        prev
-    }
-
-    /// Threads `id` into the list.
-    fn link_order(&mut self, id: NodeId, point: InsertPoint) {
-        let (prev, next) = match point {
-            InsertPoint::Before(next) => (self.prev(next), next),
-            InsertPoint::After(prev) => (prev, self.next(prev)),
-        };
-        let node = &mut self.nodes[id.index()];
-        (node.prev, node.next) = (prev, next);
-        self.nodes[prev.index()].next = id;
-        self.nodes[next.index()].prev = id;
-        self.number(id, point);
-    }
-
-    fn unlink_order(&mut self, id: NodeId) {
-        let (prev, next) = (self.nodes[id.index()].prev, self.nodes[id.index()].next);
-        self.nodes[prev.index()].next = next;
-        self.nodes[next.index()].prev = prev;
+        self.list.prev(id)
     }
 
     // ---- queries ----
@@ -614,13 +572,7 @@ impl Graph {
 
     /// How many nodes the list has, counting no further than one more than there should be.
     pub(crate) fn list_length(&self) -> usize {
-        let mut at = self.nodes[NodeId::ROOT.index()].next;
-        let mut length = 0;
-        while !at.is_root() && length <= self.len {
-            at = self.nodes[at.index()].next;
-            length += 1;
-        }
-        length
+        self.list.length(self.len)
     }
 
     /// How many strings the graph has: one more than the largest index of a symbol.
@@ -644,7 +596,7 @@ impl Graph {
     /// Whether `id` is a node of this graph and was not erased.
     #[must_use]
     pub fn contains(&self, id: NodeId) -> bool {
-        !id.is_root() && self.nodes.get(id.index()).is_some_and(|n| !n.erased)
+        !id.is_root() && id.index() < self.nodes.len() && !self.is_erased(id)
     }
 
     /// The nodes in order.
@@ -676,6 +628,17 @@ impl Graph {
         &self.nodes[id.index()]
     }
 
+    /// Its sequence number in the list; the root's is 0.
+    #[inline]
+    pub(crate) fn order(&self, id: NodeId) -> u64 {
+        self.list.place(id).order
+    }
+
+    #[inline]
+    pub(crate) fn is_erased(&self, id: NodeId) -> bool {
+        self.list.place(id).erased
+    }
+
     /// That `id` is a node of this graph and was not erased.
     ///
     /// # Errors
@@ -684,7 +647,7 @@ impl Graph {
         match self.nodes.get(id.index()) {
             Some(_) if id.is_root() => Err(GraphError::UnknownNode { node: id }),
             None => Err(GraphError::UnknownNode { node: id }),
-            Some(data) if data.erased => Err(GraphError::Erased {
+            Some(data) if self.is_erased(id) => Err(GraphError::Erased {
                 node: id,
                 name: self.text(data.name).to_owned(),
             }),

@@ -12,8 +12,8 @@
 //! a range that is numbered anew keeps some of its room there (after Bender and Hu, "An adaptive
 //! packed-memory array", PODS 2006).
 
-use super::{Graph, InsertPoint, NodeId};
-use crate::entity::EntityId;
+use super::list::{List, Place};
+use super::{InsertPoint, NodeId};
 
 /// Distance between the numbers of nodes appended one after the other: all that there can be fit.
 pub(super) const ORDER_GAP: u64 = 1 << 32;
@@ -36,16 +36,16 @@ fn part_of(gap: u64) -> u64 {
     1 << (gap.ilog2() / 2)
 }
 
-impl Graph {
+impl List {
     /// Numbers `id`, which is linked into the list at `point`, and what else is needed to make room
     /// for it.
     pub(super) fn number(&mut self, id: NodeId, point: InsertPoint) {
-        let (prev, next) = (self.nodes[id.index()].prev, self.nodes[id.index()].next);
-        let low = self.nodes[prev.index()].order;
+        let Place { prev, next, .. } = *self.place(id);
+        let low = self.place(prev).order;
         let order = if next.is_root() {
             low.checked_add(ORDER_GAP)
         } else {
-            let high = self.nodes[next.index()].order;
+            let high = self.place(next).order;
             let gap = high - low;
             (gap > 1).then(|| match point {
                 InsertPoint::Before(_) => low + part_of(gap),
@@ -53,7 +53,7 @@ impl Graph {
             })
         };
         match order {
-            Some(order) => self.nodes[id.index()].order = order,
+            Some(order) => self.place_mut(id).order = order,
             None => self.make_room(id, low, point),
         }
     }
@@ -68,16 +68,16 @@ impl Graph {
             let mask = u64::MAX >> (u64::BITS - bits);
             let (start, end) = (low & !mask, low | mask);
             loop {
-                let before = self.nodes[first.index()].prev;
-                if before.is_root() || self.nodes[before.index()].order < start {
+                let before = self.place(first).prev;
+                if before.is_root() || self.place(before).order < start {
                     break;
                 }
                 first = before;
                 count += 1;
             }
             loop {
-                let after = self.nodes[last.index()].next;
-                if after.is_root() || self.nodes[after.index()].order > end {
+                let after = self.place(last).next;
+                if after.is_root() || self.place(after).order > end {
                     break;
                 }
                 last = after;
@@ -89,18 +89,18 @@ impl Graph {
                 // At least 1: the narrowest range taken is that of 4 numbers for two nodes.
                 let step = (mask - free) / (count + 1);
                 let wide = match point {
-                    InsertPoint::Before(_) => self.nodes[id.index()].next,
+                    InsertPoint::Before(_) => self.place(id).next,
                     InsertPoint::After(_) => id,
                 };
                 let mut order = start;
                 let mut node = first;
                 loop {
                     order += if node == wide { step + free } else { step };
-                    self.nodes[node.index()].order = order;
+                    self.place_mut(node).order = order;
                     if node == last {
                         return;
                     }
-                    node = self.nodes[node.index()].next;
+                    node = self.place(node).next;
                 }
             }
         }
@@ -110,11 +110,10 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::super::{Graph, InsertPoint};
-    use crate::entity::EntityId;
 
     /// Whether the numbers grow along the list.
     fn is_numbered(graph: &Graph) -> bool {
-        let order: Vec<_> = graph.nodes().map(|id| graph.data(id).order).collect();
+        let order: Vec<_> = graph.nodes().map(|id| graph.order(id)).collect();
         order[0] > 0 && order.is_sorted_by(|a, b| a < b)
     }
 
@@ -124,16 +123,13 @@ mod tests {
             let mut graph = Graph::new();
             let ids: Vec<_> = (0..3000).map(|_| graph.get_attr("w").unwrap()).collect();
             graph.set_insert_point(point(ids[1500])).unwrap();
-            let before: Vec<_> = ids.iter().map(|&id| graph.data(id).order).collect();
+            let before: Vec<_> = ids.iter().map(|&id| graph.order(id)).collect();
             for _ in 0..3000 {
                 graph.get_attr("v").unwrap();
             }
             assert!(is_numbered(&graph));
             let far = ids.iter().zip(before).take(1000);
-            assert!(
-                far.into_iter()
-                    .all(|(&id, order)| graph.data(id).order == order)
-            );
+            assert!(far.into_iter().all(|(&id, order)| graph.order(id) == order));
         }
     }
 
@@ -143,7 +139,7 @@ mod tests {
             let mut graph = Graph::new();
             let ids: Vec<_> = (0..300).map(|_| graph.get_attr("w").unwrap()).collect();
             for (order, id) in (1..).zip(&ids) {
-                graph.nodes[id.index()].order = order;
+                graph.list.place_mut(*id).order = order;
             }
             graph.set_insert_point(point(ids[150])).unwrap();
             for count in 0..3000 {
@@ -159,7 +155,7 @@ mod tests {
         let mut graph = Graph::new();
         let mut ids: Vec<_> = (0..8).map(|_| graph.get_attr("w").unwrap()).collect();
         for (order, id) in (1..).zip(&ids) {
-            graph.nodes[id.index()].order = order;
+            graph.list.place_mut(*id).order = order;
         }
         // Of a linear congruential generator: somewhere, mostly next to what came last.
         let mut random = 12345_u32;

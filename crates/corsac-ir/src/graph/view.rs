@@ -113,13 +113,13 @@ impl<'g> Node<'g> {
     /// A number that grows along the list; valid until the order changes.
     #[must_use]
     pub fn order(self) -> u64 {
-        self.data.order
+        self.graph.order(self.id)
     }
 
     /// Whether the node was erased.
     #[must_use]
     pub fn is_erased(self) -> bool {
-        self.data.erased
+        self.graph.is_erased(self.id)
     }
 
     /// How many nodes use it.
@@ -174,7 +174,7 @@ impl Iterator for Nodes<'_> {
     fn next(&mut self) -> Option<NodeId> {
         self.left = self.left.checked_sub(1)?;
         let id = self.front;
-        self.front = self.graph.data(id).next;
+        self.front = self.graph.list.place(id).next;
         Some(id)
     }
 
@@ -188,7 +188,7 @@ impl DoubleEndedIterator for Nodes<'_> {
     fn next_back(&mut self) -> Option<NodeId> {
         self.left = self.left.checked_sub(1)?;
         let id = self.back;
-        self.back = self.graph.data(id).prev;
+        self.back = self.graph.list.place(id).prev;
         Some(id)
     }
 }

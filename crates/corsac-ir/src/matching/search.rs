@@ -211,7 +211,7 @@ impl<'a, H: MatchHost> Search<'a, H> {
     }
 
     fn sort(&self, nodes: &mut [NodeId]) {
-        nodes.sort_unstable_by_key(|&id| self.graph.data(id).order());
+        nodes.sort_unstable_by_key(|&id| self.graph.order(id));
     }
 
     /// Whether a node of the graph is what a pattern node is, arguments aside.

@@ -351,7 +351,7 @@ fn value(values: &SecondaryMap<NodeId, Option<Arg>>, node: NodeId) -> Result<Arg
 
 /// The first user of what a match returns; where there is none, what comes after the match.
 fn insertion_point(graph: &Graph, returned: &[NodeId]) -> Result<NodeId, RewriteError> {
-    let order = |&id: &NodeId| graph.data(id).order();
+    let order = |&id: &NodeId| graph.order(id);
     let users = returned.iter().flat_map(|&id| graph.users(id));
     if let Some(first) = users.min_by_key(order) {
         return Ok(first);
@@ -384,7 +384,7 @@ fn put_behind_inputs(graph: &Graph, patch: &mut Patch) -> Result<(), RewriteErro
         return Ok(());
     }
     patch.for_each_new_value(&mut |id| inputs.push(id));
-    let order = |id: &NodeId| graph.data(*id).order();
+    let order = |id: &NodeId| graph.order(*id);
     let Some(last) = inputs.iter().copied().max_by_key(order) else {
         return Ok(());
     };
@@ -404,7 +404,7 @@ fn put_behind_inputs(graph: &Graph, patch: &mut Patch) -> Result<(), RewriteErro
         let input = graph.node(input).name().to_owned();
         return Err(RewriteError::DependsOnItself { input });
     }
-    users.sort_unstable_by_key(|&id| graph.data(id).order());
+    users.sort_unstable_by_key(|&id| graph.order(id));
     patch.insert_before(graph.next(last));
     users.into_iter().for_each(|user| patch.move_down(user));
     Ok(())

@@ -74,8 +74,8 @@ impl PyGraph {
 
     /// Forgets what Python knows of an erased node. What is answered is to be dropped when nothing
     /// is borrowed.
-    pub(crate) fn forget_erased(&mut self, id: NodeId) -> impl Sized + use<> {
-        (self.host.release_handle(id), self.pending.remove(&id))
+    pub(crate) fn forget_erased(&mut self, py: Python<'_>, id: NodeId) -> impl Sized + use<> {
+        (self.host.release_handle(py, id), self.pending.remove(&id))
     }
 
     /// A view of how often the graph has changed.
@@ -139,11 +139,12 @@ impl PyGraph {
         graph: &Bound<'_, Self>,
         ids: impl Iterator<Item = NodeId>,
     ) -> PyResult<()> {
+        let py = graph.py();
         let released: Vec<_> = {
             let mut borrowed = graph.try_borrow_mut()?;
             let me = &mut *borrowed;
             ids.filter(|&id| me.ir.node(id).is_erased())
-                .map(|id| (me.host.release_handle(id), me.pending.remove(&id)))
+                .map(|id| (me.host.release_handle(py, id), me.pending.remove(&id)))
                 .collect()
         };
         drop(released);
@@ -240,7 +241,7 @@ impl PyGraph {
         let released = {
             let mut borrowed = slf.try_borrow_mut()?;
             borrowed.ir_mut().erase(id).map_err(graph_error)?;
-            borrowed.forget_erased(id)
+            borrowed.forget_erased(py, id)
         };
         drop(released);
         Ok(())
