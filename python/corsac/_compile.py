@@ -18,8 +18,8 @@ import torch
 from corsac import _core
 from corsac._dynamo import PRECISIONS, Piece, checked_options
 from corsac._native import NativeCall
-from corsac._trace_watch import watched_trace
-from corsac.fx import GraphModule, Node, Tracer
+from corsac._trace_watch import WatchingTracer, watched_trace
+from corsac.fx import GraphModule, Node
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError, Preview, lower
 from corsac.lowering._engine import Engine
@@ -145,6 +145,17 @@ def compile(
 
 
 CompileError = _core.CompileError
+
+
+def why_not_plain(number: int, own: Any) -> str | None:
+    """Why input ``number`` is no tensor that native code or a backend can read as it is."""
+    if type(own) is not torch.Tensor and type(own) is not torch.nn.Parameter:
+        return f"input {number} is a {type(own).__name__}, not a tensor"
+    if own.layout is not torch.strided:
+        return f"input {number} is {own.layout}"
+    if torch._C._functorch.is_functorch_wrapped_tensor(own):
+        return f"input {number} is transformed by torch.func"
+    return None
 
 
 class StandIn(torch.nn.Module):
@@ -307,14 +318,12 @@ class CompiledModule(StandIn):
         """Why this call cannot run on the engine, whatever the graph is."""
         tensors = [(at, own) for at, own in enumerate(inputs) if type(own) is not int]
         for number, tensor in tensors:
-            if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
-                return f"input {number} is a {type(tensor).__name__}, not a tensor"
+            if (reason := why_not_plain(number, tensor)) is not None:
+                return reason
             if self._dtypes is not None and tensor.dtype not in self._dtypes:
                 return f"input {number} is {tensor.dtype}, not {_OF_DTYPES}"
-            if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-                return f"input {number} is on {tensor.device}, {tensor.layout}"
-            if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-                return f"input {number} is transformed by torch.func"
+            if tensor.device.type != "cpu":
+                return f"input {number} is on {tensor.device}, not on the CPU"
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
         ):
@@ -468,7 +477,7 @@ def captured(model: torch.nn.Module) -> Captured:
     program = model.forward if isinstance(model, Shell) else model
     if not isinstance(program, torch.nn.Module | types.FunctionType):
         raise CompileError(f"{program!r} is neither a module nor a function in Python")
-    tracer = Tracer()
+    tracer = WatchingTracer()
     try:
         with watched_trace() as watch:
             graph = tracer.trace(program)

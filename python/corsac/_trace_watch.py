@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from corsac.fx import Graph, Node
+from corsac.fx import Graph, Node, Tracer
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx.proxy import TraceError
 from corsac.passes import effects
@@ -86,8 +86,21 @@ class TraceWatch(TorchDispatchMode):
                 raise TraceError(f"{node.name} writes to a tensor that each call has to make")
 
 
+class WatchingTracer(Tracer):
+    """A tracer that stops where autocast is switched on or off: graphs do not say so."""
+
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> Graph:
+        self._autocast = _autocast()
+        return super().trace(root, concrete_args)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> Node:
+        if _autocast() != self._autocast:
+            raise TraceError("a part of it runs in autocast, or out of it")
+        return super().create_node(*args, **kwargs)
+
+
 class ModeWatch(TorchFunctionMode):
-    """Stops a trace that switches gradients on or off, or that runs in autocast: graphs do not say so."""
+    """Stops a trace that switches gradients on or off: graphs do not say so."""
 
     def __torch_function__(
         self,
@@ -98,13 +111,7 @@ class ModeWatch(TorchFunctionMode):
     ) -> Any:
         if func is torch._C._set_grad_enabled:
             raise TraceError("it switches gradients on or off")
-        if torch.is_autocast_enabled("cpu") != self._autocast:
-            raise TraceError("a part of it runs in autocast")
         return func(*args, **(kwargs or {}))
-
-    def __enter__(self) -> ModeWatch:
-        self._autocast = torch.is_autocast_enabled("cpu")
-        return super().__enter__()
 
 
 @contextmanager
@@ -120,6 +127,11 @@ def watched_trace() -> Iterator[TraceWatch]:
     if random.getstate() != before:
         random.setstate(before)
         raise TraceError("it draws random numbers of Python's random module")
+
+
+def _autocast() -> torch.dtype | None:
+    """What autocast casts to, if it is on."""
+    return torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
 
 
 def _reads(node: Node, nodes: set[Node]) -> bool:

@@ -169,3 +169,30 @@ def test_indices_out_of_range_are_index_errors():
             with pytest.raises(IndexError, match="index 7 is out of bounds"):
                 compiled(torch.tensor([7]), x)
         assert torch.equal(compiled(torch.tensor([2]), x), x[2:3] * 2 + 1)
+
+
+class PartlyInAutocast(nn.Module):
+    """Two layers, the first in bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            half = self.first(x)
+        return half, self.second(x)
+
+
+@pytest.mark.parametrize("backend", ["engine", "eager"])
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+def test_autocast_inside_a_program_is_kept(backend):
+    torch.manual_seed(0)
+    model = PartlyInAutocast().eval()
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        first, second = corsac.compile(model, backend=backend)(x)
+        expected = model(x)
+    assert (first.dtype, second.dtype) == (torch.bfloat16, torch.float32)
+    assert torch.equal(first, expected[0])
+    torch.testing.assert_close(second, expected[1])

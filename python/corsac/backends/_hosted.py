@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from corsac import _core
-from corsac._compile import PROGRAMS, CompileError, HostWarning, StandIn, captured
+from corsac._compile import PROGRAMS, CompileError, HostWarning, StandIn, captured, why_not_plain
 from corsac._trace_watch import ModeWatch
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
 from corsac.backends._flatten import flatten_results
@@ -138,12 +138,8 @@ class HostedModule(StandIn):
         if inputs is None:
             return "its arguments do not fit, or its signature is not known"
         for number, own in enumerate(inputs):
-            if type(own) is not torch.Tensor and type(own) is not torch.nn.Parameter:
-                return f"input {number} is a {type(own).__name__}, not a tensor"
-            if own.layout is not torch.strided:
-                return f"input {number} is {own.layout}"
-            if torch._C._functorch.is_functorch_wrapped_tensor(own):
-                return f"input {number} is transformed by torch.func"
+            if (reason := why_not_plain(number, own)) is not None:
+                return reason
         if self._watch.has_hooks:
             return "it has hooks"
         if torch._C._len_torch_dispatch_stack():
