@@ -1171,9 +1171,9 @@ def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any
     """
     ...
 
-def explain_compilation(graph: Graph, inputs: Any, *, strict: Any = False) -> Any:
+def explain_compilation(graph: Graph, inputs: Any, fallback: Any = None, *, strict: Any = False) -> Any:
     """The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
-    `strict` is as for `compile_graph`.
+    `fallback` is as for `propagate_types`, and `strict` as for `compile_graph`.
     """
     ...
 

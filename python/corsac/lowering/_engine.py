@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_map_only
+
 from corsac import _core
 from corsac._native import NativeCall
+from corsac.analysis._meta_run import MetaRun
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.onnx._translate import spec_of
+
+
+class _HostTypes(MetaRun):
+    """What calls without a rule give when the host runs them: found on meta tensors, as if on the CPU."""
+
+    def __call__(self, node: Node, known: dict[Node, Any]) -> tuple[Any] | None:
+        found = super().__call__(node, known)
+        return tree_map_only(torch.Tensor, _on_cpu, found)
+
+
+def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    # Its elements are never touched, so that it takes no memory.
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
 class Engine(Backend):
@@ -33,7 +50,8 @@ class Engine(Backend):
             graph = node.graph
             placeholders = graph.find_nodes(op="placeholder")
             inputs = tuple(spec_of(types[placeholder]) for placeholder in placeholders)
-            self._reasons = _core.explain_compilation(graph, inputs, strict=self._strict)
+            host = _HostTypes(self._module)
+            self._reasons = _core.explain_compilation(graph, inputs, host, strict=self._strict)
         return self._reasons.get(node, True)
 
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from corsac.fx.convert import from_torch
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
 from corsac.lowering._backend import Backend, LoweringError, make_backend, require
+from corsac.lowering._layout import views_to_reshapes
 from corsac.lowering._part import InputCheck, LoweredPart
 from corsac.lowering._partition import Partition, fix_sizes, own_attributes, part_numbers
 from corsac.lowering._preview import Part, Placement, Preview, shown, size_bytes, total
@@ -105,6 +106,7 @@ def lower(
     plan = _plan(model, backend, example_inputs, kwargs or {}, options or {}, min_nodes)
     if strict:
         _check_nothing_stays(plan)
+    views_to_reshapes(plan.partition.functions())
     preview = plan.preview()
     compiled = []
     for number in range(len(plan.partition.parts)):

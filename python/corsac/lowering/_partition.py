@@ -14,6 +14,7 @@ from corsac.analysis import Dim
 from corsac.fx import Graph, Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
+from corsac.lowering._layout import reads_by_place
 from corsac.onnx._table import function_names
 from corsac.onnx._translate import holds_sizes, holds_tensors, is_settled
 from corsac.passes._writes import Writes
@@ -118,10 +119,12 @@ class Partition:
     def __init__(self, module: GraphModule, types: Types, backend: Backend, min_nodes: int) -> None:
         self.module, self.graph, self.types = module, module.graph, types
         self.writes = Writes.of_graph(self.graph)
+        self._not_functions = frozenset(self.writes.refused)
         self.reasons: dict[Node, str] = {}
         backend.prepare(module)
+        by_place = reads_by_place(self.graph)
         for node in self.graph.nodes:
-            reason = self._refusal(node, backend)
+            reason = by_place.get(node) or self._refusal(node, backend)
             if reason is not None:
                 self.reasons[node] = reason
         self.parts = self._grow()
@@ -142,6 +145,10 @@ class Partition:
         if answer is True:
             return None
         return answer if isinstance(answer, str) else "the backend does not support it"
+
+    def functions(self) -> list[Node]:
+        """The nodes that are functions of their inputs, and share memory with nothing that is written to."""
+        return [node for node in self.graph.nodes if node not in self._not_functions]
 
     def _grow(self) -> list[list[Node]]:
         """The largest parts of nodes without a reason to stay."""

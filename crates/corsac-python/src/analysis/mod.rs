@@ -109,33 +109,10 @@ pub(crate) fn propagate_types<'py>(
     let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
     let facts = TypeFacts::of_graph(graph)?;
     let mut types = Propagator::new(&facts, settings(py)?);
-    let order: Vec<NodeId> = {
-        let borrowed = graph.try_borrow()?;
-        types.set_inputs(borrowed.ir(), &inputs);
-        borrowed.ir().nodes().collect()
-    };
-    let mut fallbacks = Vec::new();
-    for &node in &order {
-        let reason = {
-            let borrowed = graph.try_borrow()?;
-            let step = types.step(borrowed.ir(), node);
-            drop(borrowed);
-            step.map_err(|error| shape_error(graph, &error))?;
-            match types.value(node) {
-                Value::Unknown(reason) => reason.to_string(),
-                _ => continue,
-            }
-        };
-        if !is_call(graph, node)? {
-            continue;
-        }
-        if let Some(fallback) = fallback.filter(|f| !f.is_none())
-            && let Some(found) = ask(graph, &types, fallback, &reader, node)?
-        {
-            types.set(node, found);
-        }
-        fallbacks.push((node, reason));
-    }
+    types.set_inputs(graph.try_borrow()?.ir(), &inputs);
+    let fallback = fallback.filter(|fallback| !fallback.is_none());
+    let fallbacks = find_types(graph, &mut types, fallback, &reader)?;
+    let order = graph.try_borrow()?.ir().nodes().collect();
     let mut answer = PyTypes {
         graph: graph.clone().unbind(),
         values: SecondaryMap::new(),
@@ -213,6 +190,36 @@ fn weights_of(types: &Propagator<'_>, ir: &Graph, node: NodeId) -> Vec<u32> {
     used.sort_unstable();
     used.dedup();
     used
+}
+
+/// Finds the types of all values, those of inputs being set. `fallback` is asked about calls without a
+/// rule; which they are, and why, is the answer.
+pub(crate) fn find_types<'py>(
+    graph: &Bound<'py, PyGraph>,
+    types: &mut Propagator<'_>,
+    fallback: Option<&Bound<'py, PyAny>>,
+    reader: &TypeReader<'py>,
+) -> PyResult<Vec<(NodeId, String)>> {
+    let order: Vec<NodeId> = graph.try_borrow()?.ir().nodes().collect();
+    let mut without_rule = Vec::new();
+    for node in order {
+        let step = types.step(graph.try_borrow()?.ir(), node);
+        step.map_err(|error| shape_error(graph, &error))?;
+        let Value::Unknown(reason) = types.value(node) else {
+            continue;
+        };
+        let reason = reason.to_string();
+        if !is_call(graph, node)? {
+            continue;
+        }
+        if let Some(fallback) = fallback
+            && let Some(found) = ask(graph, types, fallback, reader, node)?
+        {
+            types.set(node, found);
+        }
+        without_rule.push((node, reason));
+    }
+    Ok(without_rule)
 }
 
 /// What the host finds out about a node.

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::analysis::facts::TypeFacts;
 use crate::analysis::value::TypeReader;
-use crate::analysis::{settings, shape_error};
+use crate::analysis::{find_types, settings, shape_error};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
@@ -40,9 +40,7 @@ fn with_types<'py, T>(
     work: impl FnOnce(&Graph, &Propagator<'_>) -> PyResult<T>,
 ) -> PyResult<T> {
     let py = graph.py();
-    let reader = TypeReader::new(py)?;
-    let inputs = inputs.iter().map(|input| reader.value(&input));
-    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let inputs = values(inputs, &TypeReader::new(py)?)?;
     let mut types = Propagator::new(facts, settings(py)?);
     let borrowed = graph.try_borrow()?;
     match types.run(borrowed.ir(), &inputs) {
@@ -54,10 +52,25 @@ fn with_types<'py, T>(
     }
 }
 
-/// The nodes whose values are returned although they share memory with an input, a weight or
-/// another result, and why that cannot be: results of programs are new tensors.
-fn shared_results(graph: &Graph, types: &Propagator<'_>) -> Vec<(NodeId, String)> {
+/// What `inputs` are to the rules.
+fn values<'py>(inputs: &Bound<'py, PyTuple>, reader: &TypeReader<'py>) -> PyResult<Vec<Value>> {
+    inputs.iter().map(|input| reader.value(&input)).collect()
+}
+
+/// The nodes whose values are returned although they share memory with an input, a weight, what one of
+/// the calls on the `host` gives or another result, and why that cannot be: results of programs are new
+/// tensors.
+fn shared_results(
+    graph: &Graph,
+    types: &Propagator<'_>,
+    host: impl Iterator<Item = NodeId>,
+) -> Vec<(NodeId, String)> {
     let mut owners: FxHashMap<Storage, String> = FxHashMap::default();
+    for node in host {
+        types.value(node).for_each_tensor(&mut |tensor| {
+            owners.insert(tensor.storage, graph.node(node).name().to_owned());
+        });
+    }
     let mut returned = Vec::new();
     for node in graph.nodes() {
         let view = graph.node(node);
@@ -120,24 +133,34 @@ fn compile_graph<'py>(
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
-/// `strict` is as for `compile_graph`.
+/// `fallback` is as for `propagate_types`, and `strict` as for `compile_graph`.
 #[pyfunction]
-#[pyo3(signature = (graph, inputs, *, strict = false))]
+#[pyo3(signature = (graph, inputs, fallback = None, *, strict = false))]
 fn explain_compilation<'py>(
     graph: &Bound<'py, PyGraph>,
     inputs: &Bound<'py, PyTuple>,
+    fallback: Option<&Bound<'py, PyAny>>,
     strict: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let py = graph.py();
+    let reader = TypeReader::new(py)?;
+    let inputs = values(inputs, &reader)?;
     let facts = TypeFacts::of_graph(graph)?;
-    let unknown = with_types(graph, inputs, &facts, |ir, types| {
-        let mut unknown = unsupported(ir, types);
-        if strict {
-            unknown.extend(shared_results(ir, types));
-        }
-        Ok(unknown)
-    })?;
+    let mut types = Propagator::new(&facts, settings(py)?);
+    types.set_inputs(graph.try_borrow()?.ir(), &inputs);
+    let without_rule = find_types(graph, &mut types, fallback, &reader)?;
     let borrowed = graph.try_borrow()?;
+    let mut unknown = unsupported(borrowed.ir(), &types);
+    if strict {
+        let host = without_rule.iter().map(|(node, _)| *node);
+        unknown.extend(shared_results(borrowed.ir(), &types, host));
+    }
+    let reason = |reason| format!("its type is not known: {reason}");
+    unknown.extend(
+        without_rule
+            .into_iter()
+            .map(|(node, own)| (node, reason(own))),
+    );
     let reasons = PyDict::new(py);
     for (node, reason) in unknown {
         reasons.set_item(PyNode::handle(graph, borrowed.host(), node)?, reason)?;

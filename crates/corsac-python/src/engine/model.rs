@@ -1,5 +1,6 @@
 //! A graph and its weights, compiled for one set of shapes after the other.
 
+use std::iter;
 use std::sync::{Arc, Mutex};
 
 use corsac_engine::{Executable, Precision, Program, Source, WeightCache, lower, optimise};
@@ -55,7 +56,7 @@ impl PyNativeModel {
         let graph = self.graph.bind(py);
         let mut program = with_types(graph, inputs, &self.facts, |ir, types| {
             if self.strict
-                && let Some((node, reason)) = shared_results(ir, types).first()
+                && let Some((node, reason)) = shared_results(ir, types, iter::empty()).first()
             {
                 let (name, target) = (ir.node(*node).name(), ir.node(*node).target_name());
                 let text = format!("node {name} ({target}) cannot be compiled: {reason}");

@@ -1,0 +1,52 @@
+"""Calls that depend on how tensors lie in memory.
+
+Results of parts lie row by row, whatever the strides of PyTorch's would be.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from corsac.fx import Graph, Node
+from corsac.onnx._table import function_names
+
+#: What reads elements by their place in memory.
+_BY_PLACE = frozenset(["as_strided", "as_strided_copy", "as_strided_scatter", "data_ptr"])
+_VIEWS = {
+    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
+    torch.ops.aten._unsafe_view.default: torch.ops.aten.reshape.default,
+    torch.Tensor.view: torch.Tensor.reshape,
+}
+
+
+def reads_by_place(graph: Graph) -> dict[Node, str]:
+    """What the calls that read elements by their place in memory depend on, with the reason why it
+    cannot be computed elsewhere."""
+    reasons: dict[Node, str] = {}
+    for node in reversed(graph.nodes):
+        if node.op in ("call_function", "call_method") and function_names(node)[1] in _BY_PLACE:
+            reasons[node] = f"{node.name} reads elements by their place in memory"
+        if node in reasons:
+            reasons |= dict.fromkeys(node.all_input_nodes, reasons[node])
+    return reasons
+
+
+def views_to_reshapes(nodes: list[Node]) -> None:
+    """Let the views among ``nodes`` copy where strides do not allow a view.
+
+    None of them may share memory with what is written to.
+    """
+    for node in nodes:
+        if _shows_another_type(node):
+            continue
+        if node.op == "call_method" and node.target == "view":
+            node.target = "reshape"
+        elif node.op == "call_function" and node.target in _VIEWS:
+            node.target = _VIEWS[node.target]
+
+
+def _shows_another_type(node: Node) -> bool:
+    sizes: Any = node.args[1] if len(node.args) > 1 else None
+    return "dtype" in node.kwargs or isinstance(sizes, torch.dtype)

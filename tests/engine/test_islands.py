@@ -1,0 +1,71 @@
+"""Programs of which PyTorch runs a part: what comes after it is native all the same."""
+
+import pytest
+import torch
+
+import corsac
+from corsac.lowering import lower, preview
+
+
+@torch.library.custom_op("corsac_tests::middle", mutates_args=())
+def middle(x: torch.Tensor) -> torch.Tensor:
+    """An operator without a rule."""
+    return x.sin() + x
+
+
+@middle.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def around(x, w):
+    y = torch.relu(x @ w) * 2
+    y = torch.ops.corsac_tests.middle.default(y)
+    return torch.tanh(y @ w) - 1
+
+
+def transposed_then_viewed(x, w):
+    # PyTorch's product lies column by column after the first transposition, row by row after the second.
+    y = (torch.relu(x @ w) + 1).t()
+    y = torch.ops.corsac_tests.middle.default(y)
+    return y.t().view(-1) * 2
+
+
+def by_place(x, w):
+    y = (torch.relu(x @ w) + 1).t()
+    y = torch.ops.corsac_tests.middle.default(y)
+    return torch.as_strided(y, (4, 4), (1, 4)) * 2
+
+
+def inputs():
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(4, 4, generator=generator), torch.randn(4, 4, generator=generator)
+
+
+def test_what_follows_an_operator_without_a_rule_is_native():
+    found = preview(corsac.fx.symbolic_trace(around).eval(), "corsac", inputs())
+    assert len(found.parts) == 2
+    assert [row.target for row in found.host] == ["torch.ops.corsac_tests.middle.default"]
+    assert "there is no rule" in found.host[0].reason
+
+
+@pytest.mark.parametrize("function", [around, transposed_then_viewed, by_place])
+@pytest.mark.parametrize("min_nodes", [1, 3])
+def test_parts_around_the_host_compute_the_same(function, min_nodes):
+    module = corsac.fx.symbolic_trace(function).eval()
+    lowered = lower(module, "corsac", inputs(), min_nodes=min_nodes)
+    torch.testing.assert_close(lowered(*inputs()), function(*inputs()))
+
+
+def test_what_is_read_by_its_place_in_memory_stays():
+    found = preview(corsac.fx.symbolic_trace(by_place).eval(), "corsac", inputs())
+    reasons = {row.target: row.reason for row in found.host}
+    assert reasons["torch.relu"] == "as_strided reads elements by their place in memory"
+
+
+@pytest.mark.parametrize("function", [around, transposed_then_viewed, by_place])
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+def test_compiled(function):
+    compiled = corsac.compile(function)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(*inputs()), function(*inputs()))
