@@ -26,9 +26,11 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# Far above what it takes on a quiet machine (0.6 s); two cores are shared with other tests.
-FIRST_PAINT_MS = 10_000
-PAINT_MS = 400
+# The best of several, for the cores are shared with other tests. On a quiet machine of two cores, without
+# a graphics card, the first paint takes 0.6 to 0.8 s, and frames come at the 16.7 ms of the display.
+FIRST_PAINT_MS = 2000
+FRAME_MS = 34
+TRIES = 5
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -286,27 +288,108 @@ def test_hostile_text_is_shown_as_text(open_page, tmp_path):
     assert page.locator("img").count() == 0 and page.locator("script").count() == 2
 
 
-def test_ten_thousand_nodes_are_painted_soon(open_page, tmp_path):
-    choose = random.Random(0)
+def in_a_row_of_blocks(choose):
+    """Ten thousand nodes in modules, as a deep transformer has them."""
+    graph = corsac.fx.Graph()
+    last = graph.placeholder("x")
+    for stage in range(20):
+        for block in range(50):
+            stack = {}
+            for path, kind in ((f"stages.{stage}", "Stage"), (f"stages.{stage}.{block}", "Block")):
+                stack[path] = (path, f"model.{kind}")
+            inner = [last]
+            for at in range(10):
+                args = (inner[-1], choose.choice(inner))[: 1 + at % 2]
+                inner.append(graph.call_function((torch.relu, torch.add)[at % 2], args))
+                inner[-1].meta["nn_module_stack"] = stack
+            last = inner[-1]
+    graph.output(last)
+    return graph
+
+
+def all_at_one_level(choose):
+    """Ten thousand nodes in no module, each using any of the sixty before it."""
     graph = corsac.fx.Graph()
     nodes = [graph.placeholder("x")]
     for at in range(10_000):
         args = tuple(nodes[-1 - choose.randrange(min(len(nodes), 60))] for _ in range(1 + at % 2))
         nodes.append(graph.call_function((torch.add, torch.relu, torch.cat)[at % 3], args))
     graph.output(nodes[-1])
-    page = open_page(corsac.draw(corsac.fx.GraphModule({}, graph), tmp_path / "large.html"))
-    assert page.evaluate("window.corsac.boxes") == 10_002
-    assert page.evaluate("window.corsac.firstPaint") < FIRST_PAINT_MS
+    return graph
+
+
+def frame_time(page):
+    """The median time between two frames while the pointer drags the graph, in milliseconds."""
+    return page.evaluate(
+        """() => new Promise((done) => {
+            const canvas = document.getElementById("graph"), took = [];
+            const point = (type, step) => canvas.dispatchEvent(new PointerEvent(type, {
+                pointerId: 1, clientX: 700 + 4 * step, clientY: 450 - 3 * step }));
+            canvas.setPointerCapture = () => {};
+            let step = 0, before = 0;
+            const frame = (now) => {
+                if (before) took.push(now - before);
+                before = now;
+                if (step++ < 30) {
+                    point("pointermove", step);
+                    requestAnimationFrame(frame);
+                } else {
+                    point("pointerup", step);
+                    done(took.sort((a, b) => a - b)[took.length >> 1]);
+                }
+            };
+            point("pointerdown", 0);
+            requestAnimationFrame(frame);
+        })"""
+    )
+
+
+def best_frame_time(page):
+    """The best of several, each of which must have moved the graph."""
+    took = []
+    while len(took) < TRIES and not (took and took[-1] < FRAME_MS):
+        before = page.evaluate("window.corsac.view")
+        took.append(frame_time(page))
+        assert page.evaluate("window.corsac.view") != before
+    return min(took)
+
+
+@pytest.mark.parametrize("made", [all_at_one_level, in_a_row_of_blocks])
+def test_ten_thousand_nodes_are_painted_soon_and_pan_smoothly(open_page, tmp_path, made):
+    gm = corsac.fx.GraphModule({}, made(random.Random(0)))
+    path = corsac.draw(gm, tmp_path / "large.html")
+    first_paints = []
+    while len(first_paints) < TRIES and not (first_paints and first_paints[-1] < FIRST_PAINT_MS):
+        page = open_page(path)
+        first_paints.append(page.evaluate("window.corsac.firstPaint"))
+    assert min(first_paints) < FIRST_PAINT_MS
+    # As it opens; all that there is, which fits into the window; a part of it, close up.
+    assert best_frame_time(page) < FRAME_MS
+    if page.get_by_role("button", name="Expand").is_enabled():
+        page.get_by_role("button", name="Expand").click()
+        settle(page)
+    assert page.evaluate("window.corsac.boxes") >= 10_002
+    assert best_frame_time(page) < FRAME_MS
     page.fill("#search", "relu_100")
     page.keyboard.press("Enter")
     settle(page)
-    # A part of it, close up: what is panned over.
-    took = []
-    page.mouse.move(300, 400)
-    page.mouse.down()
-    for step in range(10):
-        page.mouse.move(300 + 30 * step, 400)
+    assert page.evaluate("window.corsac.view.scale") >= 0.8
+    assert best_frame_time(page) < FRAME_MS
+
+
+def test_the_graph_cannot_be_lost(open_page, net_page):
+    page = open_page(net_page)
+    for dx, dy in ((4000, 0), (-9000, 0), (0, 4000), (0, -9000)):
+        page.mouse.move(700, 300)
+        for _ in range(3):
+            page.mouse.wheel(dx, dy / 100)
+            page.mouse.wheel(1, dy)
         settle(page)
-        took.append(page.evaluate("window.corsac.paintTook"))
-    page.mouse.up()
-    assert sorted(took)[5] < PAINT_MS
+        boxes = [box(page, name) for name in ("x", "body.0", "body.5", "flatten", "output")]
+        assert any(
+            at["left"] < 1400
+            and at["left"] + at["width"] > 0
+            and at["top"] < 900
+            and at["top"] + at["height"] > 0
+            for at in boxes
+        ), (dx, dy)

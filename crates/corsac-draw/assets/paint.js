@@ -120,9 +120,9 @@ function paint(context, data, picture, view, width, height, style) {
       const text = fitted(context, shape, 160);
       context.strokeStyle = colour("page");
       context.lineWidth = 3;
-      context.strokeText(text, x + 6, y + 13);
+      context.strokeText(text, x + 6, y + 14.5);
       context.fillStyle = colour("muted");
-      context.fillText(text, x + 6, y + 13);
+      context.fillText(text, x + 6, y + 14.5);
     }
   }
   context.textAlign = "center";

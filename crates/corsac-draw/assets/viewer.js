@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const canvas = $("graph"), panel = $("panel"), hits = $("hits"), search = $("search");
 const data = JSON.parse($("data").textContent);
 const METRICS = { time: "Time", bytes: "Bytes", flops: "FLOPs" };
-const HEAD_ROOM = 64, MARGIN = 28, LARGEST_SCALE = 3;
+const HEAD_ROOM = 64, MARGIN = 28, LARGEST_SCALE = 3, IN_SIGHT = 96;
 
 /** Groups around each node and group, from the inside out. */
 const parentOf = (what, index) => (what === "node" ? data.nodes[index].group : data.groups[index].parent);
@@ -216,17 +216,28 @@ function moveTo(target) {
   };
   motion = requestAnimationFrame(frame);
 }
+/** `view`, or the closest one in which the picture is not out of sight. */
+function inSight({ scale, x, y }) {
+  const { picture } = state, [width, height] = size();
+  // How much of the window or, if that is less, of the picture is to be seen at least.
+  const apart = (window, whole) => Math.min(IN_SIGHT / scale, window / scale, whole);
+  const across = apart(width, picture.width), down = apart(height - HEAD_ROOM, picture.height);
+  return {
+    scale, x: Math.min(Math.max(x, across - width / scale), picture.width - across),
+    y: Math.min(Math.max(y, down - height / scale), picture.height - down - HEAD_ROOM / scale),
+  };
+}
 function zoom(factor, x = innerWidth / 2, y = innerHeight / 2) {
   state.fitted = false;
   const { view } = state, smallest = Math.min(fittingView(state.picture).scale, 0.2) / 2;
   const scale = Math.min(Math.max(view.scale * factor, smallest), LARGEST_SCALE);
-  state.view = { scale, x: view.x + x / view.scale - x / scale, y: view.y + y / view.scale - y / scale };
+  state.view = inSight({ scale, x: view.x + x / view.scale - x / scale, y: view.y + y / view.scale - y / scale });
   redraw();
 }
 function pan(dx, dy) {
   state.fitted = false;
   const { view } = state;
-  state.view = { scale: view.scale, x: view.x - dx / view.scale, y: view.y - dy / view.scale };
+  state.view = inSight({ scale: view.scale, x: view.x - dx / view.scale, y: view.y - dy / view.scale });
   redraw();
 }
 
@@ -279,7 +290,8 @@ function paintNow() {
     stale.height = canvas.height;
     stale.getContext("2d").drawImage(canvas, 0, 0);
   }
-  if (!window.corsac.firstPaint) window.corsac.firstPaint = performance.now();
+  // The frame after this one begins when this one is painted.
+  if (!window.corsac.firstPaint) requestAnimationFrame(() => { window.corsac.firstPaint ||= performance.now(); });
 }
 /** Whether a line leads to or from what is selected. */
 function joins({ what, index }) {
@@ -654,7 +666,8 @@ canvas.addEventListener("keydown", (event) => {
 
 // -- beginning --------------------------------------------------------------------------------
 
-// What tests and notebooks may ask: where a box is on the screen, and what is open.
+// What tests and notebooks may ask: when the graph was first seen (in milliseconds since the page was asked for),
+// where a box is on the screen, and what is open.
 window.corsac = {
   firstPaint: 0,
   boxOf(name) {

@@ -19,6 +19,9 @@ const MARGIN: f64 = 24.0;
 /// Title and legend.
 const HEAD: f64 = 58.0;
 const LEGEND_SIZE: f64 = 11.0;
+/// From the lower edge of a box to the line that its shape is written on: below the box that stands behind that of
+/// a closed module.
+const LABEL_BASE: f64 = 14.5;
 
 /// How to draw.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -116,7 +119,7 @@ impl Drawing<'_> {
                     self,
                     "\n<text class=\"label\" x=\"{}\" y=\"{}\">{}</text>",
                     N(x + LABEL_MARGIN),
-                    N(y + 13.0),
+                    N(y + LABEL_BASE),
                     xml(&text)
                 );
             }
