@@ -1,5 +1,6 @@
 // Coordinates. The same as src/layout/place.rs and src/layout/picture.rs, to the same result:
-// change both. Levels come with their layers; which modules are open decides the sizes.
+// change both. Levels come with their layers, and with coordinates for when all modules in them are closed;
+// which modules are open decides the sizes, and thereby the coordinates.
 
 const GAP = 28, LINE_GAP = 14, LAYER_GAP = 34, LABEL_HEIGHT = 16, SWEEPS = 6;
 const HEADER = 34, HEADER_OVER_PORTS = 24, SIDE = 16, FOOT = 16, PORT_WIDTH = 8;
@@ -40,27 +41,26 @@ function segmentsOf(level, sizes) {
 
 /** The closest positions to the wanted ones at which neighbours are far enough apart. */
 function settle(wanted, weights, distances) {
-  const blocks = [];
-  let packed = 0;
-  for (let at = 0; at < wanted.length; at++) {
+  const size = wanted.length, sums = new Float64Array(size), shares = new Float64Array(size), counts = new Uint32Array(size);
+  let packed = 0, blocks = 0;
+  for (let at = 0; at < size; at++) {
     if (at > 0) packed += distances[at - 1];
     let sum = weights[at] * (wanted[at] - packed), weight = weights[at], count = 1;
-    while (blocks.length) {
-      const before = blocks[blocks.length - 1];
-      if (before.sum / before.weight <= sum / weight) break;
-      blocks.pop();
-      sum += before.sum;
-      weight += before.weight;
-      count += before.count;
+    for (; blocks > 0 && sums[blocks - 1] / shares[blocks - 1] > sum / weight; blocks--) {
+      sum += sums[blocks - 1];
+      weight += shares[blocks - 1];
+      count += counts[blocks - 1];
     }
-    blocks.push({ sum, weight, count });
+    sums[blocks] = sum;
+    shares[blocks] = weight;
+    counts[blocks++] = count;
   }
-  const xs = [];
+  const xs = new Float64Array(size);
   packed = 0;
-  for (const { sum, weight, count } of blocks) {
-    for (let i = 0; i < count; i++) {
-      if (xs.length) packed += distances[xs.length - 1];
-      xs.push(sum / weight + packed);
+  for (let block = 0, at = 0; block < blocks; block++) {
+    for (let i = 0; i < counts[block]; i++, at++) {
+      if (at > 0) packed += distances[at - 1];
+      xs[at] = sums[block] / shares[block] + packed;
     }
   }
   return xs;
@@ -247,7 +247,8 @@ function pictureOf(data, open) {
       && size.width === sizes[i].width && size.height === sizes[i].height));
     if (!known) {
       level.sizes = sizes;
-      level.placement = place(level, sizes);
+      const closed = !level.items.some(([what, index]) => what === "group" && open.has(index));
+      level.placement = closed ? level.closed : place(level, sizes);
       level.size = null;
     }
     if (at > 0) {

@@ -6,7 +6,8 @@ use crate::escape::{json_in_script, xml};
 use crate::heat::{Metric, STEPS};
 use crate::kind::Kind;
 use crate::layout::{
-    Level, group_size, group_subtitle, group_title, label_reach, levels, node_size,
+    Level, Placement, closed_placement, group_size, group_subtitle, group_title, label_reach,
+    levels, node_size,
 };
 use crate::palette;
 use crate::scene::{Edge, Group, Scene, SceneNode};
@@ -38,7 +39,7 @@ struct Data<'s> {
     nodes: Vec<NodeData<'s>>,
     groups: Vec<GroupData<'s>>,
     edges: Vec<(u32, u32)>,
-    levels: Vec<Level>,
+    levels: Vec<LevelData>,
 }
 
 #[derive(Serialize)]
@@ -58,6 +59,15 @@ struct GroupData<'s> {
     /// What its closed box says, and the size of that.
     label: (String, String),
     box_size: (f64, f64),
+}
+
+#[derive(Serialize)]
+struct LevelData {
+    #[serde(flatten)]
+    level: Level,
+    /// Where everything is while the modules in it are closed: most of what there is to lay out
+    /// before the page is first painted.
+    closed: Placement,
 }
 
 /// The scene as an HTML document that needs nothing else: no network, no other files.
@@ -83,7 +93,13 @@ pub fn to_html(scene: &Scene, options: &HtmlOptions) -> String {
             .iter()
             .map(|Edge { from, to, .. }| (*from, *to))
             .collect(),
-        levels: levels(scene),
+        levels: levels(scene)
+            .into_iter()
+            .map(|level| LevelData {
+                closed: closed_placement(scene, &level),
+                level,
+            })
+            .collect(),
     };
     let json = serde_json::to_string(&data).expect("numbers, strings and lists are JSON");
     let mut style = format!(

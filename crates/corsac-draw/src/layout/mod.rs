@@ -12,7 +12,7 @@
 //!    [`BENDS_PER_ITEM`] bends for an item: the longest lines beyond that go straight, below the
 //!    nodes, so that time and size stay linear in the graph.
 //! 4. [`place`]: coordinates, given sizes. This alone depends on which modules are open, and so the
-//!    page does it again (`viewer.js`, to the same result).
+//!    page does it again (`layout.js`, to the same result) for levels in which a module is open.
 //! 5. [`Picture`]: boxes and lines of all levels, where they are in the whole.
 
 mod level;
@@ -27,7 +27,7 @@ pub use level::{Item, Level, Net, Sink, Slot};
 pub use picture::{BoxShape, Content, Opening, Picture, Wire, node_size};
 pub(crate) use picture::{
     LABEL_MARGIN, LABEL_SIZE, LABEL_WIDTH, LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE,
-    group_size, group_subtitle, group_title, label_reach,
+    closed_placement, group_size, group_subtitle, group_title, label_reach,
 };
 pub use place::{Placement, Size, place};
 

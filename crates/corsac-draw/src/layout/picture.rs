@@ -185,6 +185,63 @@ fn frame_of(level: &Level) -> (f64, f64) {
     (header, foot)
 }
 
+/// The size of a closed module, as of an item.
+fn closed_size(group: &Group) -> Size {
+    let (width, height) = group_size(group);
+    Size {
+        width,
+        height,
+        ..Size::default()
+    }
+}
+
+/// The sizes of the items of a level, given those of the modules in it and which of those are open.
+fn item_sizes(
+    scene: &Scene,
+    level: &Level,
+    group_size: impl Fn(u32) -> Size,
+    is_open: impl Fn(u32) -> bool,
+) -> Vec<Size> {
+    let mut sizes: Vec<Size> = level
+        .items
+        .iter()
+        .map(|item| match item {
+            Item::Node(node) => {
+                let (width, height) = node_size(&scene.nodes[*node as usize]);
+                Size {
+                    width,
+                    height,
+                    ..Size::default()
+                }
+            }
+            Item::Group(group) => group_size(*group),
+            Item::Inlet(_) | Item::Outlet(_) => Size {
+                width: PORT_WIDTH,
+                ..Size::default()
+            },
+        })
+        .collect();
+    for net in &level.nets {
+        let labelled = match level.items[net.source as usize] {
+            Item::Node(_) => true,
+            Item::Group(group) => !is_open(group),
+            Item::Inlet(_) | Item::Outlet(_) => false,
+        };
+        if labelled {
+            let size = &mut sizes[net.source as usize];
+            let reach = label_reach(&scene.nodes[net.value as usize]);
+            size.label = size.label.max(reach);
+        }
+    }
+    sizes
+}
+
+/// Where the items of a level are while all modules in it are closed.
+pub(crate) fn closed_placement(scene: &Scene, level: &Level) -> Placement {
+    let size = |group: u32| closed_size(&scene.groups[group as usize]);
+    place(level, &item_sizes(scene, level, size, |_| false))
+}
+
 impl Picture {
     /// Where everything is if these modules are open.
     ///
@@ -206,45 +263,11 @@ impl Picture {
         for (at, level) in levels.iter().enumerate().rev() {
             let group = at.checked_sub(1);
             if let Some(group) = group.filter(|&group| !is_open(group)) {
-                let (width, height) = group_size(&scene.groups[group]);
-                sizes[group] = Size {
-                    width,
-                    height,
-                    ..Size::default()
-                };
+                sizes[group] = closed_size(&scene.groups[group]);
                 continue;
             }
-            let mut items: Vec<Size> = level
-                .items
-                .iter()
-                .map(|item| match item {
-                    Item::Node(node) => {
-                        let (width, height) = node_size(&scene.nodes[*node as usize]);
-                        Size {
-                            width,
-                            height,
-                            ..Size::default()
-                        }
-                    }
-                    Item::Group(group) => sizes[*group as usize].clone(),
-                    Item::Inlet(_) | Item::Outlet(_) => Size {
-                        width: PORT_WIDTH,
-                        ..Size::default()
-                    },
-                })
-                .collect();
-            for net in &level.nets {
-                let labelled = match level.items[net.source as usize] {
-                    Item::Node(_) => true,
-                    Item::Group(group) => !is_open(group as usize),
-                    Item::Inlet(_) | Item::Outlet(_) => false,
-                };
-                if labelled {
-                    let size = &mut items[net.source as usize];
-                    let reach = label_reach(&scene.nodes[net.value as usize]);
-                    size.label = size.label.max(reach);
-                }
-            }
+            let size = |group: u32| sizes[group as usize].clone();
+            let items = item_sizes(scene, level, size, |group| is_open(group as usize));
             let placement = place(level, &items);
             if let Some(group) = group {
                 let closed = group_size(&scene.groups[group]);

@@ -1,6 +1,8 @@
 //! Coordinates in a level, given the sizes of what is in it.
 //!
-//! `viewer.js` does the same when modules open and close, to the same result: change both.
+//! `layout.js` does the same when modules open and close, to the same result: change both.
+
+use serde::{Serialize, Serializer};
 
 use super::level::{Item, Level, Slot};
 
@@ -37,9 +39,10 @@ impl Size {
 }
 
 /// Where everything in a level is. The level's own corner is (0, 0).
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Placement {
     /// The middles of the slots of each layer, from the left.
+    #[serde(serialize_with = "in_hundredths")]
     pub xs: Vec<Vec<f64>>,
     /// The top of each layer.
     pub tops: Vec<f64>,
@@ -51,6 +54,16 @@ pub struct Placement {
     pub width: f64,
     /// The whole.
     pub height: f64,
+}
+
+/// In the page's data: no more digits than can be seen.
+fn in_hundredths<S: Serializer>(xs: &[Vec<f64>], serializer: S) -> Result<S::Ok, S::Error> {
+    let rounded = |row: &Vec<f64>| {
+        row.iter()
+            .map(|x| (x * 100.0).round() / 100.0)
+            .collect::<Vec<_>>()
+    };
+    serializer.collect_seq(xs.iter().map(rounded))
 }
 
 /// A line from a slot of one layer to a slot of the next.
