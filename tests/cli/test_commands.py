@@ -229,7 +229,12 @@ def test_a_folder_without_weights_says_which_model_it_is(capsys, folder):
         (["show", "net.py"], "which model of net.py? Write net.py:Net or net.py:Longer"),
         (["build", "missing.toml"], "No such file"),
         (["build", "wrong.toml"], "wrong.toml, line 1, column 1: expected `name`"),
-        (["describe", "net.txt"], "net.txt is the text of a graph, without weights"),
+        (
+            ["describe", "net.txt"],
+            "net.txt is the text of a graph, without the modules and weights that it names (linear): ",
+        ),
+        (["ops", "net.txt", "--input", "5,3"], "(linear): counting operations needs a model"),
+        (["split", "net.txt", "--out", "parts"], "(linear): --out parts needs a model"),
         (["build", "net.toml", "--out", "net.py"], "--out net.py: there is a file of that name"),
     ],
 )
@@ -330,6 +335,57 @@ def test_draw_writes_what_the_name_says(capsys, folder):
     assert "--out net.bmp" in capsys.readouterr().err
     assert main(["draw", "net.py:Net", "--overlay", "time", "--out", "net.svg"]) == 2
     assert "--overlay time needs the shape of each input" in capsys.readouterr().err
+
+
+def test_code_and_draw_print_json(capsys, folder):
+    assert main(["code", "net.py:Net", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["code"].startswith("def forward(self, x):\n    linear = self.linear(x)")
+    assert printed["code"].endswith("return relu")
+    assert printed["globals"]["torch"] == "torch"
+    assert printed["globals"]["device"] == "torch.device"
+    options = ["--input", "5,3", "--overlay", "flops", "--json"]
+    assert main(["draw", "net.py:Net", "--out", "net.svg", *options]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "file": "net.svg",
+        "format": "svg",
+        "bytes": (folder / "net.svg").stat().st_size,
+        "nodes": 4,
+        "overlay": "flops",
+    }
+
+
+def test_texts_do_where_no_weights_are_needed(capsys, folder):
+    (folder / "net.txt").write_text(TEXT)
+    for command in (["show"], ["table"], ["code"], ["draw", "--out", "net.html"]):
+        assert main([command[0], "net.txt", *command[1:]]) == 0
+    capsys.readouterr()
+    assert main(["diff", "net.txt", "net.py:Net"]) == 0
+    capsys.readouterr()
+    assert main(["split", "net.txt", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)
+    assert [(part["inputs"], part["outputs"]) for part in parts] == [
+        (["x"], ["linear"]),
+        (["linear"], ["relu"]),
+    ]
+
+
+def test_texts_of_functions_alone_run(capsys, folder):
+    (folder / "net.txt").write_text(
+        """\
+graph():
+    %x : [num_users=1] = placeholder[target=x]
+    %w : [num_users=1] = placeholder[target=w]
+    %mm : [num_users=1] = call_function[target=torch.matmul](args = (%x, %w), kwargs = {})
+    return mm
+"""
+    )
+    shapes = ["--input", "8,16", "--input", "16,32"]
+    assert main(["ops", "net.txt", *shapes, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["totals"]["macs"] == 8 * 16 * 32
+    assert main(["draw", "net.txt", *shapes, "--out", "net.svg"]) == 0
+    assert "8×32" in (folder / "net.svg").read_text()
+    assert main(["save", "net.txt", *shapes, "--out", "net.safetensors"]) == 0
 
 
 def test_split_gives_parts_that_compute_the_same(capsys, folder):

@@ -160,6 +160,7 @@ def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verbose", action="store_true", help="with the user's source lines as comments"
     )
+    _json(parser)
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:
@@ -178,6 +179,7 @@ def _draw(parser: argparse.ArgumentParser) -> None:
         choices=("time", "bytes", "flops"),
         help="colour nodes by what they cost on the given input",
     )
+    _json(parser)
 
 
 def _ops(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import torch
 
@@ -11,6 +12,7 @@ from corsac.analysis import cost, profile, propagate
 from corsac.cli.failure import Failure
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.progress import working
+from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 
 
@@ -31,5 +33,17 @@ def run(options: argparse.Namespace) -> bool:
             corsac.draw(target, options.out, overlay=options.overlay, annotations=report)
     except (ValueError, OSError) as error:
         raise Failure(f"--out {options.out}: {error}") from error
-    print(f"written to {options.out}")
+    if options.json:
+        out = Path(options.out)
+        print_json(
+            {
+                "file": str(out),
+                "format": out.suffix.removeprefix("."),
+                "bytes": out.stat().st_size,
+                "nodes": len(subject.graph.nodes),
+                "overlay": options.overlay,
+            }
+        )
+    else:
+        print(f"written to {options.out}")
     return True

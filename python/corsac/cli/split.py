@@ -5,19 +5,24 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from corsac import fx
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
 from corsac.cli.rows import print_json
-from corsac.cli.subject import captured
+from corsac.cli.subject import Subject, captured
 from corsac.fx.passes.split_module import split_module
 
 
 def run(options: argparse.Namespace) -> bool:
     """Split the model into parts of about as many calls each."""
-    module = captured(options.model, options).runnable("splitting")
+    subject = captured(options.model, options)
     folder = Path(options.out) if options.out else None
+    # Where the parts end is known from the graph; a stand-in for what is missing stays in this process.
+    module = subject.runnable(f"--out {folder}") if folder else _with_stand_ins(subject)
     if folder is not None:
         check_folder(folder)
     calls = [n for n in module.graph.nodes if n.op.startswith("call_")]
@@ -43,6 +48,27 @@ def run(options: argparse.Namespace) -> bool:
             write(parent, folder, type(module).__name__)
         print(f"written to {folder}: module.py ({type(module).__name__}), its weights, graph.txt")
     return True
+
+
+def _with_stand_ins(subject: Subject) -> fx.GraphModule:
+    """The module of ``subject``; what the text of a graph names and lacks is there, and empty."""
+    if subject.module is not None:
+        return subject.module
+    root = nn.Module()
+    calls = {node.target for node in subject.graph.find_nodes(op="call_module")}
+    for path in sorted(subject.missing()):
+        *outer, name = path.split(".")
+        holder = root
+        for part in outer:
+            if part not in holder._modules:
+                holder.add_module(part, nn.Module())
+            holder = holder.get_submodule(part)
+        if path in calls:
+            if name not in holder._modules:
+                holder.add_module(name, nn.Module())
+        else:
+            holder.register_buffer(name, torch.empty(0))
+    return fx.GraphModule(root, subject.graph)
 
 
 def _describe(parent: fx.GraphModule, node: fx.Node) -> dict[str, object]:

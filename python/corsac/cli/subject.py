@@ -18,6 +18,8 @@ from corsac.cli.result import GRAPH
 
 #: How files that hold a graph or a model are called.
 FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
+#: So many missing modules an error names.
+NAMED = 4
 #: How a text begins that is a graph, and no configuration.
 GRAPH_TEXT = ("graph():", "graph v")
 
@@ -31,13 +33,25 @@ class Subject:
     module: fx.GraphModule | None
 
     def runnable(self, why: str) -> fx.GraphModule:
-        """The module. ``why`` says what it is needed for."""
-        if self.module is None:
+        """The module, or that of a graph that needs none: calls of functions and methods alone.
+        ``why`` says what it is needed for."""
+        if self.module is not None:
+            return self.module
+        missing = self.missing()
+        if missing:
+            named = ", ".join(missing[:NAMED]) + (" and others" if missing[NAMED:] else "")
             raise Failure(
-                f"{self.name} is the text of a graph, without weights: {why} needs a model"
-                + _model_in(Path(self.name))
+                f"{self.name} is the text of a graph, without the modules and weights that it names "
+                f"({named}): {why} needs a model" + _model_in(Path(self.name))
             )
-        return self.module
+        return fx.GraphModule({}, self.graph).eval()
+
+    def missing(self) -> list[str]:
+        """The paths of modules and weights that the graph names and only a model has."""
+        if self.module is not None:
+            return []
+        nodes = (node for node in self.graph.nodes if node.op in ("call_module", "get_attr"))
+        return list(dict.fromkeys(node.target for node in nodes))
 
 
 def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
