@@ -68,7 +68,7 @@ test-python: $(EXTENSION) programs
 	@$(PY) -m pytest -q
 
 .PHONY: lint
-lint: require-lint $(EXTENSION) ## formatting, clippy, ruff, type stub
+lint: require-lint $(EXTENSION) ## formatting, clippy, ruff, names of test files, type stub
 	$(call say,'cargo fmt')
 	@cargo fmt --all --check
 	$(call say,'cargo clippy$(,) warnings are errors')
@@ -76,6 +76,8 @@ lint: require-lint $(EXTENSION) ## formatting, clippy, ruff, type stub
 	$(call say,'ruff')
 	@$(VENV)/bin/ruff check --quiet $(PYTHON_FOLDERS)
 	@$(VENV)/bin/ruff format --quiet --check $(PYTHON_FOLDERS)
+	$(call say,'names of test files')
+	@$(PY) scripts/check_test_names.py
 	$(call say,'type stub against the built module')
 	@$(PY) scripts/generate_stub.py --check
 	@$(PY) -m mypy.stubtest --concise --allowlist scripts/stub-allowlist.txt corsac._core
