@@ -39,9 +39,10 @@ mod search;
 mod tests;
 
 use corsac_ir::{Graph, NodeId, Op, SecondaryMap};
+use fixedbitset::FixedBitSet;
 use thiserror::Error;
 
-use part::{NodeSet, Part};
+use part::Part;
 
 pub use search::Times;
 
@@ -174,7 +175,7 @@ impl<'g> Program<'g> {
 
     /// How many bytes a set of nodes needs more if it is to have this one: its own, and those of the
     /// values that it uses and that are not in the set.
-    fn extra_bytes(&self, node: usize, nodes: &NodeSet) -> i64 {
+    fn extra_bytes(&self, node: usize, nodes: &FixedBitSet) -> i64 {
         let outside = self.inputs[node].iter();
         let outside = outside.filter(|&&input| !nodes.contains(input));
         outside.map(|&input| self.bytes[input].output).sum::<i64>() + self.bytes[node].total
@@ -182,7 +183,7 @@ impl<'g> Program<'g> {
 
     fn placed(&self, parts: &[Part]) -> Vec<PlacedPart> {
         let one = |part: &Part| PlacedPart {
-            nodes: part.nodes.iter().map(|node| self.ids[node]).collect(),
+            nodes: part.nodes.ones().map(|node| self.ids[node]).collect(),
             devices: part.devices.clone(),
         };
         parts.iter().map(one).collect()

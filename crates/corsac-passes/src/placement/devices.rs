@@ -1,17 +1,20 @@
 //! Parts that are put on devices.
 
-use super::part::{NodeSet, Part};
+use fixedbitset::FixedBitSet;
+
+use super::part::Part;
 use super::{Device, Program};
 
 /// Puts each part that is on no device on the one with the least memory left that still has room for
 /// it. Answers whether all are on devices then; if not, some may be.
 pub(super) fn assign(program: &Program<'_>, parts: &mut [Part], devices: &[Device]) -> bool {
-    let mut nodes: Vec<NodeSet> = vec![NodeSet::default(); devices.len()];
+    let mut nodes: Vec<FixedBitSet> =
+        vec![FixedBitSet::with_capacity(program.ids.len()); devices.len()];
     let mut left: Vec<i64> = devices.iter().map(|device| device.bytes).collect();
     for part in &*parts {
         for (at, device) in devices.iter().enumerate() {
             if part.devices.contains(&device.id) {
-                nodes[at].extend(&part.nodes);
+                nodes[at].union_with(&part.nodes);
                 left[at] -= part.bytes;
             }
         }
@@ -28,7 +31,7 @@ pub(super) fn assign(program: &Program<'_>, parts: &mut [Part], devices: &[Devic
             return false;
         };
         part.devices.push(devices[at].id);
-        nodes[at].extend(&part.nodes);
+        nodes[at].union_with(&part.nodes);
         left[at] -= needed;
     }
     true
@@ -40,12 +43,12 @@ pub(super) fn clear(parts: &mut [Part]) {
 }
 
 /// How many bytes a device with these nodes needs more if it is to have `part`.
-fn extra_bytes(program: &Program<'_>, part: &Part, nodes: &NodeSet) -> i64 {
-    if nodes.is_empty() {
+fn extra_bytes(program: &Program<'_>, part: &Part, nodes: &FixedBitSet) -> i64 {
+    if nodes.is_clear() {
         return part.bytes;
     }
     let mut all = nodes.clone();
-    all.extend(&part.nodes);
-    let nodes = part.nodes.iter();
+    all.union_with(&part.nodes);
+    let nodes = part.nodes.ones();
     nodes.map(|node| program.extra_bytes(node, &all)).sum()
 }

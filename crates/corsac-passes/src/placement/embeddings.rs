@@ -55,7 +55,7 @@ fn sort(
     is_embedding: &dyn Fn(usize) -> bool,
 ) -> Result<Sorted, PlacementError> {
     let mut sorted = Sorted {
-        parts: vec![Part::default()],
+        parts: vec![Part::empty(program)],
         sorts: vec![false],
     };
     for call in program.calls() {
@@ -66,7 +66,7 @@ fn sort(
         }
         let needed = program.extra_bytes(call, &sorted.parts[last].nodes);
         if sort != sorted.sorts[last] || needed + sorted.parts[last].bytes > bytes {
-            let new = Part::default();
+            let new = Part::empty(program);
             if program.extra_bytes(call, &new.nodes) > bytes {
                 let target = program.graph.node(program.ids[call]).target_name();
                 return Err(PlacementError::TooLargeForOne {

@@ -1,61 +1,14 @@
 //! Parts while they are looked for, and which use values of which.
 
+use fixedbitset::FixedBitSet;
+
 use super::Program;
 
-/// A set of nodes by number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct NodeSet {
-    words: Vec<u64>,
-}
-
-impl NodeSet {
-    pub(super) fn contains(&self, node: usize) -> bool {
-        let word = self.words.get(node / 64);
-        word.is_some_and(|word| word >> (node % 64) & 1 == 1)
-    }
-
-    pub(super) fn insert(&mut self, node: usize) {
-        if self.words.len() <= node / 64 {
-            self.words.resize(node / 64 + 1, 0);
-        }
-        self.words[node / 64] |= 1 << (node % 64);
-    }
-
-    pub(super) fn remove(&mut self, node: usize) {
-        if let Some(word) = self.words.get_mut(node / 64) {
-            *word &= !(1 << (node % 64));
-        }
-    }
-
-    pub(super) fn extend(&mut self, other: &Self) {
-        other.iter().for_each(|node| self.insert(node));
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.words.iter().all(|&word| word == 0)
-    }
-
-    /// In the order of the graph.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.words.iter().enumerate().flat_map(|(at, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                if rest == 0 {
-                    return None;
-                }
-                let bit = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                Some(64 * at + bit)
-            })
-        })
-    }
-}
-
 /// Nodes that run together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// Calls, and the inputs and attributes that they use.
-    pub(super) nodes: NodeSet,
+    /// Calls, and the inputs and attributes that they use, by number.
+    pub(super) nodes: FixedBitSet,
     /// The memory that they need.
     pub(super) bytes: i64,
     /// The devices it is on.
@@ -63,26 +16,33 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// A part with room for all nodes of a program, and none yet.
+    pub(super) fn empty(program: &Program<'_>) -> Self {
+        Self {
+            nodes: FixedBitSet::with_capacity(program.ids.len()),
+            bytes: 0,
+            devices: Vec::new(),
+        }
+    }
+
     /// A part with one call.
     pub(super) fn of(program: &Program<'_>, call: usize) -> Self {
-        let mut part = Self::default();
+        let mut part = Self::empty(program);
         part.add(program, call);
         part
     }
 
     /// The nodes of two parts.
     pub(super) fn combined(program: &Program<'_>, a: &Self, b: &Self) -> Self {
-        let mut part = Self {
-            nodes: a.nodes.clone(),
-            ..Self::default()
-        };
-        part.nodes.extend(&b.nodes);
+        let mut part = Self::empty(program);
+        part.nodes.union_with(&a.nodes);
+        part.nodes.union_with(&b.nodes);
         part.measure(program);
         part
     }
 
     fn measure(&mut self, program: &Program<'_>) {
-        let nodes = self.nodes.iter();
+        let nodes = self.nodes.ones();
         self.bytes = nodes
             .map(|node| program.extra_bytes(node, &self.nodes))
             .sum();
@@ -125,14 +85,14 @@ impl Relations {
     pub(super) fn of(program: &Program<'_>, parts: &[Part]) -> Self {
         let mut homes: Vec<Vec<usize>> = vec![Vec::new(); program.ids.len()];
         for (at, part) in parts.iter().enumerate() {
-            part.nodes.iter().for_each(|node| homes[node].push(at));
+            part.nodes.ones().for_each(|node| homes[node].push(at));
         }
         let mut relations = Self {
             parents: vec![Vec::new(); parts.len()],
             children: vec![Vec::new(); parts.len()],
         };
         for (at, part) in parts.iter().enumerate() {
-            for node in part.nodes.iter() {
+            for node in part.nodes.ones() {
                 let homes = program.users[node].iter().flat_map(|&user| &homes[user]);
                 for &other in homes {
                     let known = relations.children[at].contains(&other);

@@ -39,7 +39,7 @@ impl Times {
     fn of_part(&self, program: &Program<'_>, part: &Part) -> f64 {
         let mut up_to = vec![0.0_f64; self.seconds.len()];
         let mut longest = 0.0_f64;
-        for node in part.nodes.iter().filter(|&node| !program.is_given(node)) {
+        for node in part.nodes.ones().filter(|&node| !program.is_given(node)) {
             let inputs = program.inputs[node].iter();
             let before = inputs.map(|&input| up_to[input]).fold(0.0, f64::max);
             up_to[node] = before + self.seconds[node];
@@ -53,7 +53,7 @@ impl Times {
         if !parent.devices.is_empty() && parent.devices == child.devices {
             return 0.0;
         }
-        let moved = parent.nodes.iter().filter(|&node| {
+        let moved = parent.nodes.ones().filter(|&node| {
             let mut users = program.users[node].iter();
             users.any(|&user| child.nodes.contains(user))
         });
@@ -124,7 +124,7 @@ pub(super) fn by_size(
                 continue;
             }
             _ => {
-                let part = Part::default();
+                let part = Part::empty(program);
                 let needed = program.extra_bytes(call, &part.nodes);
                 let found = free.iter().position(|device| device.bytes >= needed);
                 let Some(found) = found else {
@@ -210,7 +210,7 @@ pub(super) fn by_exchange(
         };
         let mut chosen = None;
         for other in (0..parts.len()).filter(|&other| other != home) {
-            let partners = parts[other].nodes.iter();
+            let partners = parts[other].nodes.ones();
             let partners = partners.filter(|&node| program.is_call(node)).map(Some);
             for partner in partners.chain([None]) {
                 let mut tried = parts.clone();
@@ -231,7 +231,7 @@ pub(super) fn by_exchange(
             devices::assign(program, &mut parts, devices);
         }
     }
-    parts.retain(|part| !part.nodes.is_empty());
+    parts.retain(|part| !part.nodes.is_clear());
     devices::assign(program, &mut parts, devices);
     Ok(parts)
 }

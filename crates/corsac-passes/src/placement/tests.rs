@@ -85,7 +85,7 @@ fn exchange_finds_what_is_best_on_small_programs() {
     let calls: Vec<usize> = program.calls().collect();
     let mut best = f64::INFINITY;
     for choice in 0..1_u32 << calls.len() {
-        let mut parts = vec![Part::default(), Part::default()];
+        let mut parts = vec![Part::empty(&program), Part::empty(&program)];
         for (at, &call) in calls.iter().enumerate() {
             parts[(choice >> at & 1) as usize].add(&program, call);
         }
