@@ -536,6 +536,38 @@ def test_placement(mode, devices):
     agree(program)
 
 
+@pytest.mark.parametrize("mode", ["size_based", "cost_aware"])
+def test_bytes_and_times_of_parts(mode):
+    def program(implementation):
+        utils = module_of(implementation, "experimental.partitioner_utils")
+        torch.manual_seed(0)
+        root = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 8), nn.Sigmoid())
+        gm = implementation.fx.symbolic_trace(root)
+        manipulation = module_of(implementation, "passes.graph_manipulation")
+        manipulation.get_size_of_all_nodes(gm, [torch.rand(1, 4)])
+        times = {
+            n: utils.NodeLatency(0.25 * at, 1.5 - 0.25 * at) for at, n in enumerate(gm.graph.nodes)
+        }
+        config = utils.PartitionerConfig(
+            [utils.Device(f"d{at}", 200, at) for at in range(3)],
+            utils.PartitionMode[mode],
+            transfer_rate_bytes_per_sec=64.0,
+            node_to_latency_mapping=times,
+        )
+        placement = module_of(implementation, "experimental.accelerator_partitioner")
+        partitioner = placement.Partitioner()
+        partitioner.partition_graph(gm, root, config)
+        parts = partitioner.partitions
+        own = utils.get_partition_to_latency_mapping(parts, times)
+        return (
+            [(part.partition_id, part.used_mem_bytes, tuple(own[part])) for part in parts],
+            [[utils.get_comm_latency_between(a, b, 64.0) for a in parts] for b in parts],
+            utils.get_latency_of_partitioned_graph(parts, own, 64.0),
+        )
+
+    agree(program)
+
+
 def test_source_partitions():
     def program(implementation):
         gm = implementation.fx.symbolic_trace(Residual())
