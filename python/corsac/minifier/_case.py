@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +9,6 @@ import torch
 
 from corsac.fx import Graph, GraphModule, Interpreter, Node
 from corsac.fx.node import map_arg
-
-#: What tells one message from another is not in numbers, addresses and names of values.
-_VARYING = re.compile(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?|%\w+|'[^']*'|\"[^\"]*\"")
-
-#: ``fails(module, inputs)``: False or None where there is no fault; True, a text, or an exception if
-#: there is one.
-Fails = Callable[[GraphModule, list[Any]], Any]
 
 
 class _NotAnArgument(Exception):
@@ -43,22 +34,22 @@ class Case:
 
     def copied_inputs(self) -> list[Any]:
         """Inputs that may be written to."""
-        return [_copied(own) for own in self.inputs]
+        return copies(self.inputs)
 
-    def runs(self) -> bool:
-        """Whether PyTorch can run it."""
+    def runs(self, grad: bool = False) -> bool:
+        """Whether PyTorch can run it, with gradients or without."""
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(grad):
                 self.module(*self.copied_inputs())
         except Exception:
             return False
         return True
 
     def values(self) -> dict[Node, Any]:
-        """The value of each node, as it was when it was computed."""
+        """The value of each node, as it was when it was computed; if autograd is on, with whether it wants
+        a gradient."""
         recorder = _Values(self.module)
-        with torch.no_grad():
-            recorder.run(*self.copied_inputs())
+        recorder.run(*self.copied_inputs())
         return recorder.values
 
     def part(self, kept: set[Node], values: dict[Node, Any], results: set[Node]) -> Case | None:
@@ -112,28 +103,21 @@ class _Values(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        self.values[n] = torch.utils._pytree.tree_map(_copied, result)
+        self.values[n] = torch.utils._pytree.tree_map(copied, result)
         return result
 
 
-def _copied(value: Any) -> Any:
+def copies(inputs: list[Any]) -> list[Any]:
+    """Inputs that may be written to; one tensor given twice stays one."""
+    made: dict[int, Any] = {}
+    for own in inputs:
+        if id(own) not in made:
+            made[id(own)] = copied(own)
+    return [made[id(own)] for own in inputs]
+
+
+def copied(value: Any) -> Any:
+    """A tensor with the same values, that may be written to; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.requires_grad)
-
-
-def fault(module: GraphModule, inputs: list[Any], fails: Fails) -> str | None:
-    """What ``fails`` says of a graph, in the form in which faults are compared; None if it is fine."""
-    return signature(Case(module, inputs), fails)
-
-
-def signature(case: Case, fails: Fails) -> str | None:
-    """What tells the fault of ``case`` from others; None if there is none."""
-    try:
-        answer = fails(case.module, case.copied_inputs())
-    except Exception as error:
-        said = next((line for line in str(error).splitlines() if line.strip()), "")
-        return f"{type(error).__name__}: {_VARYING.sub('…', said.strip())}"
-    if answer is None or answer is False:
-        return None
-    return "it fails" if answer is True else _VARYING.sub("…", str(answer))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,15 @@ import torch
 
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch
-from corsac.minifier._case import Case, Fails, signature
+from corsac.minifier._case import Case
+from corsac.minifier._fault import Fails, Fault
+from corsac.minifier._progress import Bar, Progress
 from corsac.minifier._script import run_script, script_of
-from corsac.minifier._shrink import fewer_calls, fewer_results, simpler_values, smaller_sizes
-from corsac.passes import modules_to_functions
+from corsac.minifier._search import Search, TimeUp
 
-#: Called as ``progress(stage, calls left, seconds)``.
-Progress = Callable[[str, int, float], None]
+
+class NoFault(ValueError):
+    """There is no fault in a graph that is to be made smaller, or it is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Minified:
 
     Attributes:
         module, inputs: the graph and its inputs.
-        signature: the fault: what ``fails`` says of both.
+        fault: what is wrong with it, as it was said.
         before: how many calls the large graph has.
         tests: how often ``fails`` was asked.
         seconds: how long it took.
@@ -40,7 +41,7 @@ class Minified:
 
     module: GraphModule
     inputs: list[Any]
-    signature: str
+    fault: Fault
     before: int
     tests: int
     seconds: float
@@ -50,19 +51,26 @@ class Minified:
     reason: str | None
 
     @property
+    def signature(self) -> str:
+        """What tells the fault from others: that of both graphs."""
+        return self.fault.signature
+
+    @property
     def calls(self) -> int:
         """How many calls the graph has."""
         return sum(node.op.startswith("call_") for node in self.module.graph.nodes)
 
     def save(self, path: str | Path) -> None:
-        """Write the script to a file.
+        """Write the script to a file, and the graph's text beside it: ``fault.py`` and ``fault.graph``.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no script.
         """
         if self.script is None:
             raise ValueError(f"expected a script, and there is none: {self.reason}")
-        Path(path).write_text(self.script)
+        path = Path(path)
+        path.write_text(self.script)
+        path.with_suffix(".graph").write_text(f"{self.module.graph}\n")
 
     def __str__(self) -> str:
         state = "verified" if self.verified else f"not verified: {self.reason}"
@@ -73,135 +81,119 @@ class Minified:
         )
 
 
-class _TimeUp(Exception):
-    pass
-
-
-class _Search:
-    """Asks ``fails`` of cases, and keeps the smallest that has the fault."""
-
-    def __init__(
-        self, case: Case, fails: Fails, deadline: float, progress: Progress | None
-    ) -> None:
-        self.best, self.fails, self.tests, self.stage = case, fails, 0, ""
-        self._deadline, self._progress = deadline, progress
-        self._start = time.monotonic()
-        self.wanted = ""
-
-    def test(self, case: Case) -> bool:
-        if time.monotonic() > self._deadline:
-            raise _TimeUp
-        if not case.runs():
-            return False
-        self.tests += 1
-        found = signature(case, self.fails) == self.wanted
-        if found:
-            self.best = case
-        if self._progress is not None:
-            self._progress(self.stage, len(self.best.calls), time.monotonic() - self._start)
-        return found
-
-
 def minify(
     module: GraphModule | torch.fx.GraphModule,
     inputs: Sequence[Any],
     fails: Fails,
     *,
     seconds: float = 60.0,
+    hang_seconds: float = 30.0,
     progress: bool | Progress = False,
     verify: bool = True,
+    isolate: bool = True,
+    expected: str | None = None,
 ) -> Minified:
     """The smallest graph, with the smallest inputs, that shows the fault that ``module`` shows.
 
-    Calls are removed by delta debugging, values being replaced by inputs; then results are dropped,
-    sizes shrunk and inputs made simple. A smaller graph counts only if PyTorch can run it and the
-    fault has the same signature: the class of the exception and its message, without numbers and
-    names, or what ``fails`` returns. The result comes with a script, run in a process of its own.
+    Calls are removed by bisection and delta debugging, values being replaced by inputs; then results
+    and inputs are dropped or merged, sizes of inputs and weights shrunk, and values made simple. A
+    smaller graph counts only if PyTorch can run it and the fault has the same signature: the class of
+    the exception and its message, without numbers and names; the signal of a crash; that it hangs; or
+    what ``fails`` returns. The result comes with a script, run in a process of its own.
 
     Args:
-        module: a graph, of corsac.fx or torch.fx. Calls of modules of ``torch.nn`` become functions
-            of their weights where the fault stays.
+        module: a graph, of corsac.fx or torch.fx: of a model, of ``torch.compile``, of AOTAutograd.
+            Calls of modules of ``torch.nn`` become functions of their weights where the fault stays.
         inputs: a value for each of its inputs.
         fails: ``fails(module, inputs)``: raises, or returns True or a text, if there is the fault; False
-            or None if there is not. A function at the top level of a module goes into the script with
-            what it uses of it.
+            or None if there is not. It may crash or hang. :class:`corsac.minifier.BackendFails` is one
+            for a backend. What it is made of goes into the script.
         seconds: how long it may take; what was reached by then is the result.
-        progress: True to show calls left and time on stderr, or a function of the stage and these.
+        hang_seconds: how long a call of ``fails`` may take before it counts as one that hangs.
+        progress: True for a bar on stderr, with calls left and time, or a function of the stage and these.
         verify: whether the script is run in a process of its own.
+        isolate: whether ``fails`` is called in forked processes, which may crash. Where processes cannot
+            be forked (on Windows, and once CUDA is used) it is called in this one.
+        expected: the signature of the fault that is looked for; by default that of the whole graph.
 
     Raises:
-        ValueError: there is no fault, or PyTorch itself cannot run the graph.
+        NoFault: there is no fault, or it is not the expected one; a ``ValueError``.
+        ValueError: PyTorch itself cannot run the graph.
     """
     start = time.monotonic()
     case = Case(from_torch(module), list(inputs))
-    if not case.runs():
-        raise ValueError("expected a graph that PyTorch can run on these inputs")
-    report = _show if progress is True else (progress or None)
-    search = _Search(case, fails, start + seconds, report)
-    search.tests = 1
-    wanted = signature(case, fails)
-    if wanted is None:
-        raise ValueError("expected a fault, and fails() finds none in the whole graph")
-    search.wanted = wanted
+    bar = Bar(len(case.calls), seconds) if progress is True else None
+
+    def search(unused: bool) -> tuple[Minified, bool]:
+        deadline = start + seconds
+        report = bar or progress or None
+        own = Search(case, fails, deadline, hang_seconds, isolate, unused, report)
+        try:
+            finished = _search(own, expected)
+            return _result(
+                own, case, finished, start, verify and hang_seconds
+            ), own.may_miss_threads
+        finally:
+            own.close()
+            if bar is not None:
+                bar.close("done", len(own.best.calls), time.monotonic() - start)
+
+    found, doubtful = search(unused=False)
+    if doubtful and verify and found.script is not None and not found.verified:
+        found, _ = search(unused=True)
+    return found
+
+
+def _search(search: Search, expected: str | None) -> bool:
+    """Make the graph smaller; answers whether that came to its end."""
+    fault = search.begin()
+    if fault is None:
+        raise NoFault("expected a fault, and fails() finds none in the whole graph")
+    if expected is not None and fault.signature != expected:
+        raise NoFault(f"expected the fault {expected!r}, and it is {fault.signature!r}")
     finished = True
     try:
-        _reduce(search)
-    except _TimeUp:
+        with torch.set_grad_enabled(getattr(search.fails, "grad", False)):
+            search.reduce()
+    except TimeUp:
         finished = False
-    best = search.best
-    script, verified, reason = None, False, None
-    try:
-        script = script_of(best, fails, wanted)
-    except ValueError as error:
-        reason = str(error)
-    else:
-        reason = "not asked for"
-        if verify:
-            reason = run_script(script, wanted, timeout=max(60.0, seconds))
-        verified = reason is None
-    if progress is True:
-        print(file=sys.stderr)
+    return finished
+
+
+def _result(
+    search: Search, case: Case, finished: bool, start: float, patience: float | bool
+) -> Minified:
+    """What was found, with a script that is run for up to ``patience`` seconds, if at all."""
+    before = len(case.calls)
+    script, reason = _written(search, before, patience)
+    if search.hangs and reason is not None:
+        # A busy machine may have taken longer than was thought enough.
+        smallest = search.best
+        search.confirm()
+        if search.best is not smallest:
+            script, reason = _written(search, before, patience)
     return Minified(
-        best.module,
-        best.inputs,
-        wanted,
-        len(case.calls),
+        search.best.module,
+        search.best.inputs,
+        search.fault,
+        before,
         search.tests,
         time.monotonic() - start,
         finished,
         script,
-        verified,
+        reason is None,
         reason,
     )
 
 
-def _reduce(search: _Search) -> None:
-    search.stage = "whole"
-    case = search.best
-    (output,) = case.module.graph.find_nodes(op="output")
-    body = {n for n in case.module.graph.nodes if n.op not in ("placeholder", "output")}
-    values, results = case.values(), set(output.all_input_nodes)
-    # It returns a tuple of values, whatever they were in.
-    flat = case.part(body, values, results)
-    same = flat is not None and search.test(flat)
-    functional = case.part(body, values, results)
-    if same and functional is not None and functional.module.graph.find_nodes(op="call_module"):
-        modules_to_functions(functional.module)
-        search.test(functional)
-    while True:
-        before = len(search.best.calls)
-        for stage, shrink in (
-            ("calls", fewer_calls),
-            ("results", fewer_results),
-            ("sizes", smaller_sizes),
-            ("values", simpler_values),
-        ):
-            search.stage = stage
-            shrink(search.best, search.test)
-        # Fewer results may make calls superfluous.
-        if len(search.best.calls) >= before:
-            return
-
-
-def _show(stage: str, calls: int, seconds: float) -> None:
-    print(f"\rminify: {stage}, {calls} calls left, {seconds:.1f} s ", end="", file=sys.stderr)
+def _written(search: Search, before: int, patience: float | bool) -> tuple[str | None, str | None]:
+    """A script, and why it is not verified, if it is not."""
+    try:
+        script = script_of(search.best, search.fails, search.fault, before)
+    except ValueError as error:
+        return None, str(error)
+    search.stage = "verify"
+    search.tell()
+    if not patience:
+        return script, "not asked for"
+    return script, run_script(script, search.fault.signature, patience)

@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-import ast
 import base64
-import inspect
+import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
 import textwrap
-import types
+import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from corsac.minifier._case import Case, Fails
+from corsac import _core
+from corsac.fx import GraphModule
+from corsac.minifier._backend_fails import BackendFails
+from corsac.minifier._case import Case, copies
+from corsac.minifier._child import listen
+from corsac.minifier._fault import Fails, Fault, crashed, find_fault, hung
+from corsac.minifier._simplify import seeded
+from corsac.minifier._source import Source
 
-#: Inputs of more elements are not written out.
+#: Tensors of more elements are not written out.
 LARGEST = 200_000
-#: Inputs of more elements are written as compressed bytes.
+#: Tensors of more elements are written as compressed bytes.
 READABLE = 64
+#: How long a program may take to import PyTorch, in seconds.
+_START = 120.0
+#: What programs say before they do something that may end them.
+_PHASE = "being "
 
 _SCRIPT = '''\
-"""A graph with a fault: {title}"""
-
-import base64
-import sys
-import zlib
-from math import inf, nan
-
-import torch
+"""{title}
+{said}
+{about}
+Run it: its status is 0 once the fault is gone. `corsac minify {name}` tries to make it smaller.
+"""
 
 {imports}
-from corsac.fx import Graph, GraphModule
-from corsac.minifier import fault
 
-{source}
-GRAPH = r"""
+{source}GRAPH = r"""
 {graph}
 """
 
@@ -46,14 +53,42 @@ root = torch.nn.Module()
 {attributes}module = GraphModule(root, Graph.parse(GRAPH))
 inputs = [
 {inputs}]
-
-found = fault(module, inputs, {fails})
-print("fault:", found)
-sys.exit(0 if found is None else 1)
+{fails}
+if __name__ == "__main__":
+    sys.exit(show(module, inputs, fails))
 '''
 
 
-def script_of(case: Case, fails: Fails, signature: str) -> str:
+def show(module: GraphModule, inputs: list[Any], fails: Fails) -> int:
+    """Print the fault of a graph, if it has one: 1, or else 0. What scripts of the minifier end with."""
+
+    def say(phase: str) -> None:
+        print(f"{_PHASE}{phase} ...", flush=True)
+
+    def shown(module: GraphModule, inputs: list[Any]) -> Any:
+        try:
+            return fails(module, inputs)
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+            raise
+
+    if isinstance(fails, BackendFails):
+        fails.prepare()
+    print(f"torch {torch.__version__}, corsac {_core.__version__}", flush=True)
+    listen(say)
+    try:
+        found = find_fault(module, copies(inputs), shown)
+    finally:
+        listen(None)
+    print("fault:", "none" if found is None else found.signature)
+    if found is not None and found.text != found.signature:
+        print(found.text)
+    return 0 if found is None else 1
+
+
+def script_of(case: Case, fails: Fails, fault: Fault, before: int, name: str = "fault.py") -> str:
     """A program that shows the fault of ``case``; it ends with status 1 if the fault is there.
 
     Raises:
@@ -65,42 +100,141 @@ def script_of(case: Case, fails: Fails, signature: str) -> str:
         raise ValueError(f"the graph calls modules: {names}")
     attributes = {}
     for node in graph.find_nodes(op="get_attr"):
-        name = str(node.target)
-        if "." in name:
-            raise ValueError(f"the graph reads {name} of a module")
-        attributes[name] = _written(getattr(case.module, name), name)
+        target = str(node.target)
+        if not target.isidentifier():
+            raise ValueError(f"the graph reads {target} of a module")
+        own = getattr(case.module, target)
+        written = _written(own, target)
+        if isinstance(own, torch.nn.Parameter):
+            plain = written.removesuffix(_WANTS)
+            written = f"torch.nn.Parameter({plain}, requires_grad={own.requires_grad})"
+        attributes[target] = written
     given = [_written(own, f"input {number}") for number, own in enumerate(case.inputs)]
-    imports, sources = _sources(fails)
+    source = Source()
+    expression = source.expression(fails)
+    definitions = [*source.definitions.values()]
+    values = "".join(f"    {text},\n" for text in given)
+    about = (
+        f"{before} calls became {len(case.calls)}. corsac {_core.__version__}, torch "
+        f"{torch.__version__}, Python {platform.python_version()}, {platform.system()} "
+        f"{platform.machine()}."
+    )
     return _SCRIPT.format(
-        title=signature.replace("\\", "\\\\").replace('"', "'"),
-        imports="\n".join(imports) or "import corsac",
-        source="\n\n".join([*sources, ""]),
+        title=_quoted(fault.signature),
+        said=_said(fault),
+        about=textwrap.fill(about, 100),
+        name=name,
+        imports=_imports(source, values + "".join(attributes.values())),
+        source="".join(f"\n{own}\n\n" for own in definitions) + "\n" * bool(definitions),
         graph=str(graph).strip(),
         attributes="".join(f"root.{name} = {text}\n" for name, text in attributes.items()),
-        inputs="".join(f"    {text},\n" for text in given),
-        fails=getattr(fails, "__name__", "fails"),
+        inputs=values,
+        fails="" if expression == "fails" else f"fails = {expression}\n",
     )
 
 
-def run_script(script: str, signature: str, timeout: float) -> str | None:
-    """Run a program of :func:`script_of` in a process of its own: None if it shows the fault."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "fault.py"
-        path.write_text(script)
-        try:
-            done = subprocess.run(
-                [sys.executable, str(path)],
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"it takes longer than {timeout:g} s"
-    if done.returncode == 1 and f"fault: {signature}\n" in done.stdout:
+def run_script(script: str, signature: str, seconds: float) -> str | None:
+    """Run a program of :func:`script_of` in a process of its own: None if it shows the fault.
+
+    Args:
+        script: the program.
+        signature: of the fault.
+        seconds: how long it may take for what it does first, and for each next thing that it does.
+    """
+    found = _outcome(script, seconds)
+    if isinstance(found, Fault) and found.signature == signature:
         return None
-    said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-    return f"expected status 1 and {signature!r}, got {done.returncode} and {said!r}"
+    said = found.text if isinstance(found, Fault) else found
+    return f"expected {signature!r}, got {said!r}"
+
+
+def _outcome(script: str, seconds: float) -> Fault | str:
+    """The fault that a program shows, or what it says."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("CORSAC_REPRO")}
+    with tempfile.TemporaryDirectory() as folder:
+        path, out, err = (Path(folder) / name for name in ("fault.py", "out", "err"))
+        path.write_text(script)
+        with open(out, "wb") as stdout, open(err, "wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+                start_new_session=True,
+            )
+            in_time = _wait(process, lambda: out.read_text(errors="replace"), seconds)
+        said = out.read_text(errors="replace").splitlines()
+        phases = [own.removeprefix(_PHASE)[:-4] for own in said if own.startswith(_PHASE)]
+        phase = phases[-1] if phases else ""
+        faults = [own.removeprefix("fault: ") for own in said if own.startswith("fault: ")]
+        if faults and faults[0] != "none":
+            return Fault(faults[0], "\n".join(said[said.index(f"fault: {faults[0]}") :]))
+        errors = err.read_text(errors="replace")
+        if not in_time:
+            return hung(phase, seconds)
+        # It was about to do something, and did not come to what it says last.
+        if not faults and (phases or process.returncode < 0):
+            return crashed(process.returncode, phase, errors)
+        return (errors.strip() or "\n".join(said).strip() or "nothing").splitlines()[-1]
+
+
+def _wait(process: subprocess.Popen[bytes], said: Callable[[], str], seconds: float) -> bool:
+    """Whether a program ends in time; it is ended if not."""
+    before, deadline = "", time.monotonic() + _START
+    while process.poll() is None:
+        now = said()
+        if now != before:
+            # It has imported what it needs once it says something.
+            before, deadline = now, time.monotonic() + seconds
+        if time.monotonic() > deadline:
+            process.kill()
+            process.wait()
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"""', "'''").rstrip('"')
+
+
+def _said(fault: Fault) -> str:
+    """What was said of the fault, if that is more than its signature."""
+    lines = [line.rstrip() for line in fault.text.strip().splitlines() if line.strip()][:6]
+    if not lines or lines == [fault.signature]:
+        return ""
+    shown = "\n".join(line if len(line) <= 160 else line[:157] + "..." for line in lines)
+    return f"\n{_quoted(shown)}\n"
+
+
+def _imports(source: Source, values: str) -> str:
+    """Import statements: of Python, of others, of corsac."""
+    wanted = dict.fromkeys(["import sys", "import torch", *source.imports])
+    wanted["from corsac.fx import Graph, GraphModule"] = None
+    wanted["from corsac.minifier import show"] = None
+    if re.search(r"\bb64decode\b", values):
+        wanted |= dict.fromkeys(["import base64", "import zlib"])
+    if re.search(r"\b(inf|nan)\b", values):
+        wanted["from math import inf, nan"] = None
+    both = "from corsac.minifier import BackendFails"
+    if both in wanted:
+        del wanted[both], wanted["from corsac.minifier import show"]
+        wanted["from corsac.minifier import BackendFails, show"] = None
+    paths = [own for own in wanted if own.startswith("sys.path")]
+    groups: list[list[str]] = [[], [], []]
+    for own in wanted:
+        if own in paths:
+            continue
+        package = own.split()[1].partition(".")[0]
+        kind = 0 if package in sys.stdlib_module_names else 2 if package == "corsac" else 1
+        groups[kind].append(own)
+    ordered = [sorted(group, key=lambda own: (own.startswith("from"), own)) for group in groups]
+    first, *rest = ["\n".join(group) for group in ordered if group]
+    return "\n\n".join([first, *["\n".join(paths)] * bool(paths), *rest])
+
+
+_WANTS = ".requires_grad_()"
 
 
 def _written(value: Any, place: str) -> str:
@@ -109,69 +243,30 @@ def _written(value: Any, place: str) -> str:
         if value is None or isinstance(value, bool | int | float | str):
             return repr(value)
         raise ValueError(f"{place} is a {type(value).__name__}")
-    own, wants = value.detach(), ".requires_grad_()" if value.requires_grad else ""
-    if own.numel() > LARGEST or own.device.type != "cpu" or own.layout is not torch.strided:
-        raise ValueError(f"{place} is a tensor of {own.numel()} elements on {own.device}")
+    if value.device.type != "cpu" or value.layout is not torch.strided:
+        raise ValueError(f"{place} is a tensor on {value.device}, {value.layout}")
+    return _of_values(value.detach(), place) + (_WANTS if value.requires_grad else "")
+
+
+def _of_values(own: torch.Tensor, place: str) -> str:
     shape, dtype = tuple(own.shape), own.dtype
+    kind = "" if dtype == torch.float32 else f", dtype={dtype}"
     if own.numel() and bool((own == 1).all()):
-        return f"torch.ones({shape}, dtype={dtype}){wants}"
+        return f"torch.ones({shape}{kind})"
     if bool((own == 0).all()):
-        return f"torch.zeros({shape}, dtype={dtype}){wants}"
-    if own.numel() <= READABLE:
-        return f"torch.tensor({own.tolist()}, dtype={dtype}){wants}"
+        return f"torch.zeros({shape}{kind})"
+    if own.numel() <= READABLE and own.numel() != 0:
+        return f"torch.tensor({own.tolist()}, dtype={dtype})"
+    if own.is_floating_point() and torch.equal(own, seeded(own)):
+        cast = f".to({dtype})" if kind else ""
+        return f"torch.randn({shape}, generator=torch.Generator().manual_seed(0)){cast}"
+    if not own.is_complex() and torch.equal(
+        own, torch.arange(own.numel()).reshape(shape).to(dtype)
+    ):
+        return f"torch.arange({own.numel()}).reshape({shape}).to({dtype})"
+    if own.numel() > LARGEST:
+        raise ValueError(f"{place} is a tensor of {own.numel()} elements")
     data = own.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     text = base64.b64encode(zlib.compress(data, 9)).decode()
     unpacked = f'bytearray(zlib.decompress(base64.b64decode("{text}")))'
-    return f"torch.frombuffer({unpacked}, dtype={dtype}).reshape({shape}){wants}"
-
-
-def _sources(fails: Any) -> tuple[list[str], list[str]]:
-    """The imports and definitions that a function needs, its own last."""
-    imports: dict[str, None] = {"import corsac": None}
-    sources: dict[str, str] = {}
-    _add(fails, imports, sources)
-    for own in ("import base64", "import sys", "import torch", "import zlib"):
-        imports.pop(own, None)
-    return sorted(imports), list(sources.values())
-
-
-def _add(defined: Any, imports: dict[str, None], sources: dict[str, str]) -> None:
-    """Add a function or class, and what of its module it uses."""
-    name = getattr(defined, "__name__", type(defined).__name__)
-    if not isinstance(defined, types.FunctionType | type) or defined.__qualname__ != name:
-        raise ValueError(f"{name} is no function at the top level of a module")
-    try:
-        source = textwrap.dedent(inspect.getsource(defined)).rstrip()
-        names = _names(source)
-    except (OSError, TypeError, SyntaxError) as error:
-        raise ValueError(f"the source of {name} is not known") from error
-    if not name.isidentifier():
-        raise ValueError(f"{name} is no function at the top level of a module")
-    around = vars(sys.modules[defined.__module__])
-    sources[name] = ""
-    for used in names:
-        if used in sources or used not in around:
-            continue
-        value = around[used]
-        if isinstance(value, types.ModuleType):
-            whole = value.__name__
-            imports[f"import {whole}" if whole == used else f"import {whole} as {used}"] = None
-        elif getattr(value, "__module__", None) == defined.__module__ and isinstance(
-            value, types.FunctionType | type
-        ):
-            _add(value, imports, sources)
-        elif hasattr(value, "__module__") and hasattr(value, "__qualname__"):
-            imports[f"from {value.__module__} import {value.__qualname__} as {used}"] = None
-        elif isinstance(value, bool | int | float | str):
-            sources[used] = f"{used} = {value!r}"
-        else:
-            raise ValueError(f"{name} uses {used}, a {type(value).__name__}")
-    # What it uses comes first.
-    del sources[name]
-    sources[name] = source
-
-
-def _names(source: str) -> list[str]:
-    """The names in a definition, each once."""
-    nodes = ast.walk(ast.parse(source))
-    return list(dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name)))
+    return f"torch.frombuffer({unpacked}, dtype={dtype}).reshape({shape})"

@@ -1,170 +1,221 @@
-"""Cases that are smaller than a case: fewer calls, results, elements, simpler values."""
+"""Cases with fewer calls, results and inputs than a case."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from corsac.fx import Graph, GraphModule, Node
-from corsac.fx.node import map_aggregate
+from corsac.fx.node import map_arg
 from corsac.minifier._case import Case
 
-#: Sizes up to this are made smaller by one, too.
-SMALL = 16
 #: Says whether a case still has the fault.
 Test = Callable[[Case], bool]
+T = TypeVar("T")
+
+
+def halved(case: Case, test: Test) -> Case:
+    """One half of the graph after the other: what one call alone does is found in tests that get
+    cheaper each time."""
+    parts = _Parts(case)
+    body = parts.body
+    while len(body) > 1:
+        middle = len(body) // 2
+        for half in (body[:middle], body[middle:]):
+            smaller = parts.case(half)
+            if smaller is not None and test(smaller):
+                case, body = smaller, half
+                break
+        else:
+            break
+    return case
+
+
+def truncated(case: Case, test: Test) -> Case:
+    """The shortest beginning of the graph with the fault, by bisection."""
+    parts = _Parts(case)
+    return _bisected(case, len(parts.body), lambda count: parts.case(parts.body[:count]), test)
+
+
+def without_lead(case: Case, test: Test) -> Case:
+    """The shortest end of the graph with the fault, by bisection: what the calls before it gave are
+    inputs with the values that they had."""
+    parts = _Parts(case)
+    whole = len(parts.body)
+    return _bisected(case, whole, lambda count: parts.case(parts.body[whole - count :]), test)
 
 
 def fewer_calls(case: Case, test: Test) -> Case:
-    """Delta debugging (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input",
-    2002) over the calls: halves first, then what is left without one piece, in ever smaller pieces.
+    """Delta debugging over the calls: what a removed call gave is an input with the value that it had."""
+    parts = _Parts(case)
+    best = case
 
-    What a removed call gave, and what it would have read, is an input or is gone; so this truncates
-    graphs, removes suffixes, bisects and replaces values by inputs, all in one.
-    """
-    values = case.values()
+    def smaller(kept: Sequence[Node]) -> bool:
+        nonlocal best
+        part = parts.case(kept)
+        if part is None or not test(part):
+            return False
+        best = part
+        return True
+
+    delta_debug(parts.body, smaller)
+    return best
+
+
+def bypassed(case: Case, test: Test) -> Case:
+    """Each call, from the last one, replaced by one of its arguments of the same type, where calls have
+    to be connected for the fault to show."""
+    at = len(case.calls) - 1
+    while at >= 0 and len(case.calls) > 1:
+        values = case.values()
+        node = case.calls[at]
+        for source in node.all_input_nodes:
+            if _type(values[source]) == _type(values[node]) and node.users:
+                smaller = _without(case, node, source)
+                if test(smaller):
+                    case = smaller
+                    break
+        at = min(at, len(case.calls)) - 1
+    return case
+
+
+def fewer_results(case: Case, test: Test) -> Case:
+    """The results that are needed, by delta debugging."""
     (output,) = case.module.graph.find_nodes(op="output")
-    results = set(output.all_input_nodes)
-    graph = case.module.graph
-    kept = [n for n in graph.nodes if n.op.startswith("call_") or n.op == "get_attr"]
-    best, pieces = case, 2
+    if not isinstance(output.args[0], tuple | list) or len(output.args[0]) < 2:
+        return case
+    results = list(range(len(output.args[0])))
+    best = case
+
+    def smaller(kept: Sequence[int]) -> bool:
+        nonlocal best
+        graph = copied_graph(case.module.graph)
+        (output,) = graph.find_nodes(op="output")
+        output.args = (tuple(output.args[0][at] for at in kept),)
+        graph.eliminate_dead_code()
+        candidate = Case(GraphModule(case.module, graph), case.inputs)
+        if not test(candidate):
+            return False
+        best = candidate
+        return True
+
+    delta_debug(results, smaller)
+    return best
+
+
+def fewer_inputs(case: Case, test: Test) -> Case:
+    """Inputs that nothing reads are dropped, and one of a type stands for several where it can."""
+    case = _with_inputs(case, {}, test)
+    first = 0
+    while first < len(case.inputs):
+        kind = _type(case.inputs[first])
+        alike = [n for n, own in enumerate(case.inputs) if n > first and _type(own) == kind]
+        merged = _with_inputs(case, dict.fromkeys(alike, first), test) if alike else case
+        if merged is case:
+            # Not all of them at once: one by one.
+            for other in reversed(alike):
+                merged = _with_inputs(merged, {other: first}, test)
+        case, first = merged, first + 1
+    return case
+
+
+def delta_debug(items: Sequence[T], test: Callable[[Sequence[T]], bool]) -> Sequence[T]:
+    """The fewest of ``items`` of which ``test`` is true, such that it is false without any piece of them.
+
+    Halves first, then what is left without one piece, in ever smaller pieces: Zeller and Hildebrandt,
+    "Simplifying and isolating failure-inducing input", 2002.
+    """
+    kept, pieces = items, 2
     while len(kept) >= 2:
         size = -(-len(kept) // pieces)
         chunks = [kept[at : at + size] for at in range(0, len(kept), size)]
-        for subset in _subsets(kept, chunks, pieces):
-            smaller = case.part(set(subset), values, results)
-            if smaller is not None and test(smaller):
+        for subset in _subsets(chunks, pieces):
+            if test(subset):
                 pieces = 2 if len(subset) <= size else max(pieces - 1, 2)
-                kept, best = subset, smaller
+                kept = subset
                 break
         else:
             if pieces >= len(kept):
                 break
             pieces = min(len(kept), pieces * 2)
-    return best
+    return kept
 
 
-def _subsets(kept: list[Node], chunks: list[list[Node]], pieces: int) -> Iterator[list[Node]]:
-    # What comes late is rarely what fails alone: the end first, as a truncation does.
-    yield from chunks
-    if pieces > 2:
-        for chunk in reversed(chunks):
-            out = set(chunk)
-            yield [node for node in kept if node not in out]
-
-
-def fewer_results(case: Case, test: Test) -> Case:
-    """One result, or each that is not needed gone."""
-    (output,) = case.module.graph.find_nodes(op="output")
-    if not isinstance(output.args[0], tuple | list):
-        return case
-    count = len(output.args[0])
-    for keep in [[at] for at in range(count)] if count > 1 else []:
-        smaller = _with_results(case, keep)
-        if test(smaller):
-            return smaller
-    at = 0
-    while count > 1 and at < count:
-        smaller = _with_results(case, [own for own in range(count) if own != at])
-        if test(smaller):
-            case, count = smaller, count - 1
-        else:
-            at += 1
-    return case
-
-
-def _with_results(case: Case, keep: list[int]) -> Case:
-    graph = _copy(case.module.graph)
-    (output,) = graph.find_nodes(op="output")
-    output.args = (tuple(output.args[0][at] for at in keep),)
-    return Case(GraphModule(case.module, graph), case.inputs)
-
-
-def smaller_sizes(case: Case, test: Test) -> Case:
-    """Each size, wherever it is in inputs and in numbers of the graph, made 1, 2, half of it, or one less."""
-    tried: set[tuple[int, int]] = set()
-    while True:
-        sizes = sorted({d for own in _tensors(case) for d in own.shape if d > 1}, reverse=True)
-        for size in sizes:
-            for new in dict.fromkeys((1, 2, size // 2, *[size - 1] * (size <= SMALL))):
-                if new >= size or (size, new) in tried:
-                    continue
-                tried.add((size, new))
-                found = next(filter(test, _resized(case, size, new)), None)
-                if found is not None:
-                    case = found
-                    break
-            else:
-                continue
-            break
-        else:
-            return case
-
-
-def _resized(case: Case, size: int, new: int) -> Iterator[Case]:
-    inputs = [_cut(own, size, new) for own in case.inputs]
-    yield Case(case.module, inputs)
-    graph = _copy(case.module.graph)
-    changed = False
-
-    def number(value: Any) -> Any:
-        nonlocal changed
-        if type(value) is not int or value != size:
-            return value
-        changed = True
-        return new
-
-    for node in graph.nodes:
-        if node.op.startswith("call_"):
-            node.args = map_aggregate(node.args, number)
-            node.kwargs = map_aggregate(node.kwargs, number)
-    if changed:
-        yield Case(GraphModule(case.module, graph), inputs)
-
-
-def _cut(value: Any, size: int, new: int) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    for axis, own in enumerate(value.shape):
-        if own == size:
-            value = value.narrow(axis, 0, new)
-    return value.detach().clone().requires_grad_(value.requires_grad)
-
-
-def simpler_values(case: Case, test: Test) -> Case:
-    """Inputs of ones, zeros, counted up or rounded, each on its own, where the fault stays."""
-    for at, own in enumerate(case.inputs):
-        if not isinstance(own, torch.Tensor) or own.is_complex() or not own.numel():
-            continue
-        for simple in _simple(own.detach()):
-            inputs = [
-                *case.inputs[:at],
-                simple.requires_grad_(own.requires_grad),
-                *case.inputs[at + 1 :],
-            ]
-            if test(Case(case.module, inputs)):
-                case = Case(case.module, inputs)
-                break
-    return case
-
-
-def _simple(own: torch.Tensor) -> Iterator[torch.Tensor]:
-    yield torch.ones_like(own, memory_format=torch.contiguous_format)
-    yield torch.zeros_like(own, memory_format=torch.contiguous_format)
-    if own.dtype != torch.bool:
-        yield torch.arange(own.numel()).reshape(own.shape).to(own.dtype)
-    if own.is_floating_point():
-        yield own.round()
-        yield (own * 4).round() / 4
-
-
-def _tensors(case: Case) -> list[torch.Tensor]:
-    return [own for own in case.inputs if isinstance(own, torch.Tensor)]
-
-
-def _copy(graph: Graph) -> Graph:
+def copied_graph(graph: Graph) -> Graph:
+    """A graph of its own with the same nodes."""
     copied = Graph()
     copied.output(copied.graph_copy(graph, {}))
     return copied
+
+
+class _Parts:
+    """Parts of a case, with the values that it computes for what they read."""
+
+    def __init__(self, case: Case) -> None:
+        graph = case.module.graph
+        (output,) = graph.find_nodes(op="output")
+        self._case, self._values = case, case.values()
+        self._results = set(output.all_input_nodes)
+        self.body = [n for n in graph.nodes if n.op.startswith("call_") or n.op == "get_attr"]
+
+    def case(self, kept: Sequence[Node]) -> Case | None:
+        return self._case.part(set(kept), self._values, self._results)
+
+
+def _bisected(case: Case, whole: int, part: Callable[[int], Case | None], test: Test) -> Case:
+    """The least part of ``whole`` nodes with the fault, if larger parts of one with it have it."""
+    fails, passes = whole, 0
+    while fails - passes > 1:
+        middle = (fails + passes) // 2
+        smaller = part(middle)
+        if smaller is not None and test(smaller):
+            case, fails = smaller, middle
+        else:
+            passes = middle
+    return case
+
+
+def _subsets(chunks: list[Sequence[T]], pieces: int) -> Iterator[Sequence[T]]:
+    # What comes late is rarely what fails alone: the end first, as a truncation does.
+    yield from chunks
+    if pieces > 2:
+        for left_out in reversed(range(len(chunks))):
+            yield [own for at, chunk in enumerate(chunks) if at != left_out for own in chunk]
+
+
+def _without(case: Case, node: Node, source: Node) -> Case:
+    graph, places = Graph(), {}
+    for own in case.module.graph.nodes:
+        if own is node:
+            places[own] = places[source]
+        elif own.op == "output":
+            graph.output(map_arg(own.args[0], places.__getitem__))
+        else:
+            places[own] = graph.node_copy(own, places.__getitem__)
+    return Case(GraphModule(case.module, graph), case.inputs)
+
+
+def _with_inputs(case: Case, places: dict[int, int], test: Test) -> Case:
+    """The case without unused inputs, and with ``places[n]`` for input n; itself if the fault goes."""
+    graph = copied_graph(case.module.graph)
+    nodes = list(graph.find_nodes(op="placeholder"))
+    for number, other in places.items():
+        nodes[number].replace_all_uses_with(nodes[other])
+    inputs = []
+    for node, own in zip(nodes, case.inputs, strict=True):
+        if node.users:
+            inputs.append(own)
+        else:
+            graph.erase_node(node)
+    if len(inputs) == len(case.inputs):
+        return case
+    smaller = Case(GraphModule(case.module, graph), inputs)
+    return smaller if test(smaller) else case
+
+
+def _type(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return type(value)
+    return value.dtype, tuple(value.shape), value.device, value.requires_grad

@@ -1,0 +1,206 @@
+"""What is wrong with what a backend makes of a graph."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from corsac.fx import GraphModule
+from corsac.minifier._case import copies
+from corsac.minifier._child import announce
+from corsac.minifier._difference import Values, as_good, difference, not_finite
+from corsac.minifier._fault import DIFFERS, Fault
+
+#: How closely a backend is looked at; each includes those before it.
+LOOKS = ("compile", "run", "accuracy")
+#: What a process is at, as it is announced, while PyTorch runs a graph.
+BY_PYTORCH = "run by PyTorch"
+#: What products in bfloat16 may differ by.
+_BF16 = 2e-2
+
+
+@dataclass(frozen=True)
+class BackendFails:
+    """``fails(module, inputs)`` for a backend: what :func:`corsac.minify` is to look for.
+
+    Attributes:
+        backend: a name or a function, as for :func:`corsac.compile`; a compiler of AOTAutograd's graphs,
+            too.
+        look: ``"compile"``: whether it raises, crashes or hangs when it compiles. ``"run"``: also when
+            what it compiled is called, and whether that gives NaN or infinity where PyTorch does not.
+            ``"accuracy"``: also whether results, gradients, or what is written to inputs and buffers
+            differ from PyTorch's.
+        options: for the backend.
+        tolerance: what an element may differ by, as a part of itself, and ten times less as a part of
+            the largest; by default 1e-4 for float32.
+        grad: whether autograd is on, and gradients are looked at.
+    """
+
+    backend: str | Callable[..., Any]
+    look: str = "accuracy"
+    options: Mapping[str, Any] | None = None
+    tolerance: float | None = None
+    grad: bool = False
+
+    def __post_init__(self) -> None:
+        if self.look not in LOOKS:
+            known = " or ".join(map(repr, LOOKS))
+            raise ValueError(f"look is {known}, not {self.look!r}")
+
+    def __call__(self, module: GraphModule, inputs: list[Any]) -> Fault | None:
+        compiled = self.compile(module, inputs)
+        if compiled is None or self.look == "compile":
+            return None
+        return self.of_calls(compiled, module, inputs)
+
+    def __repr__(self) -> str:
+        backend = self.backend if callable(self.backend) else repr(self.backend)
+        return f"BackendFails({self.arguments(getattr(backend, '__name__', str(backend)))})"
+
+    def arguments(self, backend: str) -> str:
+        """The arguments that make this, with ``backend`` for the backend."""
+        given = [backend, f'look="{self.look}"']
+        for name, own in (("options", self.options), ("tolerance", self.tolerance)):
+            if own is not None:
+                given.append(f"{name}={dict(own) if name == 'options' else own!r}")
+        return ", ".join([*given, *["grad=True"] * self.grad])
+
+    def prepare(self) -> None:
+        """Import what the backend needs, without using it."""
+        from corsac.backends import lookup_backend
+        from corsac.lowering._backend import make_backend
+
+        backend = lookup_backend(self.backend)
+        runtime = getattr(backend, "name", "")
+        if type(backend).__name__ == "RuntimeBackend":
+            make_backend(runtime, self.options or {}).available()
+        if type(backend).__name__ in ("TorchBackend", "AotBackend"):
+            importlib.import_module("torch._dynamo.backends.common")
+            importlib.import_module("torch._functorch.aot_autograd")
+        if runtime == "torch:inductor":
+            importlib.import_module("torch._inductor.compile_fx")
+
+    def compile(self, module: GraphModule, inputs: list[Any]) -> Callable[..., Any] | None:
+        """What the backend makes of the graph; None if it declines."""
+        from corsac.backends import Declined, hand_over, lookup_backend
+        from corsac.backends._contract import own_copy
+
+        backend = lookup_backend(self.backend)
+        announce("compiled")
+        with torch.set_grad_enabled(self.grad):
+            try:
+                checked = hand_over(backend, own_copy(module), copies(inputs), self.options)
+            except Declined:
+                return None
+        return unboxed(checked)
+
+    def of_calls(
+        self, compiled: Callable[..., Any], module: GraphModule, inputs: list[Any]
+    ) -> Fault | None:
+        """What is wrong with calls of what the backend made."""
+        tolerance = self.tolerance
+        if tolerance is None and (self.options or {}).get("precision") == "bf16":
+            tolerance = _BF16
+        found = self._left_behind(compiled, module, inputs, "called")
+        if self.look == "run" and not not_finite(found):
+            return None
+        expected = self._left_behind(module, module, inputs, BY_PYTORCH)
+        fault = difference(found, expected, tolerance)
+        if fault is None or not fault.signature.startswith(DIFFERS):
+            return fault
+        if self.look == "run":
+            return None
+        if fault.signature == f"{DIFFERS}: values":
+            exact = self._in_float64(module, inputs)
+            if exact is not None and as_good(found, expected, exact, tolerance):
+                return None
+        return fault
+
+    def _left_behind(
+        self, function: Callable[..., Any], module: torch.nn.Module, inputs: list[Any], phase: str
+    ) -> Values:
+        """Results, inputs and buffers after a call, and gradients. Nothing of ``module`` is changed."""
+        given = copies(inputs)
+        with torch.random.fork_rng(devices=[]), _buffers_kept(module) as buffers:
+            torch.manual_seed(0)
+            announce(phase)
+            with torch.set_grad_enabled(self.grad):
+                results = tree_leaves(function(*given))
+                values = [(f"result {number}", own) for number, own in enumerate(results)]
+                values += self._gradients(results, given, module, phase)
+            # Inputs may have been results as well, so that this is after the gradients.
+            values += [(f"input {n} after the call", own) for n, own in enumerate(given)]
+            values += [(f"{n} after the call", own.clone()) for n, own in buffers]
+        return [(n, x.detach() if isinstance(x, torch.Tensor) else x) for n, x in values]
+
+    def _gradients(
+        self, results: list[Any], given: list[Any], module: torch.nn.Module, phase: str
+    ) -> list[tuple[str, Any]]:
+        wanted = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad]
+        named = [(f"gradient of input {number}", own) for number, own in enumerate(given)]
+        named += [(f"gradient of {name}", own) for name, own in module.named_parameters()]
+        named = [(n, x) for n, x in named if isinstance(x, torch.Tensor) and x.requires_grad]
+        if not self.grad or not wanted or not named:
+            return []
+        if phase != BY_PYTORCH:
+            announce(f"{phase} backward")
+        weights = [
+            torch.linspace(0.5, 1.5, x.numel()).reshape(x.shape).to(x.device, x.dtype)
+            for x in wanted
+        ]
+        gradients = torch.autograd.grad(wanted, [x for _, x in named], weights, allow_unused=True)
+        return [(n, g) for (n, _), g in zip(named, gradients, strict=True)]
+
+    def _in_float64(self, module: GraphModule, inputs: list[Any]) -> Values | None:
+        """What PyTorch leaves behind with numbers of twice as many bits; None if it cannot."""
+        from corsac.backends._contract import own_copy
+
+        def widened(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                return value
+            return value.detach().double().requires_grad_(value.requires_grad)
+
+        wide = own_copy(module)
+        try:
+            for node in wide.graph.find_nodes(op="get_attr"):
+                owner, _, name = str(node.target).rpartition(".")
+                if owner:
+                    return None
+                own = getattr(wide, name)
+                vars(wide).get("_parameters", {}).pop(name, None)
+                vars(wide).get("_buffers", {}).pop(name, None)
+                setattr(wide, name, widened(own))
+            if wide.graph.find_nodes(op="call_module"):
+                return None
+            return self._left_behind(wide, wide, [widened(x) for x in inputs], BY_PYTORCH)
+        except Exception:
+            return None
+
+
+def unboxed(checked: Any) -> Callable[..., Any]:
+    """What a backend compiled, as a function of arguments one by one: compilers of AOTAutograd's graphs
+    return functions of a list."""
+    compiled = getattr(checked, "compiled", checked)
+    if getattr(compiled, "_boxed_call", False):
+        return lambda *args: compiled(list(args))
+    return checked
+
+
+@contextmanager
+def _buffers_kept(module: torch.nn.Module) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """The buffers of a module, that are again what they were when this ends."""
+    buffers = list(module.named_buffers())
+    kept = [own.clone() for _, own in buffers]
+    try:
+        yield buffers
+    finally:
+        with torch.no_grad():
+            for (_, own), before in zip(buffers, kept, strict=True):
+                if not torch.equal(own, before):
+                    own.copy_(before)

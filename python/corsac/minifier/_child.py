@@ -1,0 +1,178 @@
+"""Work that may crash or hang, done in a forked process."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+from corsac.minifier._fault import Fault, crashed, hung
+
+#: How long a process outlives its limit if nobody is left to end it, in seconds.
+_GRACE = 10
+#: How much of what a process writes to stderr is looked at, in bytes.
+_TAIL = 4096
+
+# Called with each phase of the work, in the processes that listen.
+_listener: Callable[[str], None] | None = None
+
+
+def announce(phase: str) -> None:
+    """Say what comes next: ``"compiled"`` where a graph will be compiled."""
+    if _listener is not None:
+        _listener(phase)
+
+
+def listen(listener: Callable[[str], None] | None) -> None:
+    """Have ``listener`` called with each phase that this process announces."""
+    global _listener
+    _listener = listener
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How work in a process of its own ended.
+
+    Attributes:
+        answer: what it answered; None if it crashed or hung.
+        fault: how it crashed or hung, if it did.
+        seconds: how long it took.
+        phase: what it was at last.
+    """
+
+    answer: Any
+    fault: Fault | None
+    seconds: float
+    phase: str
+
+
+def can_fork() -> bool:
+    """Whether this process can be forked: on no other system than POSIX ones, and not with CUDA."""
+    return hasattr(os, "fork") and not torch.cuda.is_initialized()
+
+
+def in_child(
+    work: Callable[[], Any], seconds: float, waiting: Callable[[], None] | None = None
+) -> Ended:
+    """Do ``work`` in a forked process, which is ended if it takes longer than ``seconds``.
+
+    The process has one thread of PyTorch, since those of its parent are not there, and nothing of what
+    it writes is seen.
+
+    Args:
+        work: answers something that JSON can hold.
+        seconds: counted from the last phase that ``work`` announced.
+        waiting: called about twice a second meanwhile.
+    """
+    start = time.monotonic()
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile() as stderr:
+        with warnings.catch_warnings():
+            # That this process may have threads: what they hold is the risk that hangs are confirmed for.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            _be_child(work, writer, stderr.fileno(), seconds)
+        os.close(writer)
+        lines: list[str] = []
+        try:
+            in_time = _read(reader, lines, seconds, waiting)
+        except BaseException:
+            _end(pid)
+            os.waitpid(pid, 0)
+            raise
+        finally:
+            os.close(reader)
+        messages = [json.loads(line) for line in lines]
+        phase = next((own["phase"] for own in reversed(messages) if "phase" in own), "")
+        answers = [own["answer"] for own in messages if "answer" in own]
+        if not in_time or answers:
+            _end(pid)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        taken = time.monotonic() - start
+        if answers:
+            return Ended(answers[0], None, taken, phase)
+        if not in_time:
+            return Ended(None, hung(phase, seconds), taken, phase)
+        size = stderr.seek(0, os.SEEK_END)
+        stderr.seek(max(size - _TAIL, 0))
+        said = stderr.read().decode(errors="replace")
+        return Ended(None, crashed(status, phase, said), taken, phase)
+
+
+def _read(
+    reader: int, lines: list[str], seconds: float, waiting: Callable[[], None] | None
+) -> bool:
+    """Add the lines that a process sends to ``lines``; answers whether it ended, or said all, in time."""
+    pending = b""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        ready, _, _ = select.select([reader], [], [], min(left, 0.5))
+        if waiting is not None:
+            waiting()
+        if not ready:
+            continue
+        data = os.read(reader, 65536)
+        if not data:
+            return True
+        *whole, pending = (pending + data).split(b"\n")
+        lines += [line.decode() for line in whole]
+        if any(line.startswith('{"answer"') for line in lines):
+            return True
+        if whole:
+            deadline = time.monotonic() + seconds
+
+
+def _end(pid: int) -> None:
+    """End a process and what it started."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _be_child(work: Callable[[], Any], writer: int, stderr: int, seconds: float) -> NoReturn:
+    """Do ``work`` and end; never returns to what the parent was at."""
+    try:
+        os.setpgid(0, 0)
+        # It ends by itself if its parent is gone.
+        for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.alarm(int(3 * seconds) + _GRACE)
+        faulthandler.disable()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for number, target in ((0, nothing), (1, nothing), (2, stderr)):
+            os.dup2(target, number)
+        gc.disable()
+        torch.set_num_threads(1)
+        for name in [own for own in os.environ if own.startswith("CORSAC_REPRO")]:
+            del os.environ[name]
+
+        def send(**message: Any) -> None:
+            os.write(writer, json.dumps(message).encode() + b"\n")
+
+        listen(lambda phase: send(phase=phase))
+        send(answer=work())
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(70)
+    os._exit(0)

@@ -1,0 +1,197 @@
+"""A process that has not used a backend yet, from which those are forked that try it.
+
+Libraries keep threads for a process, and those are not there in processes forked from it: where such
+a library was used, a forked process may wait for ever. So one process imports PyTorch and what else
+is needed, uses none of it, and is forked for each graph.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+import subprocess
+import sys
+import time
+from typing import Any, BinaryIO
+
+import torch
+
+from corsac.fx import Graph, GraphModule
+from corsac.minifier._case import Case
+from corsac.minifier._child import in_child
+from corsac.minifier._fault import Fails, Fault
+from corsac.minifier._trial import Trial, Waiting, ended_trial, try_case
+
+#: How long the process may take to import what it needs, in seconds.
+_START = 120.0
+_PROGRAM = "from corsac.minifier._server import serve; serve()"
+
+
+class ServerError(Exception):
+    """A graph cannot be tried in another process; the text says why."""
+
+
+class Served:
+    """In processes forked from one that is started for this."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._fails: Any = None
+
+    def ask(self, case: Case, fails: Fails, seconds: float, waiting: Waiting | None) -> Trial:
+        """Try a graph for at most ``seconds``.
+
+        Raises:
+            ServerError: the graph or ``fails`` cannot be sent there.
+        """
+        try:
+            if self._process is None or self._fails is not fails:
+                self._start(fails)
+            self._send((pickle.dumps(_packed(case)), seconds))
+            answer = self._receive(3 * seconds + _START, waiting)
+        except ServerError:
+            raise
+        except Exception as error:
+            # Whatever is pickled may raise anything.
+            raise ServerError(f"{type(error).__name__}: {error}") from error
+        if "error" in answer:
+            raise ServerError(answer["error"])
+        fault = answer["fault"]
+        return Trial(answer["runs"], fault and Fault(*fault), answer["seconds"])
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for own in (self._process.stdin, self._process.stdout):
+                if own is not None:
+                    own.close()
+            self._process = None
+
+    def _start(self, fails: Fails) -> None:
+        self.close()
+        if getattr(fails, "__module__", None) == "__main__":
+            raise ServerError("it is defined in the program itself")
+        pickled = pickle.dumps(fails)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CORSAC_REPRO")}
+        # Threads would be lost in forked processes.
+        environment["OMP_NUM_THREADS"] = "1"
+        environment["PYTHONPATH"] = os.pathsep.join(own or os.getcwd() for own in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        self._fails = fails
+        self._send(pickled)
+
+    def _send(self, value: Any) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        _write(self._process.stdin, value)
+
+    def _receive(self, seconds: float, waiting: Waiting | None) -> dict[str, Any]:
+        assert self._process is not None and self._process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while not select.select([self._process.stdout], [], [], 0.5)[0]:
+            if waiting is not None:
+                waiting()
+            if time.monotonic() > deadline:
+                self.close()
+                raise ServerError(f"no answer after {seconds:.0f} s")
+        try:
+            answer: dict[str, Any] = _read(self._process.stdout)
+        except EOFError as error:
+            self.close()
+            raise ServerError("the process ended") from error
+        return answer
+
+
+def serve() -> None:
+    """Try the graphs that come on stdin, each in a process of its own; what that process is."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    torch.set_num_threads(1)
+    fails, unknown = None, None
+    try:
+        fails = pickle.loads(_read(requests))
+        if hasattr(fails, "prepare"):
+            fails.prepare()
+    except Exception as error:
+        unknown = f"{type(error).__name__}: {error}"
+    while True:
+        try:
+            packed, seconds = _read(requests)
+        except EOFError:
+            return
+        if fails is None:
+            _write(answers, {"error": unknown})
+            continue
+        _write(answers, _answer(packed, fails, seconds))
+
+
+def _answer(packed: bytes, fails: Fails, seconds: float) -> dict[str, Any]:
+    def work() -> dict[str, Any]:
+        try:
+            case = _unpacked(pickle.loads(packed))
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+        return try_case(case, fails)
+
+    ended = in_child(work, seconds)
+    if ended.fault is None and "error" in ended.answer:
+        return dict(ended.answer)
+    trial = ended_trial(ended)
+    fault = trial.fault and (trial.fault.signature, trial.fault.text)
+    return {"runs": trial.runs, "fault": fault, "seconds": trial.seconds}
+
+
+def _packed(case: Case) -> tuple[str, dict[str, Any], list[Any]]:
+    graph = case.module.graph
+    owned = {
+        str(node.target): _deep(case.module, str(node.target))
+        for node in graph.nodes
+        if node.op in ("get_attr", "call_module")
+    }
+    return str(graph), owned, case.inputs
+
+
+def _unpacked(packed: tuple[str, dict[str, Any], list[Any]]) -> Case:
+    text, owned, inputs = packed
+    root = torch.nn.Module()
+    for path, value in owned.items():
+        *folders, name = path.split(".")
+        owner = root
+        for folder in folders:
+            if not hasattr(owner, folder):
+                owner.add_module(folder, torch.nn.Module())
+            owner = getattr(owner, folder)
+        setattr(owner, name, value)
+    return Case(GraphModule(root, Graph.parse(text)), inputs)
+
+
+def _deep(owner: Any, path: str) -> Any:
+    for name in path.split("."):
+        owner = getattr(owner, name)
+    return owner
+
+
+def _write(stream: BinaryIO | Any, value: Any) -> None:
+    data = pickle.dumps(value)
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def _read(stream: BinaryIO | Any) -> Any:
+    head = stream.read(8)
+    if len(head) < 8:
+        raise EOFError
+    (size,) = struct.unpack("<Q", head)
+    return pickle.loads(stream.read(size))
