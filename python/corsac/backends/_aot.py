@@ -10,6 +10,7 @@ import torch
 from functorch.compile import make_boxed_func
 
 from corsac.backends._contract import accepted_by, name_of
+from corsac.backends._watching import watched
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 
@@ -21,6 +22,8 @@ class AotBackend:
     """A backend made by :func:`aot_autograd`."""
 
     accepts = "torch.fx"
+    #: Its compilers are watched for faults, each with its graphs.
+    watches_graphs = True
 
     def __init__(self, name: str, keywords: dict[str, Any]) -> None:
         self.name = self.__name__ = name
@@ -81,13 +84,17 @@ def aot_autograd(
 
 def _taking_corsac(compiler: Callable[..., Any]) -> Callable[..., Any]:
     """``compiler``, given graphs of torch.fx."""
-    if accepted_by(compiler) == "torch.fx":
-        return compiler
+    as_it_is = accepted_by(compiler) == "torch.fx"
 
     @functools.wraps(compiler, updated=())
     def compile(module: Any, example_inputs: Sequence[Any], **keywords: Any) -> Any:
-        compiled = compiler(from_torch(module), list(example_inputs), **keywords)
-        if getattr(compiled, "_boxed_call", False):
+        def ask() -> Any:
+            if as_it_is:
+                return compiler(module, example_inputs, **keywords)
+            return compiler(from_torch(module), list(example_inputs), **keywords)
+
+        compiled = watched(compiler, module, example_inputs, None, ask)
+        if as_it_is or getattr(compiled, "_boxed_call", False):
             return compiled
         # A function that takes its arguments one by one.
         return make_boxed_func(compiled)

@@ -23,6 +23,7 @@ from corsac.backends._flatten import flatten_results
 from corsac.backends._graph_record import GraphRecord
 from corsac.backends._program_error import fails_without_backend
 from corsac.backends._registry import lookup_backend
+from corsac.backends._watching import watched
 from corsac.fx.convert import from_torch
 from corsac.fx.proxy import TraceError
 
@@ -168,7 +169,7 @@ class HostedModule(StandIn):
                 return self._callable
             if isinstance(error, BackendError):
                 raise
-            raise BackendError(_failure(self._backend, error)) from error
+            raise _failure(self._backend, error) from error
 
         def call(*args: torch.Tensor) -> Any:
             return assemble(*compiled(*args))
@@ -179,8 +180,13 @@ class HostedModule(StandIn):
         """What the backend makes of a graph; PyTorch runs it if the backend declines."""
         start = time.perf_counter()
         self._records.append(record)
-        try:
+
+        def ask() -> Callable[..., Any]:
             record.compiled = hand_over(self._backend, module, inputs, self._options)
+            return record.compiled
+
+        try:
+            called = watched(self._named, module, inputs, self._options, ask)
         except Declined as error:
             record.declined = str(error)
             reason = f"{name_of(self._backend)} declined: {error}"
@@ -190,7 +196,7 @@ class HostedModule(StandIn):
             return module.forward
         finally:
             record.seconds["backend"] = time.perf_counter() - start
-        return record.compiled
+        return called
 
     def _use_dynamo(self, reason: str) -> Callable[..., Any]:
         """The model captured by Dynamo, with the backend for its graphs."""
@@ -219,7 +225,7 @@ class HostedModule(StandIn):
                 inner = error.inner_exception
                 if isinstance(inner, CompileError):
                     raise inner from None
-                raise BackendError(_failure(self._backend, inner)) from inner
+                raise _failure(self._backend, inner) from inner
 
         self.__dict__["_dynamo"], self.__dict__["_why_dynamo"] = run, reason
         return run
@@ -244,8 +250,11 @@ def _target(model: Callable[..., Any]) -> Any:
     return call
 
 
-def _failure(backend: Any, error: BaseException) -> str:
-    return f"backend {name_of(backend)} failed: {type(error).__name__}: {error}"
+def _failure(backend: Any, error: BaseException) -> BackendError:
+    failure = BackendError(f"backend {name_of(backend)} failed: {type(error).__name__}: {error}")
+    for note in getattr(error, "__notes__", ()):
+        failure.add_note(note)
+    return failure
 
 
 def _structure(model: torch.nn.Module) -> list[Any]:

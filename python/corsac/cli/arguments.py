@@ -58,6 +58,17 @@ def positive(text: str) -> int:
     return number
 
 
+def above_zero(text: str) -> float:
+    """A number above 0."""
+    try:
+        number = float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
 # -- arguments of several commands ---------------------------------------------------------------
 
 MODEL = (
@@ -246,6 +257,47 @@ def _save(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _minify(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--backend",
+        metavar="NAME",
+        help="the backend with the fault: a name, file.py:function or module:function",
+    )
+    parser.add_argument(
+        "--look",
+        choices=("compile", "run", "accuracy"),
+        default="accuracy",
+        help="at compiling, also at calls, also at whether results are PyTorch's (accuracy)",
+    )
+    parser.add_argument("--options", metavar="JSON", help="options for the backend: a JSON object")
+    parser.add_argument(
+        "--tolerance",
+        type=above_zero,
+        metavar="X",
+        help="what an element may differ by, as a part of itself (by element type; float32 1e-4)",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=above_zero,
+        default=60.0,
+        metavar="N",
+        help="how long it may take (60); what was reached by then is the result",
+    )
+    parser.add_argument(
+        "--hang-seconds",
+        type=above_zero,
+        default=30.0,
+        metavar="N",
+        help="how long the backend may take before it counts as one that hangs (30)",
+    )
+    parser.add_argument(
+        "--out", default="fault.py", metavar="FILE", help="the script to write (fault.py)"
+    )
+    _json(parser)
+
+
 def _nothing(parser: argparse.ArgumentParser) -> None:
     """Commands on model files are those of the native program: ``corsac.cli.main`` passes them on."""
 
@@ -387,6 +439,24 @@ examples:
 exit codes: 0 done; 1 the result differs from the original; 2 the request cannot be met
 """,
         _lower,
+    ),
+    Command(
+        "minify",
+        "find the smallest graph with a fault of a backend",
+        """\
+Look for a fault of a backend in a model (it raises, crashes, hangs, or gives other results than PyTorch),
+make the graph, its inputs and weights as small as they can be with the same fault, and write a script that
+shows it, with the graph's text beside it. MODEL may be such a script, which is made smaller still.
+""",
+        """\
+examples:
+  corsac minify torchvision.models:resnet50 --input 1,3,224,224 --backend openvino
+  corsac minify model.py:Net --input 8,16 --backend backends.py:mine --look run --out mine.py
+  corsac minify mine.py --seconds 600 --out smaller.py
+
+exit codes: 0 a script shows the fault; 1 there is none, or no script shows it; 2 the request cannot be met
+""",
+        _minify,
     ),
     Command(
         "build",

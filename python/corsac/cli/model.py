@@ -33,8 +33,7 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
             f"{reference!r} does not name a model: write module:callable or file.py:callable, "
             "such as torchvision.models:resnet50"
         )
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
-    found = _attribute(module, place, attribute)
+    found = look_up(reference)
     if isinstance(found, torch.nn.Module):
         if keywords:
             raise Failure(f"{reference} is a model already, so --kwargs has nothing to go to")
@@ -78,6 +77,13 @@ def keywords(given: list[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             result[key] = {"True": True, "False": False, "None": None}.get(value, value)
     return result
+
+
+def look_up(reference: str) -> Any:
+    """What ``module:attribute`` or ``path/to/file.py:attribute`` names."""
+    place, _, attribute = reference.rpartition(":")
+    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    return _attribute(module, place, attribute)
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -95,7 +95,8 @@ class BackendFails:
         announce("compiled")
         with torch.set_grad_enabled(self.grad):
             try:
-                checked = hand_over(backend, own_copy(module), copies(inputs), self.options)
+                flat = _returning_a_tuple(own_copy(module))
+                checked = hand_over(backend, flat, copies(inputs), self.options)
             except Declined:
                 return None
         return unboxed(checked)
@@ -181,6 +182,26 @@ class BackendFails:
             return self._left_behind(wide, wide, [widened(x) for x in inputs], BY_PYTORCH)
         except Exception:
             return None
+
+
+def _returning_a_tuple(module: GraphModule) -> GraphModule:
+    """The module with a graph that returns the values in what it returned, as graphs for backends do."""
+    (output,) = module.graph.find_nodes(op="output")
+    leaves = list(_leaves(output.args[0]))
+    if type(output.args[0]) is not tuple or len(leaves) != len(output.args[0]):
+        output.args = (tuple(leaves),)
+        module.recompile()
+    return module
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for own in value:
+            yield from _leaves(own)
+    elif isinstance(value, dict):
+        yield from _leaves(list(value.values()))
+    else:
+        yield value
 
 
 def unboxed(checked: Any) -> Callable[..., Any]:

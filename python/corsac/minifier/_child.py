@@ -24,6 +24,8 @@ from corsac.minifier._fault import Fault, crashed, hung
 _GRACE = 10
 #: How much of what a process writes to stderr is looked at, in bytes.
 _TAIL = 4096
+#: How long a process is waited for at a time, in seconds.
+_TURN = 0.5
 
 # Called with each phase of the work, in the processes that listen.
 _listener: Callable[[str], None] | None = None
@@ -120,10 +122,12 @@ def _read(
     pending = b""
     deadline = time.monotonic() + seconds
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
+        now = time.monotonic()
+        if now >= deadline:
             return False
-        ready, _, _ = select.select([reader], [], [], min(left, 0.5))
+        ready, _, _ = select.select([reader], [], [], min(deadline - now, _TURN))
+        # Time in which this process was stopped is not the other's.
+        deadline += max(time.monotonic() - now - 2 * _TURN, 0.0)
         if waiting is not None:
             waiting()
         if not ready:

@@ -47,7 +47,7 @@ class Served:
             ServerError: the graph or ``fails`` cannot be sent there.
         """
         try:
-            if self._process is None or self._fails is not fails:
+            if self._process is None or self._fails != fails:
                 self._start(fails)
             self._send((pickle.dumps(_packed(case)), seconds))
             answer = self._receive(3 * seconds + _START, waiting)
@@ -125,6 +125,7 @@ def serve() -> None:
         if hasattr(fails, "prepare"):
             fails.prepare()
     except Exception as error:
+        fails = None
         unknown = f"{type(error).__name__}: {error}"
     while True:
         try:

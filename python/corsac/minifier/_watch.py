@@ -1,0 +1,276 @@
+"""Backends that are watched: a fault becomes a script before it is raised.
+
+What is set in the environment (``CORSAC_REPRO``) says how closely; docs/minifier.md.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+from corsac.backends._contract import BackendError, Declined, name_of, own_copy
+from corsac.fx import GraphModule
+from corsac.fx.convert import from_torch
+from corsac.minifier._backend_fails import BY_PYTORCH, BackendFails, unboxed
+from corsac.minifier._case import Case, copies
+from corsac.minifier._child import can_fork, in_child
+from corsac.minifier._fault import Fault, find_fault
+from corsac.minifier._minify import Minified, NoFault, minify
+from corsac.minifier._server import Served, ServerError
+from corsac.minifier._settings import Settings
+from corsac.minifier._trial import Forked, Here, Place
+
+# What is called while a fault is looked for is not watched in turn.
+_looking = threading.local()
+# One for all graphs of a backend.
+_served = Served()
+
+
+def watched(
+    backend: Any,
+    module: Any,
+    example_inputs: Sequence[Any],
+    options: Mapping[str, Any] | None,
+    ask: Callable[[], Any],
+) -> Any:
+    """What ``ask`` answers, which has ``backend`` compile ``module``, and a look at its calls.
+
+    Args:
+        backend: its name, or a function that is a backend or compiles graphs of AOTAutograd.
+        module: the graph, of corsac.fx or torch.fx.
+        example_inputs: what ``backend`` is given; tensors without data are replaced by random ones.
+        options: for the backend.
+        ask: asks the backend.
+
+    Raises:
+        BackendError: it crashes, hangs or gives wrong results. A note says where the script is.
+        Exception: what the backend raised, with such a note.
+    """
+    settings = Settings.from_environment()
+    if settings is None or getattr(_looking, "on", False):
+        return ask()
+    if getattr(backend, "watches_graphs", False):
+        # Its compilers are watched: their graphs are smaller, and backward graphs are among them.
+        return ask()
+    grad = torch.is_grad_enabled()
+    with _undisturbed():
+        inputs, known = _real(example_inputs, grad)
+        copy = own_copy(from_torch(module))
+        look = settings.look if known else "compile"
+        fails = BackendFails(backend, look, options, settings.tolerance, grad)
+        watch = _Watch(settings, copy, fails)
+        fault = watch.first_fault(inputs)
+    reduced = None
+    if fault is not None:
+        with _undisturbed():
+            reduced = watch.reduced(inputs, fault)
+        if not watch.is_exception(fault):
+            raise watch.error(fault, reduced)
+    try:
+        if reduced is None:
+            compiled = ask()
+        else:
+            with _undisturbed(tracing=True):
+                compiled = ask()
+    except Declined:
+        raise
+    except Exception as error:
+        if reduced is not None:
+            error.add_note(reduced)
+        raise
+    if settings.look == "compile":
+        return compiled
+    watch.fails = BackendFails(backend, settings.look, options, settings.tolerance, grad)
+    return WatchedCall(compiled, watch, reduced)
+
+
+class WatchedCall:
+    """What a backend compiled, and a look at each call.
+
+    Attributes:
+        compiled: what the backend answered.
+    """
+
+    def __init__(self, compiled: Any, watch: _Watch, reduced: str | None) -> None:
+        self.compiled, self._watch, self._reduced = compiled, watch, reduced
+        self._boxed_call = getattr(compiled, "_boxed_call", False)
+
+    def __call__(self, *args: Any) -> Any:
+        if getattr(_looking, "on", False):
+            return self.compiled(*args)
+        inputs = list(args[0]) if self._boxed_call else list(args)
+        watch, reduced = self._watch, self._reduced
+        fault = None
+        if reduced is None:
+            with _undisturbed():
+                fault = watch.fault_of_call(self.compiled, inputs)
+                if fault is not None:
+                    reduced = watch.reduced(_real(inputs, watch.fails.grad)[0], fault)
+            if fault is not None and not watch.is_exception(fault):
+                raise watch.error(fault, reduced)
+        try:
+            return self.compiled(*args)
+        except Exception as error:
+            if reduced is not None:
+                error.add_note(reduced)
+            raise
+
+
+class _Watch:
+    """A graph that a backend is asked for."""
+
+    def __init__(self, settings: Settings, module: GraphModule, fails: BackendFails) -> None:
+        self.settings, self.module, self.fails = settings, module, fails
+        self._forks = can_fork()
+
+    def first_fault(self, inputs: list[Any]) -> Fault | None:
+        """What is wrong with the graph, compiled and called for the first time in another process."""
+        case, patience = Case(self.module, inputs), self.settings.hang_seconds
+        for place in self._places():
+            try:
+                trial = place.ask(case, self.fails, patience, None)
+            except ServerError:
+                continue
+            # What PyTorch cannot run either is no fault of a backend.
+            return trial.fault if trial.runs else None
+        return None
+
+    def _places(self) -> list[Place]:
+        if not can_fork():
+            return [Here()]
+        if isinstance(self.fails.backend, str):
+            return [_served, Forked()]
+        self.fails.prepare()
+        return [Forked()]
+
+    def fault_of_call(self, compiled: Any, args: list[Any]) -> Fault | None:
+        """What is wrong with a call, made in another process first."""
+        inputs, _ = _real(args, self.fails.grad)
+        case = Case(self.module, inputs)
+        own = compiled
+        while own is not None:
+            if hasattr(own, "prepare"):
+                # What is left to compile is compiled where threads for it are.
+                own.prepare(copies(inputs))
+            own = getattr(own, "compiled", None)
+
+        def find(module: GraphModule, given: list[Any]) -> Fault | None:
+            return self.fails.of_calls(unboxed(compiled), module, given)
+
+        def work() -> Any:
+            if not case.runs(self.fails.grad):
+                return None
+            fault = find_fault(self.module, inputs, find)
+            return fault and (fault.signature, fault.text)
+
+        if not self._forks:
+            return find_fault(self.module, inputs, find) if case.runs(self.fails.grad) else None
+        ended = in_child(work, self.settings.hang_seconds)
+        if ended.fault is None:
+            return ended.answer and Fault(*ended.answer)
+        if ended.phase == BY_PYTORCH:
+            return None
+        if ended.fault.signature.startswith("hangs") and self.first_fault(inputs) is None:
+            # It waits for threads that forked processes do not have.
+            self._forks = False
+            return self.fault_of_call(compiled, args)
+        return ended.fault
+
+    def is_exception(self, fault: Fault) -> bool:
+        """Whether the backend raises it by itself."""
+        return fault.kind == "raises"
+
+    def error(self, fault: Fault, note: str) -> BackendError:
+        """The error for a fault of which nobody would know otherwise."""
+        error = BackendError(f"backend {name_of(self.fails.backend)}: {fault.text}")
+        error.add_note(note)
+        return error
+
+    def reduced(self, inputs: list[Any], fault: Fault) -> str:
+        """Make the graph smaller and write it down; answers where it is, in words."""
+        settings = self.settings
+        name = re.sub(r"\W+", "-", name_of(self.fails.backend)).strip("-")
+        stem = f"{name}-{fault.kind}-{self.module.graph.canonical_hash()[:8]}"
+        print(
+            f"corsac: backend {name_of(self.fails.backend)}: {fault.signature}; "
+            "making the graph smaller",
+            file=sys.stderr,
+        )
+        try:
+            found = minify(
+                self.module,
+                inputs,
+                self.fails,
+                seconds=settings.seconds,
+                hang_seconds=settings.hang_seconds,
+                progress=True,
+                expected=fault.signature,
+            )
+        except (NoFault, ValueError) as error:
+            note = f"not made smaller: {error}"
+            found = None
+        folder = settings.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            note = self._write(folder.resolve() / stem, found, note if found is None else "")
+        except OSError as error:
+            note = f"no script: {folder} cannot be written: {error}"
+        print(f"corsac: {note}", file=sys.stderr)
+        return note
+
+    def _write(self, path: Path, found: Minified | None, why: str) -> str:
+        if found is not None and found.script is not None:
+            script = path.with_suffix(".py")
+            found.save(script)
+            state = "" if found.verified else f", which does not show it: {found.reason}"
+            return f"{found.before} calls became {found.calls}: {script}{state}"
+        graph = path.with_suffix(".graph")
+        graph.write_text(f"{(self.module if found is None else found.module).graph}\n")
+        if found is None:
+            return f"{why}; the graph is {graph}"
+        return f"{found.before} calls became {found.calls}: {graph}; no script: {found.reason}"
+
+
+def _real(values: Sequence[Any], grad: bool) -> tuple[list[Any], bool]:
+    """Values that a graph can be called with, and whether they are what it will be called with."""
+    known = not any(isinstance(own, FakeTensor) for own in values)
+    return [_real_value(own, grad) for own in values], known
+
+
+def _real_value(own: Any, grad: bool) -> Any:
+    if isinstance(own, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return own.node.hint
+    if not isinstance(own, torch.Tensor):
+        return own
+    wants = own.requires_grad and grad
+    if not isinstance(own, FakeTensor):
+        return own.detach().clone().requires_grad_(wants)
+    generator = torch.Generator().manual_seed(0)
+    shape = [int(_real_value(size, grad)) for size in own.shape]
+    if own.dtype.is_floating_point or own.dtype.is_complex:
+        made = torch.randn(shape, generator=generator).to(own.dtype)
+    else:
+        made = torch.randint(0, 2, shape, generator=generator).to(own.dtype)
+    return made.requires_grad_(wants)
+
+
+@contextmanager
+def _undisturbed(tracing: bool = False) -> Iterator[None]:
+    """Neither watched, nor, unless ``tracing``, a part of what Dynamo or AOTAutograd is at."""
+    _looking.on = True
+    try:
+        if tracing:
+            yield
+        else:
+            with torch._guards.tracing(None), unset_fake_temporarily():
+                yield
+    finally:
+        _looking.on = False
