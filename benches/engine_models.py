@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ class Workload:
     grows: bool = False
     #: How many calls are timed together: short ones are shorter than the clock is exact.
     repeat: int = 1
+    #: What products are computed in: "f32" or "bf16".
+    precision: str = "f32"
 
     def result(self, run: Function) -> Any:
         """What a measured call gives."""
@@ -207,7 +210,7 @@ MODELS: dict[str, Callable[[], Workload]] = {
 }
 
 
-def workload(name: str) -> Workload:
+def workload(name: str, precision: str = "f32") -> Workload:
     """The model of this name, the same each time."""
     torch.manual_seed(0)
-    return MODELS[name]()
+    return dataclasses.replace(MODELS[name](), precision=precision)

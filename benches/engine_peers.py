@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from engine_models import Function, Workload
 
@@ -24,7 +26,15 @@ class Unfit(RuntimeError):
 
 
 def _eager(workload: Workload) -> Function:
-    return workload.model
+    if workload.precision == "f32":
+        return workload.model
+    model = copy.deepcopy(workload.model).bfloat16()
+
+    def run(*inputs: torch.Tensor) -> Any:
+        result = model(*(x.bfloat16() if x.is_floating_point() else x for x in inputs))
+        return tree_map(lambda x: x.float() if x.is_floating_point() else x, result)
+
+    return run
 
 
 def _fuse(workload: Workload) -> Function:
@@ -92,7 +102,7 @@ def _openvino(workload: Workload) -> Function:
         "CPU",
         {
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": workload.precision,
             "PERFORMANCE_HINT": "LATENCY",
         },
     )
@@ -109,7 +119,7 @@ def _openvino(workload: Workload) -> Function:
 def _corsac(workload: Workload) -> Function:
     import corsac
 
-    return corsac.compile(workload.model)
+    return corsac.compile(workload.model, precision=workload.precision)
 
 
 PEERS: dict[str, Callable[[Workload], Function]] = {
@@ -122,6 +132,8 @@ PEERS: dict[str, Callable[[Workload], Function]] = {
     "openvino": _openvino,
     "corsac": _corsac,
 }
+#: Those that can be asked to multiply in bfloat16.
+IN_BFLOAT16 = ("eager", "openvino", "corsac")
 #: A program of its own, which is not called from here but started.
 RTEN = "rten"
 

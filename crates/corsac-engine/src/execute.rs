@@ -14,6 +14,7 @@ use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
+use crate::lines::Lines;
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_kernel, linear_kernel};
 use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
@@ -102,7 +103,7 @@ pub struct Executable {
 #[derive(Debug, Default)]
 pub struct Context {
     /// Empty where the buffer holds something else than numbers.
-    buffers: Vec<Vec<f32>>,
+    buffers: Vec<Lines>,
     /// The buffers of integers and truth values, in their places.
     others: Vec<Elements>,
 }
@@ -180,7 +181,7 @@ impl Executable {
     pub fn fit(&self, context: &mut Context) {
         let (sizes, elements) = (self.plan.buffers(), self.plan.elements());
         if context.buffers.len() < sizes.len() {
-            context.buffers.resize_with(sizes.len(), Vec::new);
+            context.buffers.resize_with(sizes.len(), Lines::default);
             context.others.resize_with(sizes.len(), Elements::default);
         }
         for (at, (&len, &element)) in sizes.iter().zip(elements).enumerate() {
@@ -188,7 +189,7 @@ impl Executable {
                 let buffer = &mut context.buffers[at];
                 if buffer.len() < len {
                     // Nobody wants what was in it: it need not be copied.
-                    *buffer = vec![0.0; len];
+                    *buffer = Lines::zeros(len);
                 }
             } else {
                 let other = &mut context.others[at];
@@ -635,7 +636,7 @@ fn finish(post: &[Post], values: &Values<'_>, start: usize, chunk: &mut [f32]) {
 /// The values of a run, as far as they are computed.
 pub(crate) struct Values<'a> {
     executable: &'a Executable,
-    buffers: &'a [Vec<f32>],
+    buffers: &'a [Lines],
     others: &'a [Elements],
     inputs: &'a [Data<'a>],
 }

@@ -20,6 +20,7 @@ mod execute;
 mod fusion;
 pub mod general;
 pub mod kernels;
+mod lines;
 mod lower;
 mod model;
 mod optimise;

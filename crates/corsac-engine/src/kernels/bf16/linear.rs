@@ -5,6 +5,7 @@ use corsac_kernels::bf16::{Bf16, column};
 use rayon::prelude::*;
 
 use super::{Panels, SLACK, room};
+use crate::kernels::piece::{Piece, pieces};
 
 /// How many rows a piece of work has at most.
 const HEIGHT: usize = 1024;
@@ -101,22 +102,7 @@ impl Bf16Linear {
         let lines = lines.max(wanted / across).min(rows.div_ceil(ROWS));
         let height = rows.div_ceil(lines).next_multiple_of(ROWS);
         let width = self.panels.count().div_ceil(across) * COLUMNS;
-        let across = self.outputs.div_ceil(width);
-        let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(across * rows.div_ceil(height));
-        for (row, line) in out.chunks_exact_mut(self.outputs).enumerate() {
-            for (at, chunk) in line.chunks_mut(width).enumerate() {
-                let index = row / height * across + at;
-                if pieces.len() == index {
-                    pieces.push(Piece {
-                        row,
-                        column: at * width,
-                        rows: Vec::with_capacity(height),
-                    });
-                }
-                pieces[index].rows.push(chunk);
-            }
-        }
-        pieces
+        pieces(out, self.outputs, [height, width])
     }
 
     fn piece(&self, copy: &[Bf16], taps: &[usize], piece: &mut Piece<'_>) {
@@ -135,14 +121,4 @@ impl Bf16Linear {
                 });
         }
     }
-}
-
-/// A piece of work.
-struct Piece<'a> {
-    /// The first row.
-    row: usize,
-    /// The first column.
-    column: usize,
-    /// Its part of each row.
-    rows: Vec<&'a mut [f32]>,
 }

@@ -13,6 +13,8 @@ use corsac_kernels::amx::{self, Amx, COLUMNS, Operands, ROWS, RUN, Sums, WEIGHTS
 use corsac_kernels::bf16::{Bf16, rounded};
 use rayon::prelude::*;
 
+use crate::lines::Lines;
+
 /// How many runs are multiplied with their weights before the next rows are: their weights, 32 KB, stay
 /// in the first-level cache.
 const RUNS: usize = 16;
@@ -24,8 +26,8 @@ const PRODUCTS: [usize; 2] = [4, 32];
 #[derive(Debug)]
 struct Panels {
     amx: Amx,
-    /// For each 32 outputs, for each run.
-    weights: Vec<Bf16>,
+    /// For each 32 outputs, for each run, bfloat16 numbers.
+    weights: Lines,
     runs: usize,
     /// Of all outputs; zeros behind.
     bias: Vec<f32>,
@@ -45,8 +47,8 @@ impl Panels {
         if let Some(bias) = bias {
             own[..outputs].copy_from_slice(bias);
         }
-        let mut weights = vec![0; panels * runs * WEIGHTS_LEN];
-        weights
+        let mut weights = Lines::zeros(room(panels * runs * WEIGHTS_LEN));
+        bytemuck::cast_slice_mut(&mut weights)
             .par_chunks_exact_mut(WEIGHTS_LEN)
             .enumerate()
             .with_min_len(RUNS)
@@ -83,6 +85,7 @@ impl Panels {
         count: usize,
         mut write: impl FnMut(usize, &Sums),
     ) {
+        let all: &[Bf16] = bytemuck::cast_slice(&self.weights);
         let bias = &self.bias[panel * COLUMNS..][..COLUMNS];
         let weights = panel * self.runs * WEIGHTS_LEN;
         let products = count.div_ceil(ROWS);
@@ -102,11 +105,11 @@ impl Panels {
                 for (at, taps) in taps.chunks(RUNS).enumerate() {
                     let own = weights + at * RUNS * WEIGHTS_LEN;
                     let len = taps.len() * WEIGHTS_LEN;
-                    let ahead = &self.weights[own + len..];
+                    let ahead = &all[own + len..];
                     let operands = Operands {
                         source,
                         taps,
-                        weights: &self.weights[own..][..len],
+                        weights: &all[own..][..len],
                         ahead: &ahead[..ahead.len().min(len)],
                     };
                     self.amx.multiply(&operands, firsts, sums);

@@ -16,6 +16,7 @@ use rten_vecmath::Exp;
 
 use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
+use crate::lines::Lines;
 
 /// How many keys are multiplied with at a time.
 const KEYS: usize = 256;
@@ -166,7 +167,7 @@ impl Attention {
             for first in (0..rows).step_by(QUERIES) {
                 let count = QUERIES.min(rows - first);
                 let blocks = keys.len().next_multiple_of(group) / BLOCK;
-                scratch.scores.resize(blocks * count * BLOCK, 0.0);
+                scratch.scores.reuse(blocks * count * BLOCK);
                 scratch.taps.clear();
                 let planes = self.width.div_ceil(BLOCK);
                 scratch
@@ -219,10 +220,10 @@ impl Attention {
     }
 
     /// Queries times the scale, in blocks of sixteen features.
-    fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Vec<f32>) {
+    fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Lines) {
         let rows = piece.out.len();
-        to.clear();
-        to.resize(self.width.next_multiple_of(BLOCK) * rows, 0.0);
+        to.reuse(self.width.next_multiple_of(BLOCK) * rows);
+        to.fill(0.0);
         let start = piece.head.query + piece.first * self.query.row;
         for (at, plane) in to.chunks_exact_mut(rows * BLOCK).enumerate() {
             let count = BLOCK.min(self.width - at * BLOCK);
@@ -242,11 +243,11 @@ impl Attention {
         head: &Head,
         keys: Range<usize>,
         group: usize,
-        to: &mut Vec<f32>,
+        to: &mut Lines,
     ) {
         let depth = self.width.next_multiple_of(BLOCK);
-        to.clear();
-        to.resize(keys.len().next_multiple_of(group) * depth, 0.0);
+        to.reuse(keys.len().next_multiple_of(group) * depth);
+        to.fill(0.0);
         for (at, key) in keys.enumerate() {
             let from = &from[head.key + key * self.key.row..];
             let to = &mut to[at / group * group * depth + at % group..];
@@ -263,11 +264,11 @@ impl Attention {
         head: &Head,
         keys: Range<usize>,
         group: usize,
-        to: &mut Vec<f32>,
+        to: &mut Lines,
     ) {
         let depth = keys.len().next_multiple_of(BLOCK);
-        to.clear();
-        to.resize(self.outputs.next_multiple_of(group) * depth, 0.0);
+        to.reuse(self.outputs.next_multiple_of(group) * depth);
+        to.fill(0.0);
         for (at, packed) in to.chunks_exact_mut(group * depth).enumerate() {
             let count = group.min(self.outputs - at * group);
             for (key, packed) in keys.clone().zip(packed.chunks_exact_mut(group)) {
@@ -338,17 +339,17 @@ struct Piece<'a> {
 struct Scratch {
     taps: Vec<usize>,
     /// In blocks of features.
-    queries: Vec<f32>,
-    keys: Vec<f32>,
-    values: Vec<f32>,
+    queries: Lines,
+    keys: Lines,
+    values: Lines,
     /// In blocks of keys; then their exponentials.
-    scores: Vec<f32>,
+    scores: Lines,
     /// The largest score of each row so far.
     largest: Vec<f32>,
     /// The sum of exponentials of each row so far.
     sums: Vec<f32>,
     /// Sums of values times exponentials, row by row.
-    results: Vec<f32>,
+    results: Lines,
 }
 
 thread_local! {
@@ -361,8 +362,8 @@ impl Scratch {
         self.largest.resize(rows, f32::NEG_INFINITY);
         self.sums.clear();
         self.sums.resize(rows, 0.0);
-        self.results.clear();
-        self.results.resize(rows * outputs, 0.0);
+        self.results.reuse(rows * outputs);
+        self.results.fill(0.0);
     }
 
     /// Makes scores of rows exponentials of their distance to the largest one, and scales down what the

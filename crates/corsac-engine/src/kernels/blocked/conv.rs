@@ -14,6 +14,7 @@ use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest
 use super::{BLOCK, Form, surround};
 use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
+use crate::lines::Lines;
 
 /// A convolution with its weights packed for blocks.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub struct BlockedConv {
     depth: usize,
     /// Blocks of output channels that are computed together.
     groups: Vec<Group>,
-    weights: Vec<f32>,
+    weights: Lines,
     /// For all blocks.
     bias: Vec<f32>,
     /// Rows and columns of a result, as the kernel walks them.
@@ -142,7 +143,7 @@ impl BlockedConv {
         let widest = widest(result[1], vectors);
         let groups = groups(&shape, &source, taps.len() * depth * BLOCK, widest);
         let len = groups.last().map_or(0, |group| group.weights.end);
-        let mut weights = vec![0.0; len];
+        let mut weights = Lines::zeros(len);
         let mut rest = &mut weights[..];
         let mut parts = Vec::with_capacity(groups.len());
         for group in &groups {

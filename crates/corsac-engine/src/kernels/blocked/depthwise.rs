@@ -6,13 +6,14 @@ use rten_simd::{Isa, SimdOp};
 
 use super::{BLOCK, surround};
 use crate::kernels::conv::ConvShape;
+use crate::lines::Lines;
 
 /// A convolution of single channels with its weights packed for blocks.
 #[derive(Debug)]
 pub struct BlockedDepthwise {
     shape: ConvShape,
     /// For each block: elements of the kernel by channel.
-    weights: Vec<f32>,
+    weights: Lines,
     /// For all blocks.
     bias: Vec<f32>,
     /// Where elements of the kernel read, from the first pixel of a window.
@@ -26,7 +27,7 @@ impl BlockedDepthwise {
         let channels = shape.input[0];
         let count = shape.kernel[0] * shape.kernel[1];
         let padded = channels.next_multiple_of(BLOCK);
-        let mut packed = vec![0.0; padded * count];
+        let mut packed = Lines::zeros(padded * count);
         for (channel, kernel) in weight.chunks_exact(count).enumerate() {
             for (tap, &weight) in kernel.iter().enumerate() {
                 let block = channel / BLOCK * count + tap;

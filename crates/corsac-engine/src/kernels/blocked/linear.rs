@@ -1,24 +1,30 @@
 //! Linear layers: rows of features, put into blocks like the pixels of an image, and products with
 //! weights packed for blocks of outputs.
 
+use std::cell::RefCell;
+
 use rayon::prelude::*;
 use rten_simd::ops::BitOps;
 use rten_simd::{Isa, SimdOp};
 
 use super::BLOCK;
-use super::tile::{LINE, Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
+use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
 use crate::kernels::GRAIN;
+use crate::kernels::piece::{Piece, pieces};
+use crate::lines::{LINE, Lines};
 
 /// How many inputs are summed before the next columns are: so many rows of them stay in the cache.
 const DEPTH: usize = 1024;
 /// How many elements of the input a piece of work reads again and again, for each group of columns.
 const CACHED: usize = 256 * 1024;
+/// From how many rows on there are enough of them for all threads to have whole rows.
+const MANY: usize = 512;
 
 /// `x @ weight.T + bias` with the weight packed.
 #[derive(Debug)]
 pub struct LinearKernel {
     /// For each group of blocks of outputs, by input: weights of the outputs.
-    weights: Vec<f32>,
+    weights: Lines,
     /// For all blocks of outputs.
     bias: Vec<f32>,
     outputs: usize,
@@ -32,7 +38,20 @@ pub struct LinearKernel {
 /// How many elements [`LinearKernel::run`] needs besides, for `rows` rows of `inputs` features.
 #[must_use]
 pub fn workspace_len(rows: usize, inputs: usize) -> usize {
+    if in_strips(rows, inputs) {
+        return 0;
+    }
     rows.next_multiple_of(tile_height(rows)) * inputs.next_multiple_of(BLOCK)
+}
+
+/// Whether rows are packed just before they are multiplied, some at a time, and not all of them before.
+fn in_strips(rows: usize, inputs: usize) -> bool {
+    rows >= MANY && rows * inputs > CACHED
+}
+
+thread_local! {
+    /// Rows of a strip, packed.
+    static STRIP: RefCell<Lines> = RefCell::default();
 }
 
 /// How many rows a tile has, of `rows`.
@@ -88,7 +107,7 @@ impl LinearKernel {
         if let Some(bias) = bias {
             own[..outputs].copy_from_slice(bias);
         }
-        let mut weights = vec![0.0; own.len() * depth];
+        let mut weights = Lines::zeros(own.len() * depth);
         let group = (widest * BLOCK * depth).max(1);
         weights
             .par_chunks_mut(group)
@@ -138,16 +157,27 @@ impl LinearKernel {
             }
             return;
         }
-        let blocks = &mut workspace[..workspace_len(rows, self.inputs)];
         let depth = self.inputs.next_multiple_of(BLOCK);
         let height = tile_height(rows);
+        let taps: Vec<usize> = (0..depth / BLOCK).map(|at| at * height * BLOCK).collect();
+        if in_strips(rows, self.inputs) {
+            self.strips(rows, height, out)
+                .into_par_iter()
+                .for_each(|mut strip| {
+                    self.strip(&taps, input, height, &mut strip);
+                    for (at, row) in strip.rows.iter_mut().enumerate() {
+                        finish((strip.row + at) * self.outputs, row);
+                    }
+                });
+            return;
+        }
+        let blocks = &mut workspace[..workspace_len(rows, self.inputs)];
         let tiles = input.par_chunks(height * self.inputs);
         tiles
             .zip(blocks.par_chunks_exact_mut(height * depth))
             .with_min_len(GRAIN.div_ceil(height * depth))
             .for_each(|(rows, tile)| pack(rows, self.inputs, height, tile));
         let blocks = &*blocks;
-        let taps: Vec<usize> = (0..depth / BLOCK).map(|at| at * height * BLOCK).collect();
         self.pieces(rows, height, out)
             .into_par_iter()
             .for_each(|mut piece| {
@@ -157,6 +187,29 @@ impl LinearKernel {
                     finish((row + at) * self.outputs + column, chunk);
                 }
             });
+    }
+
+    /// Divides a result into strips: whole rows, few enough to stay in the cache.
+    fn strips<'a>(&self, rows: usize, tile: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
+        let threads = rayon::current_num_threads();
+        let wanted = if threads == 1 { 1 } else { 4 * threads };
+        let fits = (CACHED / self.inputs).min(rows.div_ceil(wanted)).max(1);
+        let height = rows.div_ceil(rows.div_ceil(fits)).next_multiple_of(tile);
+        pieces(out, self.outputs, [height, self.outputs])
+    }
+
+    /// Packs the rows of a strip, and computes it.
+    fn strip(&self, taps: &[usize], input: &[f32], height: usize, strip: &mut Piece<'_>) {
+        let tile = height * taps.len() * BLOCK;
+        let rows = &input[strip.row * self.inputs..][..strip.rows.len() * self.inputs];
+        STRIP.with_borrow_mut(|packed| {
+            let rows = rows.chunks(height * self.inputs);
+            packed.reuse(rows.len() * tile);
+            for (rows, tile) in rows.zip(packed.chunks_exact_mut(tile)) {
+                pack(rows, self.inputs, height, tile);
+            }
+            self.piece(taps, packed, height, strip);
+        });
     }
 
     /// Divides a result into pieces of work. They are about as high as wide, because what is read for
@@ -173,22 +226,7 @@ impl LinearKernel {
         let width = area.div_ceil(height.min(rows)).next_multiple_of(group);
         let parts = self.outputs.div_ceil(width);
         let width = self.outputs.div_ceil(parts).next_multiple_of(group);
-        let across = self.outputs.div_ceil(width);
-        let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(across * rows.div_ceil(height));
-        for (row, line) in out.chunks_exact_mut(self.outputs).enumerate() {
-            for (at, chunk) in line.chunks_mut(width).enumerate() {
-                let index = row / height * across + at;
-                if pieces.len() == index {
-                    pieces.push(Piece {
-                        row,
-                        column: at * width,
-                        rows: Vec::with_capacity(height),
-                    });
-                }
-                pieces[index].rows.push(chunk);
-            }
-        }
-        pieces
+        pieces(out, self.outputs, [height, width])
     }
 
     fn piece(&self, taps: &[usize], source: &[f32], height: usize, piece: &mut Piece<'_>) {
@@ -232,16 +270,6 @@ impl LinearKernel {
             }
         }
     }
-}
-
-/// A piece of work.
-struct Piece<'a> {
-    /// The first row.
-    row: usize,
-    /// The first column.
-    column: usize,
-    /// Its part of each row.
-    rows: Vec<&'a mut [f32]>,
 }
 
 /// Rows of a result, for one group of blocks of outputs.

@@ -274,44 +274,48 @@ fn blocks_hold_the_same_elements() {
 #[test]
 fn linear_layers() {
     let heights = [1, 2, 6, 7, 9, 14, 15, 29, 57, 131];
-    for (at, &rows) in heights.iter().enumerate() {
-        for [outputs, inputs] in [
-            [1, 1],
-            [16, 16],
-            [33, 7],
-            [40, 50],
-            [130, 31],
-            [5, 0],
-            [50, 2100],
-        ] {
-            let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
-            let input = numbers(rows * inputs, 4);
-            let sizes = [outputs, inputs];
-            // Each piece knows where it begins.
-            let finish = |start: usize, chunk: &mut [f32]| {
-                for (at, x) in chunk.iter_mut().enumerate() {
-                    *x += (start + at) as f32;
-                }
-            };
-            let mut expected = Vec::with_capacity(rows * outputs);
-            for at in 0..rows * outputs {
-                let (row, output) = (at / outputs, at % outputs);
-                let own = input[row * inputs..].iter().zip(&weight[output * inputs..]);
-                let sum: f32 = own.take(inputs).map(|(x, weight)| x * weight).sum();
-                expected.push(sum + bias[output] + at as f32);
+    let sizes = [
+        [1, 1],
+        [16, 16],
+        [33, 7],
+        [40, 50],
+        [130, 31],
+        [5, 0],
+        [50, 2100],
+    ];
+    let few = heights
+        .iter()
+        .flat_map(|&rows| sizes.map(|sizes| (rows, sizes)));
+    // Rows that are packed a strip at a time.
+    let many = [(517, [20, 530]), (1400, [33, 210])];
+    for (at, (rows, [outputs, inputs])) in few.chain(many).enumerate() {
+        let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
+        let input = numbers(rows * inputs, 4);
+        let sizes = [outputs, inputs];
+        // Each piece knows where it begins.
+        let finish = |start: usize, chunk: &mut [f32]| {
+            for (at, x) in chunk.iter_mut().enumerate() {
+                *x += (start + at) as f32;
             }
-            let mut out = vec![f32::NAN; rows * outputs];
-            let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
-            let kernel = LinearKernel::new(&weight, sizes, Some(&bias), rows);
-            kernel.run(&input, &mut workspace, &mut out, &finish);
-            assert_eq!(out, expected, "{rows} {outputs} {inputs}");
-            let Some(amx) = Amx::detect() else { continue };
-            out.fill(f32::NAN);
-            let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
-            let kernel = Bf16Linear::new(amx, &weight, sizes, Some(&bias));
-            kernel.run(&input, &mut workspace, &mut out, &finish);
-            assert_eq!(out, expected, "in tiles: {rows} {outputs} {inputs}");
+        };
+        let mut expected = Vec::with_capacity(rows * outputs);
+        for at in 0..rows * outputs {
+            let (row, output) = (at / outputs, at % outputs);
+            let own = input[row * inputs..].iter().zip(&weight[output * inputs..]);
+            let sum: f32 = own.take(inputs).map(|(x, weight)| x * weight).sum();
+            expected.push(sum + bias[output] + at as f32);
         }
+        let mut out = vec![f32::NAN; rows * outputs];
+        let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
+        let kernel = LinearKernel::new(&weight, sizes, Some(&bias), rows);
+        kernel.run(&input, &mut workspace, &mut out, &finish);
+        assert_eq!(out, expected, "{rows} {outputs} {inputs}");
+        let Some(amx) = Amx::detect() else { continue };
+        out.fill(f32::NAN);
+        let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
+        let kernel = Bf16Linear::new(amx, &weight, sizes, Some(&bias));
+        kernel.run(&input, &mut workspace, &mut out, &finish);
+        assert_eq!(out, expected, "in tiles: {rows} {outputs} {inputs}");
     }
 }
 

@@ -9,6 +9,7 @@ use rten_simd::ops::{BitOps, NumOps};
 use rten_simd::{Isa, SimdOp};
 
 use super::BLOCK;
+use crate::lines::LINE;
 
 /// How many vectors a block is.
 pub(super) fn vectors_per_block() -> usize {
@@ -61,9 +62,6 @@ macro_rules! by_width {
     };
 }
 pub(super) use by_width;
-
-/// How many elements a line of the cache has.
-pub(super) const LINE: usize = 16;
 
 /// The part of `ahead` that is fetched during work number `at` of `count`.
 pub(super) fn share(ahead: &[f32], at: usize, count: usize) -> &[f32] {

@@ -9,10 +9,11 @@ use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::data::{Data, DataMut};
 use crate::general::{Comparison, of_floats};
 use crate::kernels::{GRAIN, elementwise, reduce};
+use crate::lines::Lines;
 
 thread_local! {
     /// Registers, kept from one run to the next.
-    static REGISTERS: Cell<Vec<Vec<f32>>> = const { Cell::new(Vec::new()) };
+    static REGISTERS: Cell<Vec<Lines>> = const { Cell::new(Vec::new()) };
 }
 
 /// What an instruction reads, of a tile.
@@ -79,7 +80,7 @@ impl Fused {
     fn tiles<T: Send>(
         &self,
         out: &mut [T],
-        compute: impl Fn(Place, &mut [Vec<f32>], &mut [T]) + Sync,
+        compute: impl Fn(Place, &mut [Lines], &mut [T]) + Sync,
     ) {
         let tile = self.tile();
         let row = self.row.unwrap_or(1);
@@ -104,11 +105,11 @@ impl Fused {
                 };
                 let mut registers = REGISTERS.take();
                 if registers.len() < count {
-                    registers.resize_with(count, Vec::new);
+                    registers.resize_with(count, Lines::default);
                 }
                 for register in &mut registers[..count] {
                     if register.len() < tile {
-                        register.resize(tile, 0.0);
+                        register.reuse(tile);
                     }
                 }
                 compute(place, &mut registers, out);
@@ -121,7 +122,7 @@ impl Fused {
         inputs: &[Data<'_>],
         in_place: bool,
         place: Place,
-        registers: &mut [Vec<f32>],
+        registers: &mut [Lines],
         out: &mut [f32],
     ) {
         for instruction in &self.instructions {
@@ -141,7 +142,7 @@ impl Fused {
                 self.load(inputs[input], input, place, instruction.width, to);
             } else {
                 let spares = instruction.function.spares();
-                let mut spare: [Vec<f32>; 3] = [const { Vec::new() }; 3];
+                let mut spare: [Lines; 3] = Default::default();
                 for (at, spare) in spare.iter_mut().enumerate().take(spares) {
                     *spare = std::mem::take(&mut registers[self.registers + 1 + at]);
                 }
@@ -248,7 +249,7 @@ fn compute(
     function: Function,
     operands: [Operand<'_>; 3],
     row: usize,
-    spare: &mut [Vec<f32>; 3],
+    spare: &mut [Lines; 3],
     to: &mut [f32],
 ) {
     match function {
