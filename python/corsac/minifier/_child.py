@@ -9,6 +9,7 @@ import os
 import resource
 import select
 import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -168,6 +169,9 @@ def _be_child(work: Callable[[], Any], writer: int, stderr: int, seconds: float)
             os.dup2(target, number)
         gc.disable()
         torch.set_num_threads(1)
+        if "torch._inductor.config" in sys.modules:
+            # Its compiling processes are the parent's.
+            sys.modules["torch._inductor.config"].compile_threads = 1
         for name in [own for own in os.environ if own.startswith("CORSAC_REPRO")]:
             del os.environ[name]
 

@@ -34,6 +34,7 @@ _SLACK = 5.0
 
 #: What is done in turn, until nothing more goes: its name in the progress bar, and how.
 STAGES: tuple[tuple[str, Callable[[Case, Test], Case]], ...] = (
+    ("weights", own_weights),
     ("halves", halved),
     ("suffix", truncated),
     ("lead", without_lead),
@@ -41,7 +42,6 @@ STAGES: tuple[tuple[str, Callable[[Case, Test], Case]], ...] = (
     ("bypass", bypassed),
     ("results", fewer_results),
     ("inputs", fewer_inputs),
-    ("weights", own_weights),
     ("sizes", smaller_sizes),
     ("values", simpler_values),
 )

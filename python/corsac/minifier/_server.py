@@ -78,7 +78,7 @@ class Served:
         pickled = pickle.dumps(fails)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CORSAC_REPRO")}
         # Threads would be lost in forked processes.
-        environment["OMP_NUM_THREADS"] = "1"
+        environment["OMP_NUM_THREADS"] = environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         environment["PYTHONPATH"] = os.pathsep.join(own or os.getcwd() for own in sys.path)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
