@@ -81,13 +81,15 @@ def in_child(
     """
     start = time.monotonic()
     reader, writer = os.pipe()
-    with tempfile.TemporaryFile() as stderr:
+    with tempfile.TemporaryFile() as stderr, tempfile.TemporaryDirectory() as cache:
         with warnings.catch_warnings():
             # That this process may have threads: what they hold is the risk that hangs are confirmed for.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             os.close(reader)
+            # What a process that is ended leaves half written is for nobody else.
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
             _be_child(work, writer, stderr.fileno(), seconds)
         os.close(writer)
         lines: list[str] = []
