@@ -147,6 +147,15 @@ def test_reductions_agree_on_random_arguments(seed: int) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("n", [0, 1, 2, 9])
+def test_differences_agree(n: int) -> None:
+    input, beside = torch.ones(5, 4), torch.ones(2, 4)
+    for given in (input, input.t().contiguous().t()):
+        assert not compare(torch.diff, given, n, 0)
+        assert not compare(torch.diff, given, n, 0, beside, beside)
+        assert not compare(torch.diff, given, n=n, dim=0, append=beside)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_views_agree_on_random_arguments(seed: int) -> None:
     choose = random.Random(seed)

@@ -2,7 +2,7 @@
 
 use corsac_ir::DType;
 
-use super::broadcast::broadcast;
+use super::broadcast::{broadcast, elementwise_strides};
 use super::call::{Call, wrap_axis};
 use super::dim::Dim;
 use super::elementwise::{Out, floating as elementwise_floating, like, pointwise};
@@ -163,15 +163,18 @@ fn accumulated(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(ty.into())
 }
 
-/// Differences of neighbours: fewer than there are elements, with what is put before and after them.
+/// Differences of neighbours: fewer than there are elements, with what is put before and after them. Where
+/// none are taken, nothing is put there either.
 fn difference(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     let last = input.rank().saturating_sub(1);
+    let times = call.int("n")?.unwrap_or(1);
     let axis = call.axis("dim", input.rank())?.unwrap_or(last);
     let mut shape = input.shape.clone();
     let Some(size) = shape.get_mut(axis) else {
         return Err(Failure::invalid("a tensor with dimensions", "a number"));
     };
+    let mut is_joined = false;
     for param in ["prepend", "append"] {
         if let Some(beside) = call.get(param).and_then(Value::as_tensor) {
             if beside.rank() != input.rank() {
@@ -179,12 +182,30 @@ fn difference(call: &Call<'_>) -> Result<Value, Failure> {
                 return Err(Failure::invalid(expected, beside.to_string()));
             }
             *size = size.clone() + beside.shape[axis].clone();
+            is_joined = true;
         }
     }
-    let times = call.int("n")?.unwrap_or(1);
+    if times == 0 {
+        return Ok(like(input, input.dtype).into());
+    }
     *size = (size.clone() - Dim::from(times)).larger(&Dim::ZERO);
+    let is_empty = size.is(0);
+    let strides = match (is_joined, input.stride_list()) {
+        // The difference of two views of the input.
+        (false, Some(strides)) if !is_empty => {
+            let view = input.view(TensorType {
+                strides: Strides::of(&shape, strides),
+                shape: shape.clone(),
+                ..TensorType::clone(&input.ty)
+            });
+            elementwise_strides(&shape, &[&view], false)
+        }
+        _ if is_empty || input.strides == Strides::Contiguous => Strides::Contiguous,
+        _ => Strides::Unknown,
+    };
     Ok(TensorType {
         device: input.device,
+        strides,
         ..TensorType::new(input.dtype, shape)
     }
     .into())
@@ -313,3 +334,54 @@ pub(super) const RULES: &[Rule] = &[
         Cost::PerInput(3),
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use corsac_ir::Graph;
+
+    use super::{DType, Dim, Shape, Strides, TensorType, Value};
+    use crate::shape::{NoModules, Propagator, Settings};
+
+    fn tensor(shape: &[i64], strides: &[i64]) -> TensorType {
+        let dims = |values: &[i64]| values.iter().map(|&v| Dim::Known(v)).collect::<Shape>();
+        let mut tensor = TensorType::new(DType::Float32, dims(shape));
+        tensor.strides = Strides::of(&tensor.shape, dims(strides));
+        tensor
+    }
+
+    /// The type of `n` differences along the first dimension, as PyTorch 2.15 has it.
+    fn differences(of: &TensorType, n: i64, is_joined: bool) -> TensorType {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let beside = graph.placeholder("beside").unwrap();
+        let mut args = vec![x.into(), n.into(), 0.into()];
+        if is_joined {
+            args.extend([beside.into(), beside.into()]);
+        }
+        let found = graph.call_method("diff", args).unwrap();
+        let mut types = Propagator::new(&NoModules, Settings::default());
+        let inputs = [of.clone(), tensor(&[2, 4], &[4, 1])].map(Value::tensor);
+        types.run(&graph, &inputs).unwrap();
+        TensorType::clone(&types.value(found).as_tensor().unwrap().ty)
+    }
+
+    #[test]
+    fn differences_lie_as_what_they_are_of() {
+        let (rows, columns) = (tensor(&[5, 4], &[4, 1]), tensor(&[5, 4], &[1, 5]));
+        assert_eq!(differences(&rows, 1, false), tensor(&[4, 4], &[4, 1]));
+        assert_eq!(differences(&columns, 1, false), tensor(&[4, 4], &[1, 4]));
+        assert_eq!(differences(&columns, 2, false), tensor(&[3, 4], &[1, 3]));
+        assert_eq!(differences(&columns, 9, false), tensor(&[0, 4], &[4, 1]));
+        assert_eq!(differences(&rows, 1, true), tensor(&[8, 4], &[4, 1]));
+        // Joining may lay them out anew.
+        assert_eq!(differences(&columns, 1, true).strides, Strides::Unknown);
+    }
+
+    #[test]
+    fn no_differences_are_the_input_and_join_nothing() {
+        for input in [tensor(&[5, 4], &[4, 1]), tensor(&[5, 4], &[1, 5])] {
+            assert_eq!(differences(&input, 0, false), input);
+            assert_eq!(differences(&input, 0, true), input);
+        }
+    }
+}
