@@ -182,6 +182,8 @@ def _be_child(work: Callable[[], Any], writer: int, stderr: int, seconds: float)
 
         listen(lambda phase: send(phase=phase))
         send(answer=work())
+    except SystemExit as error:
+        os._exit(error.code if isinstance(error.code, int) else int(error.code is not None))
     except BaseException as error:
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
         os._exit(70)
