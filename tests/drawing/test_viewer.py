@@ -27,7 +27,7 @@ FLAGS = [
     "--disable-sync",
 ]
 # The best of several, for the cores are shared with other tests. On a quiet machine of two cores, without
-# a graphics card, the first paint takes 0.5 to 0.9 s, and frames come at the 16.7 ms of the display.
+# a graphics card, the first paint takes 0.8 to 1.3 s, and frames come at the 16.7 ms of the display.
 FIRST_PAINT_MS = 2000
 FRAME_MS = 34
 TRIES = 5

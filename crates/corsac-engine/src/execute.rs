@@ -9,6 +9,7 @@ use crate::data::{Data, DataMut, Elements};
 use crate::general;
 use crate::kernels::blocked::attention::Operands;
 use crate::kernels::blocked::{self, reorder};
+use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
@@ -16,7 +17,7 @@ use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
 use crate::lines::Lines;
 use crate::plan::Plan;
-use crate::prepare::{Loader, Prepared, Weights, conv_kernel, linear_kernel};
+use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
 use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
 use crate::weight_cache::{Packed, WeightCache};
 
@@ -417,7 +418,6 @@ impl Executable {
                 let finish = |start: usize, chunk: &mut [f32]| {
                     finish(&step.post, values, start, chunk);
                 };
-                let get = |value| values.get(value);
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
                         kernel.run(input(0), out, &finish);
@@ -434,10 +434,16 @@ impl Executable {
                     (Prepared::Packed(Packed::Linear(kernel)), _) => {
                         kernel.run(input(0), workspace, out, &finish);
                     }
-                    (_, Op::Linear) => {
-                        linear_kernel(program, step, &get).run(input(0), workspace, out, &finish);
+                    (_, op) => {
+                        let bias = step.inputs.get(2).map(|&bias| values.get(bias));
+                        if matches!(op, Op::Linear) {
+                            let kernel = linear_kernel(program, step, input(1), bias);
+                            kernel.run(input(0), workspace, out, &finish);
+                        } else {
+                            let shape = conv_shape(program, step);
+                            ConvKernel::new(shape, input(1), bias).run(input(0), out, &finish);
+                        }
                     }
-                    _ => conv_kernel(program, step, &get).run(input(0), out, &finish),
                 }
                 return;
             }

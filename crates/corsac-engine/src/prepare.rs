@@ -16,6 +16,7 @@ use crate::kernels::blocked::linear::LinearKernel;
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
 use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
+use crate::threads::{default_threads, on_threads};
 use crate::weight_cache::{Origin, PackForm, PackKey, Packed, WeightCache};
 
 /// Where weights come from.
@@ -153,10 +154,10 @@ impl<'a> Loader<'a> {
                     self.load(input)?;
                 }
                 let data: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
-                match recipe {
+                on_threads(default_threads(), || match recipe {
                     Recipe::Transpose => transposed(data[0], info.shape[0]),
                     recipe => recipe.make_norm(&data),
-                }
+                })
             }
             Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
         };
@@ -257,9 +258,9 @@ impl<'a> Loader<'a> {
             self.load(value)?;
         }
         let (weight, bias) = (self.get(step.inputs[1]), bias.map(|&bias| self.get(bias)));
-        let packed = match form {
+        let pack = || match form {
             PackForm::Linear(..) => {
-                Packed::Linear(Arc::new(linear_kernel(program, step, &|v| self.get(v))))
+                Packed::Linear(Arc::new(linear_kernel(program, step, weight, bias)))
             }
             PackForm::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
             PackForm::Blocked(shape, form) => match (form, program.precision.amx()) {
@@ -276,6 +277,7 @@ impl<'a> Loader<'a> {
                 }
             },
         };
+        let packed = on_threads(default_threads(), pack);
         if let Some(key) = key {
             self.cache.keep_packed(key, &packed);
         }
@@ -331,27 +333,15 @@ pub(crate) fn conv_shape(program: &Program, step: &Step) -> ConvShape {
     }
 }
 
-/// A convolution with its weights packed, which `get` gives.
-pub(crate) fn conv_kernel<'a>(
+/// A linear layer with its weights packed.
+pub(crate) fn linear_kernel(
     program: &Program,
     step: &Step,
-    get: &dyn Fn(ValueId) -> &'a [f32],
-) -> ConvKernel {
-    let shape = conv_shape(program, step);
-    let bias = step.inputs.get(2).map(|&bias| get(bias));
-    ConvKernel::new(shape, get(step.inputs[1]), bias)
-}
-
-/// A linear layer with its weights packed, which `get` gives.
-pub(crate) fn linear_kernel<'a>(
-    program: &Program,
-    step: &Step,
-    get: &dyn Fn(ValueId) -> &'a [f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
 ) -> Linear {
     let shape = program.shape(step.inputs[1]);
     let sizes = [shape[0], shape[1]];
-    let weight = get(step.inputs[1]);
-    let bias = step.inputs.get(2).map(|&bias| get(bias));
     match program.precision.amx() {
         Some(amx) => Linear::Bf16(Bf16Linear::new(amx, weight, sizes, bias)),
         None => {
