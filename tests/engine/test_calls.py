@@ -324,19 +324,26 @@ def test_weights_that_call_the_model_when_they_are_looked_at():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-def test_a_forked_process_calls_the_model():
-    # Two convolutions that are large enough to be run on the pool's threads.
+@pytest.mark.parametrize(
+    ("layers", "shape"),
+    [
+        # Large enough to be run on the pool's threads, and their weights to be packed there.
+        (lambda: [nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)], (4, 8, 40, 40)),
+        (lambda: [nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)], (128, 512)),
+    ],
+    ids=["convolutions", "linear layers"],
+)
+def test_a_forked_process_compiles_and_calls_the_model(layers, shape):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(8, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 3)).eval()
-    compiled = corsac.compile(model.requires_grad_(False))
-    x = torch.randn(4, 8, 40, 40)
+    model = nn.Sequential(*layers()).eval().requires_grad_(False)
+    compiled = corsac.compile(model)
+    x = torch.randn(shape)
     expected = compiled(x)
     # A fork of a process with threads is what is tested: nothing else is done in the child.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        # It is compiled there too: the threads that packed the weights here are not there.
         agrees = torch.equal(compiled(x), expected)
         anew = corsac.compile(model)(x)
         os._exit(0 if agrees and torch.equal(anew, expected) else 1)
