@@ -354,27 +354,30 @@ def best_frame_time(page):
     return min(took)
 
 
+# Machines that do much else take longer: there the limits only find what has become many times slower.
+@pytest.mark.parametrize("patience", [pytest.param(1, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("made", [all_at_one_level, in_a_row_of_blocks])
-def test_ten_thousand_nodes_are_painted_soon_and_pan_smoothly(open_page, tmp_path, made):
+def test_ten_thousand_nodes_are_painted_soon_and_pan_smoothly(open_page, tmp_path, made, patience):
+    first_paint, frame = patience * FIRST_PAINT_MS, patience * FRAME_MS
     gm = corsac.fx.GraphModule({}, made(random.Random(0)))
     path = corsac.draw(gm, tmp_path / "large.html")
     first_paints = []
-    while len(first_paints) < TRIES and not (first_paints and first_paints[-1] < FIRST_PAINT_MS):
+    while len(first_paints) < TRIES and not (first_paints and first_paints[-1] < first_paint):
         page = open_page(path)
         first_paints.append(page.evaluate("window.corsac.firstPaint"))
-    assert min(first_paints) < FIRST_PAINT_MS
+    assert min(first_paints) < first_paint
     # As it opens; all that there is, which fits into the window; a part of it, close up.
-    assert best_frame_time(page) < FRAME_MS
+    assert best_frame_time(page) < frame
     if page.get_by_role("button", name="Expand").is_enabled():
         page.get_by_role("button", name="Expand").click()
         settle(page)
     assert page.evaluate("window.corsac.boxes") >= 10_002
-    assert best_frame_time(page) < FRAME_MS
+    assert best_frame_time(page) < frame
     page.fill("#search", "relu_100")
     page.keyboard.press("Enter")
     settle(page)
     assert page.evaluate("window.corsac.view.scale") >= 0.8
-    assert best_frame_time(page) < FRAME_MS
+    assert best_frame_time(page) < frame
 
 
 def test_the_graph_cannot_be_lost(open_page, net_page):
