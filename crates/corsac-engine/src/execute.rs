@@ -418,6 +418,7 @@ impl Executable {
                 let finish = |start: usize, chunk: &mut [f32]| {
                     finish(&step.post, values, start, chunk);
                 };
+                let bias = || step.inputs.get(2).map(|&bias| values.get(bias));
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
                         kernel.run(input(0), out, &finish);
@@ -434,15 +435,14 @@ impl Executable {
                     (Prepared::Packed(Packed::Linear(kernel)), _) => {
                         kernel.run(input(0), workspace, out, &finish);
                     }
-                    (_, op) => {
-                        let bias = step.inputs.get(2).map(|&bias| values.get(bias));
-                        if matches!(op, Op::Linear) {
-                            let kernel = linear_kernel(program, step, input(1), bias);
-                            kernel.run(input(0), workspace, out, &finish);
-                        } else {
-                            let shape = conv_shape(program, step);
-                            ConvKernel::new(shape, input(1), bias).run(input(0), out, &finish);
-                        }
+                    // Weights that are computed while the program runs.
+                    (_, Op::Linear) => {
+                        let kernel = linear_kernel(program, step, input(1), bias());
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    _ => {
+                        let shape = conv_shape(program, step);
+                        ConvKernel::new(shape, input(1), bias()).run(input(0), out, &finish);
                     }
                 }
                 return;

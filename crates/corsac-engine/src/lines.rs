@@ -29,6 +29,12 @@ impl Lines {
         Self { memory, start, len }
     }
 
+    /// Makes them `len` zeros.
+    pub(crate) fn clear_to(&mut self, len: usize) {
+        self.reuse(len);
+        self.fill(0.0);
+    }
+
     /// Makes them `len` numbers, of which nobody knows what they are.
     pub(crate) fn reuse(&mut self, len: usize) {
         if self.memory.len() < len + LINE - 1 {
@@ -68,6 +74,10 @@ mod tests {
                 assert_eq!(numbers.len(), other);
                 assert_eq!(numbers.as_ptr().addr() % LINE_BYTES, 0);
             }
+            numbers.fill(1.0);
+            numbers.clear_to(len / 2);
+            assert!(numbers.iter().all(|&number| number == 0.0));
+            assert_eq!(numbers.len(), len / 2);
         }
         assert!(Lines::zeros(0).is_empty());
     }

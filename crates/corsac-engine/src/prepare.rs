@@ -57,6 +57,8 @@ pub(crate) struct Loader<'a> {
     needed: Vec<bool>,
     /// The last step that a weight is packed for, by value.
     last: Vec<usize>,
+    /// How many threads pack.
+    threads: usize,
 }
 
 impl<'a> Loader<'a> {
@@ -77,6 +79,7 @@ impl<'a> Loader<'a> {
             others: vec![None; program.values.len()],
             needed: vec![false; program.values.len()],
             last,
+            threads: default_threads(),
         }
     }
 
@@ -154,7 +157,7 @@ impl<'a> Loader<'a> {
                     self.load(input)?;
                 }
                 let data: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
-                on_threads(default_threads(), || match recipe {
+                on_threads(self.threads, || match recipe {
                     Recipe::Transpose => transposed(data[0], info.shape[0]),
                     recipe => recipe.make_norm(&data),
                 })
@@ -277,7 +280,7 @@ impl<'a> Loader<'a> {
                 }
             },
         };
-        let packed = on_threads(default_threads(), pack);
+        let packed = on_threads(self.threads, pack);
         if let Some(key) = key {
             self.cache.keep_packed(key, &packed);
         }

@@ -361,9 +361,7 @@ impl Graph {
                 }
             }
         }
-        self.nodes.reserve(from.len());
-        self.list.reserve(from.len());
-        self.edges.reserve(from.edges.len());
+        self.reserve_nodes(from.len(), from.edges.len());
         if self.strings.len() == PREDEFINED_STRINGS && from.strings.len() <= 2 * from.len() {
             // Nearly all of them will be wanted, and none has to be looked up.
             self.strings = from.strings.clone();
@@ -390,10 +388,14 @@ impl Graph {
     /// Makes room for so many nodes and as many strings as `strings` holds: growing by doubling
     /// would touch the memory twice.
     pub(crate) fn reserve(&mut self, nodes: usize, strings: &Interner) {
+        self.reserve_nodes(nodes, nodes);
+        self.strings.reserve_for(strings);
+    }
+
+    fn reserve_nodes(&mut self, nodes: usize, edges: usize) {
         self.nodes.reserve(nodes);
         self.list.reserve(nodes);
-        self.edges.reserve(nodes);
-        self.strings.reserve_for(strings);
+        self.edges.reserve(edges);
     }
 
     /// A graph with the same nodes under the same names and nothing else: erased nodes and names

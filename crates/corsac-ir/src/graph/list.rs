@@ -29,7 +29,7 @@ impl Place {
 /// Places by node: a ring around [`NodeId::ROOT`].
 #[derive(Clone, Debug)]
 pub(super) struct List {
-    pub(super) places: Vec<Place>,
+    places: Vec<Place>,
 }
 
 impl List {

@@ -339,15 +339,9 @@ pub(super) const RULES: &[Rule] = &[
 mod tests {
     use corsac_ir::Graph;
 
-    use super::{DType, Dim, Shape, Strides, TensorType, Value};
+    use super::{Strides, TensorType, Value};
+    use crate::shape::tensor_type::tests::tensor;
     use crate::shape::{NoModules, Propagator, Settings};
-
-    fn tensor(shape: &[i64], strides: &[i64]) -> TensorType {
-        let dims = |values: &[i64]| values.iter().map(|&v| Dim::Known(v)).collect::<Shape>();
-        let mut tensor = TensorType::new(DType::Float32, dims(shape));
-        tensor.strides = Strides::of(&tensor.shape, dims(strides));
-        tensor
-    }
 
     /// The type of `n` differences along the first dimension, as PyTorch 2.15 has it.
     fn differences(of: &TensorType, n: i64, is_joined: bool) -> TensorType {

@@ -279,10 +279,11 @@ pub(super) fn write_shape(f: &mut impl fmt::Write, shape: &[Dim]) -> fmt::Result
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn tensor(shape: &[i64], strides: &[i64]) -> TensorType {
+    /// Of float32.
+    pub(in crate::shape) fn tensor(shape: &[i64], strides: &[i64]) -> TensorType {
         let dims = |values: &[i64]| values.iter().map(|&v| Dim::Known(v)).collect::<Shape>();
         let mut tensor = TensorType::new(DType::Float32, dims(shape));
         tensor.strides = Strides::of(&tensor.shape, dims(strides));

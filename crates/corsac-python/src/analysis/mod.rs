@@ -105,8 +105,7 @@ pub(crate) fn propagate_types<'py>(
 ) -> PyResult<PyTypes> {
     let py = graph.py();
     let reader = TypeReader::new(py)?;
-    let inputs = inputs.iter().map(|input| reader.value(&input));
-    let inputs = inputs.collect::<PyResult<Vec<Value>>>()?;
+    let inputs = reader.values(inputs)?;
     let facts = TypeFacts::of_graph(graph)?;
     let mut types = Propagator::new(&facts, settings(py)?);
     types.set_inputs(graph.try_borrow()?.ir(), &inputs);
@@ -431,10 +430,7 @@ pub(crate) fn infer_type<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = target.py();
     let reader = TypeReader::new(py)?;
-    let args = args
-        .iter()
-        .map(|arg| reader.value(&arg))
-        .collect::<PyResult<Vec<_>>>()?;
+    let args = reader.values(args)?;
     let mut named: Vec<(String, Value)> = Vec::new();
     for entry in kwargs.items() {
         let (name, value): (String, Bound<'py, PyAny>) = entry.extract()?;

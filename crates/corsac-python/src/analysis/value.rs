@@ -52,6 +52,11 @@ impl<'py> TypeReader<'py> {
         self.at_depth(value, 0)
     }
 
+    /// What is known of each of `values`.
+    pub(crate) fn values(&self, values: &Bound<'py, PyTuple>) -> PyResult<Vec<Value>> {
+        values.iter().map(|value| self.value(&value)).collect()
+    }
+
     fn at_depth(&self, value: &Bound<'py, PyAny>, depth: u16) -> PyResult<Value> {
         if depth > DEPTH {
             return Ok(Value::Object);

@@ -10,7 +10,7 @@ mod weights;
 
 use corsac_engine::unsupported;
 use corsac_ir::{Graph, NodeId, Op};
-use corsac_ops::shape::{Propagator, Storage, Value};
+use corsac_ops::shape::{Propagator, Storage};
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -40,7 +40,7 @@ fn with_types<'py, T>(
     work: impl FnOnce(&Graph, &Propagator<'_>) -> PyResult<T>,
 ) -> PyResult<T> {
     let py = graph.py();
-    let inputs = values(inputs, &TypeReader::new(py)?)?;
+    let inputs = TypeReader::new(py)?.values(inputs)?;
     let mut types = Propagator::new(facts, settings(py)?);
     let borrowed = graph.try_borrow()?;
     match types.run(borrowed.ir(), &inputs) {
@@ -50,11 +50,6 @@ fn with_types<'py, T>(
             Err(shape_error(graph, &error))
         }
     }
-}
-
-/// What `inputs` are to the rules.
-fn values<'py>(inputs: &Bound<'py, PyTuple>, reader: &TypeReader<'py>) -> PyResult<Vec<Value>> {
-    inputs.iter().map(|input| reader.value(&input)).collect()
 }
 
 /// The nodes whose values are returned although they share memory with an input, a weight, what one of
@@ -144,7 +139,7 @@ fn explain_compilation<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let py = graph.py();
     let reader = TypeReader::new(py)?;
-    let inputs = values(inputs, &reader)?;
+    let inputs = reader.values(inputs)?;
     let facts = TypeFacts::of_graph(graph)?;
     let mut types = Propagator::new(&facts, settings(py)?);
     types.set_inputs(graph.try_borrow()?.ir(), &inputs);

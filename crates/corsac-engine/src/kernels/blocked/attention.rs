@@ -222,8 +222,7 @@ impl Attention {
     /// Queries times the scale, in blocks of sixteen features.
     fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Lines) {
         let rows = piece.out.len();
-        to.reuse(self.width.next_multiple_of(BLOCK) * rows);
-        to.fill(0.0);
+        to.clear_to(self.width.next_multiple_of(BLOCK) * rows);
         let start = piece.head.query + piece.first * self.query.row;
         for (at, plane) in to.chunks_exact_mut(rows * BLOCK).enumerate() {
             let count = BLOCK.min(self.width - at * BLOCK);
@@ -246,8 +245,7 @@ impl Attention {
         to: &mut Lines,
     ) {
         let depth = self.width.next_multiple_of(BLOCK);
-        to.reuse(keys.len().next_multiple_of(group) * depth);
-        to.fill(0.0);
+        to.clear_to(keys.len().next_multiple_of(group) * depth);
         for (at, key) in keys.enumerate() {
             let from = &from[head.key + key * self.key.row..];
             let to = &mut to[at / group * group * depth + at % group..];
@@ -267,8 +265,7 @@ impl Attention {
         to: &mut Lines,
     ) {
         let depth = keys.len().next_multiple_of(BLOCK);
-        to.reuse(self.outputs.next_multiple_of(group) * depth);
-        to.fill(0.0);
+        to.clear_to(self.outputs.next_multiple_of(group) * depth);
         for (at, packed) in to.chunks_exact_mut(group * depth).enumerate() {
             let count = group.min(self.outputs - at * group);
             for (key, packed) in keys.clone().zip(packed.chunks_exact_mut(group)) {
@@ -362,8 +359,7 @@ impl Scratch {
         self.largest.resize(rows, f32::NEG_INFINITY);
         self.sums.clear();
         self.sums.resize(rows, 0.0);
-        self.results.reuse(rows * outputs);
-        self.results.fill(0.0);
+        self.results.clear_to(rows * outputs);
     }
 
     /// Makes scores of rows exponentials of their distance to the largest one, and scales down what the
