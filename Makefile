@@ -41,6 +41,9 @@ demo: $(EXTENSION) programs ## set everything up, optimize ResNet-50, run it fro
 	$(call say,'running examples/first_screen.py')
 	@$(PY) examples/first_screen.py
 
+# Python tests run in a process per core, each of one or two gigabytes.
+WORKERS := -n auto --maxprocesses 8 --dist worksteal
+
 # The same random graphs in every run: a change is judged by what it changes.
 PROPTEST := PROPTEST_RNG_SEED=2607
 
@@ -51,7 +54,7 @@ test: test-rust test-python ## build and run all tests: Rust, then Python
 test-all: PROPTEST := PROPTEST_CASES=5000 PROPTEST_MAX_GLOBAL_REJECTS=10000000
 test-all: test-rust $(EXTENSION) programs ## the same with the slow tests, and more random graphs each time
 	$(call say,'running all Python tests with the slow ones')
-	@$(PY) -m pytest -q -m 'slow or not slow'
+	@$(PY) -m pytest -q $(WORKERS) -m 'slow or not slow'
 
 .PHONY: test-rust
 test-rust: require $(VENV)/bin/python
@@ -65,7 +68,7 @@ test-rust: require $(VENV)/bin/python
 .PHONY: test-python
 test-python: $(EXTENSION) programs
 	$(call say,'running the Python tests')
-	@$(PY) -m pytest -q
+	@$(PY) -m pytest -q $(WORKERS)
 
 .PHONY: lint
 lint: require-lint $(EXTENSION) ## formatting, clippy, ruff, names of test files, type stub
