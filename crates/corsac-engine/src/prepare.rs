@@ -1,5 +1,7 @@
 //! Weights on their way from the host to where steps want them.
 
+use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -21,8 +23,9 @@ use crate::weight_cache::{Origin, PackForm, PackKey, Packed, WeightCache};
 
 /// Where weights come from.
 pub trait Weights {
-    /// The elements of the weight with this number, row by row; `None` if there is none.
-    fn weight(&self, number: usize) -> Option<Vec<f32>>;
+    /// The elements of the weight with this number, row by row; `None` if there is none. Where they can
+    /// be read as they lie, they are lent: packing is the only copy that is made of most weights.
+    fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>>;
 
     /// The same for a weight of integers.
     fn integers(&self, _number: usize) -> Option<Vec<i64>> {
@@ -44,13 +47,52 @@ pub(crate) enum Prepared {
     Nothing,
 }
 
+/// A weight that was loaded.
+#[derive(Clone, Debug)]
+enum Loaded<'a> {
+    /// Where its source has it.
+    Lent(&'a [f32]),
+    /// A copy, or made of other weights.
+    Own(Arc<Vec<f32>>),
+}
+
+impl<'a> From<Cow<'a, [f32]>> for Loaded<'a> {
+    fn from(weight: Cow<'a, [f32]>) -> Self {
+        match weight {
+            Cow::Borrowed(weight) => Self::Lent(weight),
+            Cow::Owned(weight) => Self::Own(Arc::new(weight)),
+        }
+    }
+}
+
+impl Deref for Loaded<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Lent(weight) => weight,
+            Self::Own(weight) => weight,
+        }
+    }
+}
+
+impl Loaded<'_> {
+    /// To be kept when its source is gone.
+    fn into_own(self) -> Arc<Vec<f32>> {
+        match self {
+            Self::Lent(weight) => Arc::new(weight.to_vec()),
+            Self::Own(weight) => weight,
+        }
+    }
+}
+
 /// Weights on the way from their source to where they are packed.
 pub(crate) struct Loader<'a> {
     program: &'a Program,
     source: &'a dyn Weights,
     /// What other programs of the model have loaded and packed.
     cache: &'a WeightCache,
-    values: Vec<Option<Arc<Vec<f32>>>>,
+    values: Vec<Option<Loaded<'a>>>,
     /// Integers and truth values, which are read as they are.
     others: Vec<Option<Arc<Elements>>>,
     /// Those that steps read as they are.
@@ -98,7 +140,7 @@ impl<'a> Loader<'a> {
     pub(crate) fn unpacked(self) -> Vec<Option<Arc<Vec<f32>>>> {
         let values = self.values.into_iter().zip(self.needed).enumerate();
         let kept = values.map(|(at, (value, needed))| {
-            let value = value.filter(|_| needed)?;
+            let value = value.filter(|_| needed)?.into_own();
             if let Some(origin) = Origin::of(self.program, ValueId::new(at)) {
                 self.cache.keep_unpacked(origin, &value);
             }
@@ -146,33 +188,34 @@ impl<'a> Loader<'a> {
             return Ok(());
         }
         if let Some(known) = self.cache.unpacked(&origin) {
-            self.values[value.index()] = Some(known);
+            self.values[value.index()] = Some(Loaded::Own(known));
             return Ok(());
         }
         let loaded = match info.source {
-            Source::Weight(number) => whole(self.source.weight(number), number, info, Vec::len)?,
+            Source::Weight(number) => {
+                whole(self.source.weight(number), number, info, |own| own.len())?.into()
+            }
             Source::Derived(number) => {
                 let (recipe, inputs) = &self.program.recipes[number];
                 for &input in inputs {
                     self.load(input)?;
                 }
                 let data: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
-                on_threads(self.threads, || match recipe {
+                let made = on_threads(self.threads, || match recipe {
                     Recipe::Transpose => transposed(data[0], info.shape[0]),
                     recipe => recipe.make_norm(&data),
-                })
+                });
+                Loaded::Own(Arc::new(made))
             }
             Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
         };
-        self.values[value.index()] = Some(Arc::new(loaded));
+        self.values[value.index()] = Some(loaded);
         Ok(())
     }
 
     fn get(&self, value: ValueId) -> &[f32] {
         let root = self.program.root(value);
-        self.values[root.index()]
-            .as_deref()
-            .map_or(&[], Vec::as_slice)
+        self.values[root.index()].as_deref().unwrap_or(&[])
     }
 
     fn is_weight(&self, value: ValueId) -> bool {

@@ -5,6 +5,8 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
+use std::borrow::Cow;
+
 use corsac_engine::{Executable, Plan, Program, RunError, Weights, lower, optimise};
 use corsac_ir::{Arg, DType, Graph, NodeId};
 use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
@@ -12,7 +14,7 @@ use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value}
 struct NoWeights;
 
 impl Weights for NoWeights {
-    fn weight(&self, _number: usize) -> Option<Vec<f32>> {
+    fn weight(&self, _number: usize) -> Option<Cow<'_, [f32]>> {
         None
     }
 }

@@ -1,5 +1,6 @@
 //! A model file, read and checked.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -502,10 +503,11 @@ impl FileWeights<'_> {
 }
 
 impl Weights for FileWeights<'_> {
-    fn weight(&self, number: usize) -> Option<Vec<f32>> {
+    fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
         let bytes = self.bytes(number, DType::Float32)?;
         let (numbers, _) = bytes.as_chunks();
-        Some(numbers.iter().map(|&own| f32::from_le_bytes(own)).collect())
+        let numbers = numbers.iter().map(|&own| f32::from_le_bytes(own));
+        Some(numbers.collect())
     }
 
     fn integers(&self, number: usize) -> Option<Vec<i64>> {

@@ -1,9 +1,9 @@
 //! A graph and its weights, compiled for one set of shapes after the other.
 
 use std::iter;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use corsac_engine::{Executable, Precision, Program, Source, WeightCache, lower, optimise};
+use corsac_engine::{Executable, Precision, Program, WeightCache, lower, optimise};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::program::{Contexts, PyProgram};
-use super::weights::Loaded;
+use super::tensors::Exchange;
+use super::weights::{Aliases, Loaded};
 use super::{CompileError, shared_results, with_types};
 use crate::analysis::facts::TypeFacts;
 use crate::graph::PyGraph;
@@ -93,22 +94,14 @@ fn precision_named(name: &str) -> PyResult<Precision> {
 
 impl PyNativeModel {
     fn executable(&self, py: Python<'_>, mut program: Program) -> PyResult<Executable> {
-        let mut elements = vec![None; self.facts.tensors.len()];
-        for value in &program.values {
-            if let Source::Weight(number) = value.source {
-                elements[number] = Some(value.element);
-            }
-        }
-        let weights = Loaded {
-            tensors: &self.facts.tensors,
-            elements,
-            error: Mutex::default(),
-        };
+        let tensors = &self.facts.tensors;
+        let aliases = Aliases::of(py, tensors, &program)?;
+        let weights = Loaded::of(tensors, &aliases, &program, Exchange::get(py)?)?;
         let executable = py.detach(|| {
             optimise(&mut program);
             Executable::with_cache(program, &weights, &self.weights)
         });
-        if let Some(error) = weights.error.into_inner().ok().flatten() {
+        if let Some(error) = weights.error() {
             return Err(error);
         }
         executable.map_err(|error| PyValueError::new_err(error.to_string()))

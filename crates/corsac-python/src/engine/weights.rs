@@ -1,23 +1,75 @@
 //! Weights of a model, read from tensors when they are asked for.
 
+use std::borrow::Cow;
 use std::sync::Mutex;
 
-use corsac_engine::{DType, Element, Elements, Weights};
+use corsac_engine::{DType, Data, Element, Elements, Program, Source, Weights};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::tensors::Exchange;
 use crate::runtime::TorchValues;
 
-/// Weights read from tensors one by one: a model is not in memory twice.
-pub(super) struct Loaded<'a> {
-    pub(super) tensors: &'a [Py<PyAny>],
-    pub(super) elements: Vec<Option<Element>>,
-    /// What went wrong.
-    pub(super) error: Mutex<Option<PyErr>>,
+/// The tensors of a model of which a program reads elements, under names of their own: their memory
+/// stays where it is, whatever becomes of the model meanwhile.
+pub(super) struct Aliases<'py>(Vec<Option<Bound<'py, PyAny>>>);
+
+impl<'py> Aliases<'py> {
+    pub(super) fn of(py: Python<'py>, tensors: &[Py<PyAny>], program: &Program) -> PyResult<Self> {
+        let mut aliases = vec![None; tensors.len()];
+        for value in &program.values {
+            if let Source::Weight(number) = value.source {
+                let tensor = tensors[number].bind(py);
+                aliases[number] = Some(tensor.call_method0(intern!(py, "detach"))?);
+            }
+        }
+        Ok(Self(aliases))
+    }
 }
 
-impl Loaded<'_> {
+/// Weights that are read where they lie, or else from tensors one by one: a model is not in memory
+/// twice.
+pub(super) struct Loaded<'a> {
+    tensors: &'a [Py<PyAny>],
+    elements: Vec<Option<Element>>,
+    lent: Vec<Option<&'a [f32]>>,
+    error: Mutex<Option<PyErr>>,
+}
+
+impl<'a> Loaded<'a> {
+    pub(super) fn of(
+        tensors: &'a [Py<PyAny>],
+        aliases: &'a Aliases<'_>,
+        program: &Program,
+        exchange: Option<&Exchange>,
+    ) -> PyResult<Self> {
+        let mut weights = Self {
+            tensors,
+            elements: vec![None; tensors.len()],
+            lent: vec![None; tensors.len()],
+            error: Mutex::default(),
+        };
+        for value in &program.values {
+            let Source::Weight(number) = value.source else {
+                continue;
+            };
+            weights.elements[number] = Some(value.element);
+            if let (Some(exchange), Some(alias)) = (exchange, &aliases.0[number])
+                && let Some(described) = exchange.described(alias)?
+                && let Some(Data::F32(data)) = described.data(Element::F32, &value.shape)
+            {
+                weights.lent[number] = Some(data);
+            }
+        }
+        Ok(weights)
+    }
+
+    /// What went wrong when a weight was read.
+    pub(super) fn error(self) -> Option<PyErr> {
+        self.error.into_inner().ok().flatten()
+    }
+
     fn take(&self, number: usize) -> Option<Elements> {
         let (tensor, element) = (self.tensors.get(number)?, (*self.elements.get(number)?)?);
         match Python::attach(|py| elements(tensor.bind(py), element)) {
@@ -33,9 +85,12 @@ impl Loaded<'_> {
 }
 
 impl Weights for Loaded<'_> {
-    fn weight(&self, number: usize) -> Option<Vec<f32>> {
+    fn weight(&self, number: usize) -> Option<Cow<'_, [f32]>> {
+        if let Some(&Some(lent)) = self.lent.get(number) {
+            return Some(Cow::Borrowed(lent));
+        }
         match self.take(number)? {
-            Elements::F32(data) => Some(data),
+            Elements::F32(data) => Some(Cow::Owned(data)),
             Elements::I64(_) | Elements::Bool(_) => None,
         }
     }
