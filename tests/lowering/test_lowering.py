@@ -89,6 +89,19 @@ def test_a_preview_says_where_and_why():
     assert [row.node for row in preview.host] == ["linalg_matrix_exp"]
 
 
+@pytest.mark.parametrize("backend", [*RUNTIMES, "corsac"])
+def test_what_was_lowered_keeps_its_preview(backend):
+    def program(x):
+        return torch.linalg.matrix_exp(x).view(-1).exp() + x.mT.reshape(-1).view(16)
+
+    model, x = fx.symbolic_trace(program).eval(), torch.randn(4, 4) * 0.1
+    preview = lowering.preview(model, backend, x)
+    assert [row.target for row in preview.placements if row.op == "call_method"].count("view") == 2
+    lowered = corsac.lower(model, backend, x)
+    assert lowered.meta["lowering"] == preview
+    close(lowered(x), program(x))
+
+
 def test_strict_names_the_first_node_that_stays():
     with pytest.raises(LoweringError, match=r"linalg_matrix_exp .*test_lowering.py:\d+: no trans"):
         corsac.lower(Island().eval(), "onnxruntime", torch.randn(2, 4, 4), strict=True)

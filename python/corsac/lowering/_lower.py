@@ -106,8 +106,9 @@ def lower(
     plan = _plan(model, backend, example_inputs, kwargs or {}, options or {}, min_nodes)
     if strict:
         _check_nothing_stays(plan)
-    views_to_reshapes(plan.partition.functions())
+    # It shows the program as it was given.
     preview = plan.preview()
+    views_to_reshapes(plan.partition.functions())
     compiled = []
     for number in range(len(plan.partition.parts)):
         part, inputs, _ = plan.extract(number)
