@@ -133,10 +133,10 @@ def compile(
     # Not at the top: backends are made with what is here.
     from corsac.backends._hosted import HostedModule
     from corsac.backends._registry import ENGINE, get_default_backend
-    from corsac.backends._watching import is_watched
+    from corsac.backends._watching import watch_settings
 
     chosen = get_default_backend() if backend is None else backend
-    watched = is_watched()
+    watched = watch_settings() is not None
     if chosen == ENGINE:
         checked_options(options)
         wanted = (options or {}).get("precision", precision)

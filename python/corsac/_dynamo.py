@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import os
 import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from corsac import _repro_switch
 
 #: With what convolutions and linear layers multiply.
 PRECISIONS = ("f32", "bf16")
@@ -60,7 +61,7 @@ def backend(
     """
     checked_options(options)
     piece = Piece(module, (options or {}).get("precision", "f32"))
-    if not any(name.startswith("CORSAC_REPRO") for name in os.environ):
+    if not _repro_switch.is_in_environment():
         return piece
     from corsac.backends._watching import watched
 

@@ -10,6 +10,7 @@ from test_planted_faults import differs, exits, rejects
 
 import corsac
 import corsac.backends
+from corsac import _repro_switch
 from corsac.backends import BackendError, aot_autograd, make_boxed_func
 from corsac.fx import Interpreter
 
@@ -60,7 +61,7 @@ def test_the_original_error_is_raised_with_a_note(switch):
     note = f"5 calls became 1: {script}"
     assert cause.__notes__ == [note] and caught.value.__notes__ == [note]
     # Outside, and without the switch, it is a program like others.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("CORSAC_REPRO")}
+    environment = _repro_switch.environment_without()
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, env=environment, check=False
     )
@@ -140,6 +141,17 @@ def test_programs_that_fail_are_none_of_a_backend(switch):
     with pytest.raises(RuntimeError, match="is invalid for input of size 3"):
         corsac.compile(fails, backend="eager")(torch.randn(3))
     assert not folder.exists()
+
+
+def test_the_environment_without_the_switch(switch):
+    before = _repro_switch.environment_without()
+    switch("run")
+    assert _repro_switch.is_in_environment()
+    set_here = {"CORSAC_REPRO", "CORSAC_REPRO_DIR", "CORSAC_REPRO_HANG_SECONDS"}
+    assert os.environ.keys() - before.keys() == set_here
+    assert _repro_switch.environment_without() == before
+    _repro_switch.remove_from_environment()
+    assert dict(os.environ) == before and not _repro_switch.is_in_environment()
 
 
 @pytest.mark.parametrize(

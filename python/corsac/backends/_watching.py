@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_SWITCH = "CORSAC_REPRO"
+from corsac import _repro_switch
+
+if TYPE_CHECKING:
+    from corsac.minifier._settings import Settings
 
 
-def is_watched() -> bool:
-    """Whether the environment has the switch.
+def watch_settings() -> Settings | None:
+    """How backends are watched; None if they are not.
 
     Raises:
-        ValueError: a variable or a value that there is not.
+        ValueError: the environment has a variable or a value that there is not.
     """
-    if not any(name.startswith(_SWITCH) for name in os.environ):
-        return False
+    if not _repro_switch.is_in_environment():
+        return None
     # It is not for everybody.
     from corsac.minifier._settings import Settings
 
-    return Settings.from_environment() is not None
+    return Settings.from_environment()
 
 
 def watched(
@@ -30,9 +32,14 @@ def watched(
     options: Mapping[str, Any] | None,
     ask: Callable[[], Any],
 ) -> Any:
-    """What ``ask`` answers, which asks ``backend`` for the graph; with a look at it if the switch is on."""
-    if not is_watched():
+    """What ``ask`` answers, which asks ``backend`` for the graph; with a look at it if the switch is on.
+
+    Raises:
+        ValueError: see :func:`watch_settings`.
+    """
+    own = watch_settings()
+    if own is None:
         return ask()
     from corsac.minifier._watch import watched as look
 
-    return look(backend, module, example_inputs, options, ask)
+    return look(own, backend, module, example_inputs, options, ask)

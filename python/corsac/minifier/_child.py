@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from corsac import _repro_switch
 from corsac.minifier._fault import Fault, crashed, hung
 
 #: How long a process outlives its limit if nobody is left to end it, in seconds.
@@ -174,8 +175,7 @@ def _be_child(work: Callable[[], Any], writer: int, stderr: int, seconds: float)
         if "torch._inductor.config" in sys.modules:
             # Its compiling processes are the parent's.
             sys.modules["torch._inductor.config"].compile_threads = 1
-        for name in [own for own in os.environ if own.startswith("CORSAC_REPRO")]:
-            del os.environ[name]
+        _repro_switch.remove_from_environment()
 
         def send(**message: Any) -> None:
             os.write(writer, json.dumps(message).encode() + b"\n")

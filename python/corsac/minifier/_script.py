@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import platform
 import re
 import subprocess
@@ -18,7 +17,7 @@ from typing import Any
 
 import torch
 
-from corsac import _core
+from corsac import _core, _repro_switch
 from corsac.fx import GraphModule
 from corsac.minifier._backend_fails import BackendFails
 from corsac.minifier._case import Case, copies
@@ -150,7 +149,6 @@ def run_script(script: str, signature: str, seconds: float) -> str | None:
 
 def _outcome(script: str, seconds: float) -> Fault | str:
     """The fault that a program shows, or what it says."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("CORSAC_REPRO")}
     with tempfile.TemporaryDirectory() as folder:
         path, out, err = (Path(folder) / name for name in ("fault.py", "out", "err"))
         path.write_text(script)
@@ -160,7 +158,7 @@ def _outcome(script: str, seconds: float) -> Fault | str:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env=environment,
+                env=_repro_switch.environment_without(),
                 start_new_session=True,
             )
             in_time = _wait(process, lambda: out.read_text(errors="replace"), seconds)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from corsac import _repro_switch
 from corsac.fx import Graph, GraphModule
 from corsac.minifier._case import Case
 from corsac.minifier._child import in_child
@@ -76,7 +77,7 @@ class Served:
         if getattr(fails, "__module__", None) == "__main__":
             raise ServerError("it is defined in the program itself")
         pickled = pickle.dumps(fails)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("CORSAC_REPRO")}
+        environment = _repro_switch.environment_without()
         # Threads would be lost in forked processes.
         environment["OMP_NUM_THREADS"] = environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         environment["PYTHONPATH"] = os.pathsep.join(own or os.getcwd() for own in sys.path)

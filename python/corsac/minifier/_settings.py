@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from corsac._repro_switch import SWITCH
 from corsac.minifier._backend_fails import LOOKS
 
-#: The switch, and what may be set besides.
-SWITCH = "CORSAC_REPRO"
+# What may be set besides the switch.
 _DIR, _SECONDS = f"{SWITCH}_DIR", f"{SWITCH}_SECONDS"
 _HANG, _TOLERANCE = f"{SWITCH}_HANG_SECONDS", f"{SWITCH}_TOLERANCE"
 _KNOWN = (SWITCH, _DIR, _HANG, _SECONDS, _TOLERANCE)

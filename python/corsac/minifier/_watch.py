@@ -35,6 +35,7 @@ _served = Served()
 
 
 def watched(
+    settings: Settings,
     backend: Any,
     module: Any,
     example_inputs: Sequence[Any],
@@ -44,6 +45,7 @@ def watched(
     """What ``ask`` answers, which has ``backend`` compile ``module``, and a look at its calls.
 
     Args:
+        settings: how closely it is looked.
         backend: its name, or a function that is a backend or compiles graphs of AOTAutograd.
         module: the graph, of corsac.fx or torch.fx.
         example_inputs: what ``backend`` is given; tensors without data are replaced by random ones.
@@ -54,8 +56,7 @@ def watched(
         BackendError: it crashes, hangs or gives wrong results. A note says where the script is.
         Exception: what the backend raised, with such a note.
     """
-    settings = Settings.from_environment()
-    if settings is None or getattr(_looking, "on", False):
+    if getattr(_looking, "on", False):
         return ask()
     if getattr(backend, "watches_graphs", False):
         # Its compilers are watched: their graphs are smaller, and backward graphs are among them.
