@@ -54,21 +54,11 @@ def _with_stand_ins(subject: Subject) -> fx.GraphModule:
     """The module of ``subject``; what the text of a graph names and lacks is there, and empty."""
     if subject.module is not None:
         return subject.module
-    root = nn.Module()
     calls = {node.target for node in subject.graph.find_nodes(op="call_module")}
-    for path in sorted(subject.missing()):
-        *outer, name = path.split(".")
-        holder = root
-        for part in outer:
-            if part not in holder._modules:
-                holder.add_module(part, nn.Module())
-            holder = holder.get_submodule(part)
-        if path in calls:
-            if name not in holder._modules:
-                holder.add_module(name, nn.Module())
-        else:
-            holder.register_buffer(name, torch.empty(0))
-    return fx.GraphModule(root, subject.graph)
+    stand_ins = {
+        path: nn.Module() if path in calls else torch.empty(0) for path in subject.missing()
+    }
+    return fx.GraphModule(stand_ins, subject.graph)
 
 
 def _describe(parent: fx.GraphModule, node: fx.Node) -> dict[str, object]:

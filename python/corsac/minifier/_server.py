@@ -20,6 +20,7 @@ import torch
 
 from corsac import _repro_switch
 from corsac.fx import Graph, GraphModule
+from corsac.fx._module_attributes import _get_attr
 from corsac.minifier._case import Case
 from corsac.minifier._child import in_child
 from corsac.minifier._fault import Fails, Fault
@@ -158,7 +159,7 @@ def _answer(packed: bytes, fails: Fails, seconds: float) -> dict[str, Any]:
 def _packed(case: Case) -> tuple[str, dict[str, Any], list[Any]]:
     graph = case.module.graph
     owned = {
-        str(node.target): _deep(case.module, str(node.target))
+        str(node.target): _get_attr(case.module, str(node.target))
         for node in graph.nodes
         if node.op in ("get_attr", "call_module")
     }
@@ -167,22 +168,7 @@ def _packed(case: Case) -> tuple[str, dict[str, Any], list[Any]]:
 
 def _unpacked(packed: tuple[str, dict[str, Any], list[Any]]) -> Case:
     text, owned, inputs = packed
-    root = torch.nn.Module()
-    for path, value in owned.items():
-        *folders, name = path.split(".")
-        owner = root
-        for folder in folders:
-            if not hasattr(owner, folder):
-                owner.add_module(folder, torch.nn.Module())
-            owner = getattr(owner, folder)
-        setattr(owner, name, value)
-    return Case(GraphModule(root, Graph.parse(text)), inputs)
-
-
-def _deep(owner: Any, path: str) -> Any:
-    for name in path.split("."):
-        owner = getattr(owner, name)
-    return owner
+    return Case(GraphModule(owned, Graph.parse(text)), inputs)
 
 
 def _write(stream: BinaryIO | Any, value: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from corsac.fx import GraphModule
+from corsac.fx._module_attributes import _get_attr
 from corsac.fx.node import map_aggregate
 from corsac.minifier._case import Case
 from corsac.minifier._shrink import Test, copied_graph
@@ -29,9 +30,7 @@ def own_weights(case: Case, test: Test) -> Case:
             continue
         target = str(node.target)
         if target not in names:
-            own = case.module
-            for part in target.split("."):
-                own = getattr(own, part)
+            own = _get_attr(case.module, target)
             if not isinstance(own, torch.Tensor):
                 return case
             name = target.replace(".", "_")
