@@ -20,7 +20,7 @@ from corsac.backends._contract import BackendError, Declined, name_of, own_copy
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch
 from corsac.minifier._backend_fails import BY_PYTORCH, BackendFails, unboxed
-from corsac.minifier._case import Case, copies
+from corsac.minifier._case import Case
 from corsac.minifier._child import can_fork, in_child
 from corsac.minifier._fault import Fault, find_fault
 from corsac.minifier._minify import Minified, NoFault, minify
@@ -156,12 +156,6 @@ class _Watch:
         """What is wrong with a call, made in another process first."""
         inputs, _ = _real(args, self.fails.grad)
         case = Case(self.module, inputs)
-        own = compiled
-        while own is not None:
-            if hasattr(own, "prepare"):
-                # What is left to compile is compiled where threads for it are.
-                own.prepare(copies(inputs))
-            own = getattr(own, "compiled", None)
 
         def find(module: GraphModule, given: list[Any]) -> Fault | None:
             return self.fails.of_calls(unboxed(compiled), module, given)
