@@ -190,13 +190,13 @@ class Piece:
         """A copy of the graph with weights as attributes, and what is no tensor as a constant."""
         import torch
 
-        from corsac.fx import Graph, GraphModule
+        from corsac.fx import GraphModule
+        from corsac.fx._own_copy import copied_graph
         from corsac.fx.convert import from_torch
 
         graph = from_torch(self.module.graph)
         if graph is self.module.graph:
-            graph = Graph()
-            graph.output(graph.graph_copy(self.module.graph, {}))
+            graph = copied_graph(graph)
         root = torch.nn.Module() if owner is None else owner
         if owner is None:
             for name, child in self.module.named_children():

@@ -10,7 +10,6 @@ import torch
 from corsac import _core
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
-from corsac.fx.graph import Graph
 
 #: The version of the contract in docs/backends.md. The first number changes when backends have to.
 CONTRACT_VERSION = "1.0"
@@ -130,13 +129,3 @@ def result_count(module: Any) -> int | None:
     (output,) = module.graph.find_nodes(op="output")
     returned = output.args[0]
     return len(returned) if isinstance(returned, tuple | list) else None
-
-
-def own_copy(module: GraphModule) -> GraphModule:
-    """A graph module with a graph of its own, and the parameters and modules of ``module``."""
-    graph = Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
-    graph.set_codegen(module.graph._codegen)
-    copied = GraphModule(module, graph, class_name=type(module).__name__)
-    copied.training = module.training
-    return copied

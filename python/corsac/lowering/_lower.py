@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import torch
 
 from corsac.fx import Node, symbolic_trace
+from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
@@ -164,7 +164,7 @@ def _plan(
     made = make_backend(backend, options)
     require(made)
     _check_evaluation(model)
-    module = _own_copy(model)
+    module = _captured(model)
     inputs = _by_position(module, example_inputs, kwargs)
     types = types_of(module.graph, inputs)
     fix_sizes(module.graph, types)
@@ -183,20 +183,11 @@ def _check_evaluation(model: torch.nn.Module) -> None:
         )
 
 
-def _own_copy(model: torch.nn.Module) -> GraphModule:
-    """A graph module with the model's submodules and a graph of its own."""
-    if isinstance(model, torch.fx.GraphModule) and not isinstance(model, GraphModule):
+def _captured(model: torch.nn.Module) -> GraphModule:
+    """The model as a graph module that has its submodules, and can be changed without it."""
+    if isinstance(model, torch.fx.GraphModule):
         model = from_torch(model)
-    traced = model if isinstance(model, GraphModule) else symbolic_trace(model)
-    graph = type(traced.graph)()
-    graph.output(graph.graph_copy(traced.graph, {}))
-    # How arguments and results nest, where the graph has only their leaves.
-    graph.set_codegen(copy.copy(traced.graph._codegen))
-    name = type(traced).__name__ if isinstance(model, GraphModule) else type(model).__name__
-    module = GraphModule(traced, graph, class_name=name)
-    # Not eval(), which would reach the model's own submodules.
-    module.training = False
-    return module
+    return own_copy(model if isinstance(model, GraphModule) else symbolic_trace(model))
 
 
 def _is_flat(module: GraphModule) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from corsac.fx import GraphModule
+from corsac.fx._own_copy import own_copy
 from corsac.minifier._case import copies
 from corsac.minifier._child import announce
 from corsac.minifier._difference import Values, as_good, difference, not_finite
@@ -89,7 +90,6 @@ class BackendFails:
     def compile(self, module: GraphModule, inputs: list[Any]) -> Callable[..., Any] | None:
         """What the backend makes of the graph; None if it declines."""
         from corsac.backends import Declined, hand_over, lookup_backend
-        from corsac.backends._contract import own_copy
 
         backend = lookup_backend(self.backend)
         announce("compiled")
@@ -160,7 +160,6 @@ class BackendFails:
 
     def _in_float64(self, module: GraphModule, inputs: list[Any]) -> Values | None:
         """What PyTorch leaves behind with numbers of twice as many bits; None if it cannot."""
-        from corsac.backends._contract import own_copy
 
         def widened(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or not value.is_floating_point():

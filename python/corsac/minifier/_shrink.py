@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from corsac.fx import Graph, GraphModule, Node
+from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg
 from corsac.minifier._case import Case
 
@@ -141,13 +142,6 @@ def delta_debug(items: Sequence[T], test: Callable[[Sequence[T]], bool]) -> Sequ
                 break
             pieces = min(len(kept), pieces * 2)
     return kept
-
-
-def copied_graph(graph: Graph) -> Graph:
-    """A graph of its own with the same nodes."""
-    copied = Graph()
-    copied.output(copied.graph_copy(graph, {}))
-    return copied
 
 
 class _Parts:

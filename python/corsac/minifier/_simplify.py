@@ -9,9 +9,10 @@ import torch
 
 from corsac.fx import GraphModule
 from corsac.fx._module_attributes import _get_attr
+from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_aggregate
 from corsac.minifier._case import Case
-from corsac.minifier._shrink import Test, copied_graph
+from corsac.minifier._shrink import Test
 
 #: Sizes up to this are made smaller by one, too.
 SMALL = 16

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-from corsac.backends._contract import BackendError, Declined, name_of, own_copy
+from corsac.backends._contract import BackendError, Declined, name_of
 from corsac.fx import GraphModule
+from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
 from corsac.minifier._backend_fails import BY_PYTORCH, BackendFails, unboxed
 from corsac.minifier._case import Case
