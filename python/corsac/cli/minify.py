@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from corsac.backends import UnknownBackend, lookup_backend
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import given_inputs
@@ -22,6 +20,8 @@ from corsac.minifier import BackendFails, Minified, NoFault, minify
 
 #: What a script of the minifier has.
 _NAMES = ("module", "inputs", "fails")
+# What a model and its inputs are needed for.
+_PURPOSE = "looking for a fault"
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -61,14 +61,8 @@ def _case(options: argparse.Namespace) -> tuple[GraphModule, list[Any], Any]:
     if options.backend is None:
         raise Failure("--backend NAME says which backend has the fault: engine, openvino, ...")
     backend = _backend(options.backend)
-    subject = captured(options.model, options)
-    module = subject.module
-    if module is None:
-        if any(node.op in ("get_attr", "call_module") for node in subject.graph.nodes):
-            subject.runnable("looking for a fault")
-        # A graph without weights runs as it is.
-        module = GraphModule(torch.nn.Module(), subject.graph)
-    inputs = list(given_inputs(options.input, module, "looking for a fault"))
+    module = captured(options.model, options).runnable(_PURPOSE)
+    inputs = list(given_inputs(options.input, module, _PURPOSE))
     try:
         own = None if options.options is None else json.loads(options.options)
     except json.JSONDecodeError as error:
