@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from corsac._repro_switch import SWITCH
 from corsac.minifier._backend_fails import LOOKS
-
-# What may be set besides the switch.
-_DIR, _SECONDS = f"{SWITCH}_DIR", f"{SWITCH}_SECONDS"
-_HANG, _TOLERANCE = f"{SWITCH}_HANG_SECONDS", f"{SWITCH}_TOLERANCE"
-_KNOWN = (SWITCH, _DIR, _HANG, _SECONDS, _TOLERANCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +38,31 @@ class Settings:
         Raises:
             ValueError: a variable or a value that there is not; the text lists those that there are.
         """
+        known = (SWITCH, *_VARIABLES)
         for name in os.environ:
-            if name.startswith(SWITCH) and name not in _KNOWN:
-                close = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.8)
+            if name.startswith(SWITCH) and name not in known:
+                close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
                 hint = f", did you mean {close[0]}?" if close else ""
-                raise ValueError(
-                    f"there is no setting {name}{hint}; there are: {', '.join(_KNOWN)}"
-                )
+                raise ValueError(f"there is no setting {name}{hint}; there are: {', '.join(known)}")
         look = os.environ.get(SWITCH, "")
         if not look:
             return None
         if look not in LOOKS:
             raise ValueError(f"{SWITCH} is {', '.join(LOOKS[:-1])} or {LOOKS[-1]}, not {look!r}")
-        return cls(
-            look,
-            Path(os.environ.get(_DIR) or cls.__dataclass_fields__["folder"].default),
-            _positive(_SECONDS, 60.0),
-            _positive(_HANG, 30.0),
-            _positive(_TOLERANCE, None),
-        )
+        given = {
+            attribute: read(name, os.environ[name])
+            for name, (attribute, read) in _VARIABLES.items()
+            if os.environ.get(name)
+        }
+        return cls(look, **given)
 
 
-def _positive(name: str, default: float | None) -> float | None:
-    text = os.environ.get(name)
-    if not text:
-        return default
+def _folder(name: str, text: str) -> Path:
+    del name
+    return Path(text)
+
+
+def _positive(name: str, text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -73,3 +70,12 @@ def _positive(name: str, default: float | None) -> float | None:
     if not number > 0:
         raise ValueError(f"{name} is a number above 0, not {text!r}")
     return number
+
+
+# What may be set besides the switch: the attribute of Settings that it is, and how its text is read.
+_VARIABLES: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+    f"{SWITCH}_DIR": ("folder", _folder),
+    f"{SWITCH}_HANG_SECONDS": ("hang_seconds", _positive),
+    f"{SWITCH}_SECONDS": ("seconds", _positive),
+    f"{SWITCH}_TOLERANCE": ("tolerance", _positive),
+}
