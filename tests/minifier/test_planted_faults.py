@@ -188,15 +188,19 @@ def test_faults_that_are_not_looked_for(backend, look):
         corsac.minify(module, inputs, BackendFails(backend, look))
 
 
-def test_rounding_that_a_graph_makes_large_is_no_fault():
-    graph = corsac.fx.Graph()
-    x = graph.placeholder("x")
+def sums_that_cancel(graph, x):
+    """A graph's result that is all rounding: the sum of ``x`` less the sum of its halves."""
     total = graph.call_method("sum", (x,))
     halves = graph.call_method("sum", (graph.call_method("view", (x, 2, -1)), 1))
     again = graph.call_method("sum", (halves,))
     graph.output(
         (graph.call_function(torch.mul, (graph.call_function(torch.sub, (total, again)), 1e8)),)
     )
+
+
+def test_rounding_that_a_graph_makes_large_is_no_fault():
+    graph = corsac.fx.Graph()
+    sums_that_cancel(graph, graph.placeholder("x"))
     module = corsac.fx.GraphModule(torch.nn.Module(), graph)
     inputs = [torch.randn(1001 * 2, generator=torch.Generator().manual_seed(1))]
 
@@ -209,6 +213,29 @@ def test_rounding_that_a_graph_makes_large_is_no_fault():
         return lambda x: (x.sum() * 1e8,)
 
     assert BackendFails(wrong)(module, inputs).signature == "differs from PyTorch: values"
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", ["weight", "inner.weight"])
+@pytest.mark.parametrize("kind", [torch.nn.Parameter, torch.nn.Buffer])
+def test_rounding_of_weights_is_no_fault(kind, name, grad):
+    graph = corsac.fx.Graph()
+    sums_that_cancel(graph, graph.get_attr(name))
+    weight = kind(torch.randn(1001 * 2, generator=torch.Generator().manual_seed(1)))
+    module = corsac.fx.GraphModule({name: weight}, graph)
+
+    def in_another_order(module, example_inputs):
+        x = module.get_parameter(name) if kind is torch.nn.Parameter else module.get_buffer(name)
+        return lambda: ((x.flip(0).cumsum(0)[-1] - x.sum()) * 1e8,)
+
+    assert BackendFails(in_another_order, grad=grad)(module, []) is None
+
+    def wrong(module, example_inputs):
+        compiled = in_another_order(module, example_inputs)
+        return lambda: (compiled()[0] + 1e5,)
+
+    fault = BackendFails(wrong, grad=grad)(module, [])
+    assert fault.signature == "differs from PyTorch: values"
 
 
 @pytest.mark.parametrize(

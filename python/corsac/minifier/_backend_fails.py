@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -166,18 +167,8 @@ class BackendFails:
                 return value
             return value.detach().double().requires_grad_(value.requires_grad)
 
-        wide = own_copy(module)
         try:
-            for node in wide.graph.find_nodes(op="get_attr"):
-                owner, _, name = str(node.target).rpartition(".")
-                if owner:
-                    return None
-                own = getattr(wide, name)
-                vars(wide).get("_parameters", {}).pop(name, None)
-                vars(wide).get("_buffers", {}).pop(name, None)
-                setattr(wide, name, widened(own))
-            if wide.graph.find_nodes(op="call_module"):
-                return None
+            wide = copy.deepcopy(module).double()
             return self._left_behind(wide, wide, [widened(x) for x in inputs], BY_PYTORCH)
         except Exception:
             return None
