@@ -114,7 +114,7 @@ class BackendFails:
             return None
         expected = self._left_behind(module, module, inputs, BY_PYTORCH)
         fault = difference(found, expected, tolerance)
-        if fault is None or not fault.signature.startswith(DIFFERS):
+        if fault is None or fault.kind != "differs":
             return fault
         if self.look == "run":
             return None

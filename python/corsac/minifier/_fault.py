@@ -36,14 +36,9 @@ class Fault:
     text: str
 
     @property
-    def ends_process(self) -> bool:
-        """Whether it takes the process with it, or keeps it for ever."""
-        return self.signature.startswith(("crashes", "hangs"))
-
-    @property
     def kind(self) -> str:
-        """In one word, for the name of a file."""
-        first = self.signature.partition(":")[0].split()[0]
+        """In one word: ``crashes``, ``hangs``, ``differs``, ``not-finite`` or ``raises``."""
+        first = re.match(r"[^\s:]*", self.signature)[0]
         if first in ("crashes", "hangs", "differs"):
             return first
         return "not-finite" if self.signature.startswith(NOT_FINITE) else "raises"

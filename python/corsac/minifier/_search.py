@@ -164,7 +164,7 @@ class Search:
     @property
     def hangs(self) -> bool:
         """Whether the fault is that a graph hangs."""
-        return self.fault.signature.startswith("hangs")
+        return self.fault.kind == "hangs"
 
     def confirm(self) -> None:
         """Go back to the smallest graph that hangs however long it is waited for."""
@@ -200,7 +200,7 @@ class Search:
         return len(self.best.calls), sum(node.op != "output" for node in nodes)
 
     def _note(self, case: Case, trial: Trial) -> None:
-        if trial.fault is None or not trial.fault.signature.startswith("hangs"):
+        if trial.fault is None or trial.fault.kind != "hangs":
             self._took.append((max(len(case.calls), 1), trial.seconds))
 
     def _limit(self, calls: int) -> float:

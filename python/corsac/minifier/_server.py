@@ -23,7 +23,7 @@ from corsac.fx import Graph, GraphModule
 from corsac.fx._module_attributes import _get_attr
 from corsac.minifier._case import Case
 from corsac.minifier._child import in_child
-from corsac.minifier._fault import Fails, Fault
+from corsac.minifier._fault import Fails
 from corsac.minifier._trial import Trial, Waiting, ended_trial, try_case
 
 #: How long the process may take to import what it needs, in seconds.
@@ -58,10 +58,9 @@ class Served:
         except Exception as error:
             # Whatever is pickled may raise anything.
             raise ServerError(f"{type(error).__name__}: {error}") from error
-        if "error" in answer:
-            raise ServerError(answer["error"])
-        fault = answer["fault"]
-        return Trial(answer["runs"], fault and Fault(*fault), answer["seconds"])
+        if isinstance(answer, str):
+            raise ServerError(answer)
+        return answer
 
     def close(self) -> None:
         """End the process."""
@@ -97,7 +96,7 @@ class Served:
         assert self._process is not None and self._process.stdin is not None
         _write(self._process.stdin, value)
 
-    def _receive(self, seconds: float, waiting: Waiting | None) -> dict[str, Any]:
+    def _receive(self, seconds: float, waiting: Waiting | None) -> Trial | str:
         assert self._process is not None and self._process.stdout is not None
         deadline = time.monotonic() + seconds
         while not select.select([self._process.stdout], [], [], 0.5)[0]:
@@ -107,7 +106,7 @@ class Served:
                 self.close()
                 raise ServerError(f"no answer after {seconds:.0f} s")
         try:
-            answer: dict[str, Any] = _read(self._process.stdout)
+            answer: Trial | str = _read(self._process.stdout)
         except EOFError as error:
             self.close()
             raise ServerError("the process ended") from error
@@ -121,7 +120,7 @@ def serve() -> None:
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
     torch.set_num_threads(1)
-    fails, unknown = None, None
+    fails, unknown = None, ""
     try:
         fails = pickle.loads(_read(requests))
         if hasattr(fails, "prepare"):
@@ -134,26 +133,21 @@ def serve() -> None:
             packed, seconds = _read(requests)
         except EOFError:
             return
-        if fails is None:
-            _write(answers, {"error": unknown})
-            continue
-        _write(answers, _answer(packed, fails, seconds))
+        _write(answers, unknown if fails is None else _answer(packed, fails, seconds))
 
 
-def _answer(packed: bytes, fails: Fails, seconds: float) -> dict[str, Any]:
-    def work() -> dict[str, Any]:
+def _answer(packed: bytes, fails: Fails, seconds: float) -> Trial | str:
+    """What became of a graph; the reason if it cannot be tried."""
+
+    def work() -> dict[str, Any] | str:
         try:
             case = _unpacked(pickle.loads(packed))
         except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}"}
-        return try_case(case, fails)
+            return f"{type(error).__name__}: {error}"
+        return try_case(case, fails).as_json()
 
     ended = in_child(work, seconds)
-    if ended.fault is None and "error" in ended.answer:
-        return dict(ended.answer)
-    trial = ended_trial(ended)
-    fault = trial.fault and (trial.fault.signature, trial.fault.text)
-    return {"runs": trial.runs, "fault": fault, "seconds": trial.seconds}
+    return ended.answer if isinstance(ended.answer, str) else ended_trial(ended)
 
 
 def _packed(case: Case) -> tuple[str, dict[str, Any], list[Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from corsac.minifier._backend_fails import BY_PYTORCH
-from corsac.minifier._case import Case, copies
+from corsac.minifier._case import Case
 from corsac.minifier._child import Ended, announce, in_child
 from corsac.minifier._fault import Fails, Fault, find_fault
 
@@ -30,6 +30,16 @@ class Trial:
     fault: Fault | None
     seconds: float = 0.0
 
+    def as_json(self) -> dict[str, Any]:
+        """What JSON can hold, as answers of processes are."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Trial:
+        """What :meth:`as_json` gave."""
+        fault = said["fault"]
+        return cls(said["runs"], None if fault is None else Fault(**fault), said["seconds"])
+
 
 class Place(Protocol):
     """Where graphs are tried."""
@@ -43,7 +53,7 @@ class Here:
 
     def ask(self, case: Case, fails: Fails, seconds: float, waiting: Waiting | None) -> Trial:
         """Try a graph, however long that takes."""
-        return trial_of(try_case(case, fails))
+        return try_case(case, fails)
 
 
 class Forked:
@@ -51,30 +61,23 @@ class Forked:
 
     def ask(self, case: Case, fails: Fails, seconds: float, waiting: Waiting | None) -> Trial:
         """Try a graph for at most ``seconds``."""
-        return ended_trial(in_child(lambda: try_case(case, fails), seconds, waiting))
+        return ended_trial(in_child(lambda: try_case(case, fails).as_json(), seconds, waiting))
 
 
-def try_case(case: Case, fails: Fails) -> dict[str, Any]:
-    """What becomes of a graph, as JSON can hold it; see :func:`trial_of`."""
+def try_case(case: Case, fails: Fails) -> Trial:
+    """What becomes of a graph, in this process."""
     announce(BY_PYTORCH)
     if not case.runs(getattr(fails, "grad", False)):
-        return {"runs": False}
+        return Trial(False, None)
     announce("")
     start = time.perf_counter()
-    fault = find_fault(case.module, copies(case.inputs), fails)
-    said = None if fault is None else (fault.signature, fault.text)
-    return {"runs": True, "fault": said, "seconds": time.perf_counter() - start}
-
-
-def trial_of(said: dict[str, Any]) -> Trial:
-    """What :func:`try_case` answered."""
-    fault = said.get("fault")
-    return Trial(said["runs"], fault and Fault(*fault), said.get("seconds", 0.0))
+    fault = find_fault(case.module, case.copied_inputs(), fails)
+    return Trial(True, fault, time.perf_counter() - start)
 
 
 def ended_trial(ended: Ended) -> Trial:
-    """A process that tried a graph."""
+    """What became of a graph by a process that answered with :meth:`Trial.as_json`, if it did."""
     if ended.fault is None:
-        return trial_of(ended.answer)
+        return Trial.from_json(ended.answer)
     # A graph that PyTorch itself crashes or hangs at is none to look at.
     return Trial(ended.phase != BY_PYTORCH, ended.fault, ended.seconds)

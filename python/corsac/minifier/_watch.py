@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from corsac.backends._contract import BackendError, Declined, name_of
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
-from corsac.minifier._backend_fails import BY_PYTORCH, BackendFails, unboxed
+from corsac.minifier._backend_fails import BackendFails, unboxed
 from corsac.minifier._case import Case
-from corsac.minifier._child import can_fork, in_child
-from corsac.minifier._fault import Fault, find_fault
+from corsac.minifier._child import can_fork
+from corsac.minifier._fault import Fault
 from corsac.minifier._minify import Minified, NoFault, minify
 from corsac.minifier._server import Served, ServerError
 from corsac.minifier._settings import Settings
@@ -156,29 +157,16 @@ class _Watch:
     def fault_of_call(self, compiled: Any, args: list[Any]) -> Fault | None:
         """What is wrong with a call, made in another process first."""
         inputs, _ = _real(args, self.fails.grad)
-        case = Case(self.module, inputs)
-
-        def find(module: GraphModule, given: list[Any]) -> Fault | None:
-            return self.fails.of_calls(unboxed(compiled), module, given)
-
-        def work() -> Any:
-            if not case.runs(self.fails.grad):
-                return None
-            fault = find_fault(self.module, inputs, find)
-            return fault and (fault.signature, fault.text)
-
-        if not self._forks:
-            return find_fault(self.module, inputs, find) if case.runs(self.fails.grad) else None
-        ended = in_child(work, self.settings.hang_seconds)
-        if ended.fault is None:
-            return ended.answer and Fault(*ended.answer)
-        if ended.phase == BY_PYTORCH:
+        place = Forked() if self._forks else Here()
+        calls = _CallFails(self.fails, compiled)
+        trial = place.ask(Case(self.module, inputs), calls, self.settings.hang_seconds, None)
+        if not trial.runs or trial.fault is None:
             return None
-        if ended.fault.signature.startswith("hangs") and self.first_fault(inputs) is None:
+        if trial.fault.kind == "hangs" and self._forks and self.first_fault(inputs) is None:
             # It waits for threads that forked processes do not have.
             self._forks = False
             return self.fault_of_call(compiled, args)
-        return ended.fault
+        return trial.fault
 
     def is_exception(self, fault: Fault) -> bool:
         """Whether the backend raises it by itself."""
@@ -233,6 +221,21 @@ class _Watch:
         if found is None:
             return f"{why}; the graph is {graph}"
         return f"{found.before} calls became {found.calls}: {graph}; no script: {found.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class _CallFails:
+    """``fails(module, inputs)`` for what a backend has compiled."""
+
+    fails: BackendFails
+    compiled: Any
+
+    @property
+    def grad(self) -> bool:
+        return self.fails.grad
+
+    def __call__(self, module: GraphModule, inputs: list[Any]) -> Fault | None:
+        return self.fails.of_calls(unboxed(self.compiled), module, inputs)
 
 
 def _real(values: Sequence[Any], grad: bool) -> tuple[list[Any], bool]:
