@@ -123,29 +123,34 @@ def minify(
     start = time.monotonic()
     case = Case(from_torch(module), list(inputs))
     bar = Bar(len(case.calls), seconds) if progress is True else None
+    patience = hang_seconds if verify else None
 
-    def search(unused: bool) -> tuple[Minified, bool]:
-        deadline = start + seconds
+    def found(unused: bool) -> tuple[Minified, bool]:
+        """What a search finds, and whether it may have missed threads."""
         report = bar or progress or None
-        own = Search(case, fails, deadline, hang_seconds, isolate, unused, report)
+        search = Search(case, fails, start + seconds, hang_seconds, isolate, unused, report)
         try:
-            finished = _search(own, expected)
-            return _result(
-                own, case, finished, start, verify and hang_seconds
-            ), own.may_miss_threads
+            finished = _reduced(search, expected)
+            result = _result(search, case, finished, start, patience)
         finally:
-            own.close()
+            search.close()
             if bar is not None:
-                bar.close("done", len(own.best.calls), time.monotonic() - start)
+                bar.close("done", len(search.best.calls), time.monotonic() - start)
+        return result, search.may_miss_threads
 
-    found, doubtful = search(unused=False)
-    if doubtful and verify and found.script is not None and not found.verified:
-        found, _ = search(unused=True)
-    return found
+    result, doubtful = found(unused=False)
+    if doubtful and verify and result.script is not None and not result.verified:
+        result, _ = found(unused=True)
+    return result
 
 
-def _search(search: Search, expected: str | None) -> bool:
-    """Make the graph smaller; answers whether that came to its end."""
+def _reduced(search: Search, expected: str | None) -> bool:
+    """Make the graph smaller; answers whether that came to its end.
+
+    Raises:
+        NoFault: there is none, or not the expected one.
+        ValueError: PyTorch cannot run the graph.
+    """
     fault = search.begin()
     if fault is None:
         raise NoFault("expected a fault, and fails() finds none in the whole graph")
@@ -161,17 +166,17 @@ def _search(search: Search, expected: str | None) -> bool:
 
 
 def _result(
-    search: Search, case: Case, finished: bool, start: float, patience: float | bool
+    search: Search, case: Case, finished: bool, start: float, patience: float | None
 ) -> Minified:
-    """What was found, with a script that is run for up to ``patience`` seconds, if at all."""
+    """What was found, with a script that is run for up to ``patience`` seconds; not run if it is None."""
     before = len(case.calls)
-    script, reason = _written(search, before, patience)
+    script, reason = _tried_script(search, before, patience)
     if search.hangs and reason is not None:
         # A busy machine may have taken longer than was thought enough.
         smallest = search.best
         search.confirm()
         if search.best is not smallest:
-            script, reason = _written(search, before, patience)
+            script, reason = _tried_script(search, before, patience)
     return Minified(
         search.best.module,
         search.best.inputs,
@@ -186,7 +191,9 @@ def _result(
     )
 
 
-def _written(search: Search, before: int, patience: float | bool) -> tuple[str | None, str | None]:
+def _tried_script(
+    search: Search, before: int, patience: float | None
+) -> tuple[str | None, str | None]:
     """A script, and why it is not verified, if it is not."""
     try:
         script = script_of(search.best, search.fails, search.fault, before)
@@ -194,6 +201,6 @@ def _written(search: Search, before: int, patience: float | bool) -> tuple[str |
         return None, str(error)
     search.stage = "verify"
     search.tell()
-    if not patience:
+    if patience is None:
         return script, "not asked for"
     return script, run_script(script, search.fault.signature, patience)

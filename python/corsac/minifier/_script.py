@@ -23,7 +23,7 @@ from corsac.minifier._backend_fails import BackendFails
 from corsac.minifier._case import Case, copies
 from corsac.minifier._child import listen
 from corsac.minifier._fault import Fails, Fault, crashed, find_fault, hung
-from corsac.minifier._simplify import seeded
+from corsac.minifier._simplify import SEED, seeded
 from corsac.minifier._source import Source
 
 #: Tensors of more elements are not written out.
@@ -257,7 +257,7 @@ def _of_values(own: torch.Tensor, place: str) -> str:
         return f"torch.tensor({own.tolist()}, dtype={dtype})"
     if own.is_floating_point() and torch.equal(own, seeded(own)):
         cast = f".to({dtype})" if kind else ""
-        return f"torch.randn({shape}, generator=torch.Generator().manual_seed(0)){cast}"
+        return f"torch.randn({shape}, generator=torch.Generator().manual_seed({SEED})){cast}"
     if not own.is_complex() and torch.equal(
         own, torch.arange(own.numel()).reshape(shape).to(dtype)
     ):

@@ -51,18 +51,7 @@ def without_lead(case: Case, test: Test) -> Case:
 def fewer_calls(case: Case, test: Test) -> Case:
     """Delta debugging over the calls: what a removed call gave is an input with the value that it had."""
     parts = _Parts(case)
-    best = case
-
-    def smaller(kept: Sequence[Node]) -> bool:
-        nonlocal best
-        part = parts.case(kept)
-        if part is None or not test(part):
-            return False
-        best = part
-        return True
-
-    delta_debug(parts.body, smaller)
-    return best
+    return _fewest(case, parts.body, parts.case, test)
 
 
 def bypassed(case: Case, test: Test) -> Case:
@@ -87,23 +76,15 @@ def fewer_results(case: Case, test: Test) -> Case:
     (output,) = case.module.graph.find_nodes(op="output")
     if not isinstance(output.args[0], tuple | list) or len(output.args[0]) < 2:
         return case
-    results = list(range(len(output.args[0])))
-    best = case
 
-    def smaller(kept: Sequence[int]) -> bool:
-        nonlocal best
+    def returning(kept: Sequence[int]) -> Case:
         graph = copied_graph(case.module.graph)
         (output,) = graph.find_nodes(op="output")
         output.args = (tuple(output.args[0][at] for at in kept),)
         graph.eliminate_dead_code()
-        candidate = Case(GraphModule(case.module, graph), case.inputs)
-        if not test(candidate):
-            return False
-        best = candidate
-        return True
+        return Case(GraphModule(case.module, graph), case.inputs)
 
-    delta_debug(results, smaller)
-    return best
+    return _fewest(case, range(len(output.args[0])), returning, test)
 
 
 def fewer_inputs(case: Case, test: Test) -> Case:
@@ -142,6 +123,24 @@ def delta_debug(items: Sequence[T], test: Callable[[Sequence[T]], bool]) -> Sequ
                 break
             pieces = min(len(kept), pieces * 2)
     return kept
+
+
+def _fewest(
+    case: Case, items: Sequence[T], part: Callable[[Sequence[T]], Case | None], test: Test
+) -> Case:
+    """The case of the fewest ``items`` with the fault, by delta debugging; ``case`` has all of them."""
+    best = case
+
+    def fails(kept: Sequence[T]) -> bool:
+        nonlocal best
+        smaller = part(kept)
+        if smaller is None or not test(smaller):
+            return False
+        best = smaller
+        return True
+
+    delta_debug(items, fails)
+    return best
 
 
 class _Parts:

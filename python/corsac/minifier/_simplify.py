@@ -39,7 +39,7 @@ def own_weights(case: Case, test: Test) -> Case:
             while name in names.values() or hasattr(root, name):
                 name += "_"
             names[target] = name
-            set_tensor(root, name, own, own.detach().clone())
+            _set_tensor(root, name, own, own.detach().clone())
         node.target = names[target]
     own_root = Case(GraphModule(root, graph), case.inputs)
     renamed = any(own != target for target, own in names.items())
@@ -78,7 +78,7 @@ def simpler_values(case: Case, test: Test) -> Case:
                 break
     for name in _weights(case):
         for simple in _simple(getattr(case.module, name)):
-            candidate = _with_weights(case, case.module.graph, {name: simple.detach()})
+            candidate = _with_weights(case, {name: simple.detach()})
             if test(candidate):
                 case = candidate
                 break
@@ -91,7 +91,7 @@ def seeded(like: torch.Tensor) -> torch.Tensor:
     return torch.randn(like.shape, generator=generator).to(like.dtype)
 
 
-def set_tensor(
+def _set_tensor(
     root: torch.nn.Module, name: str, before: torch.Tensor, tensor: torch.Tensor
 ) -> None:
     """Give ``root`` a parameter, or a buffer, as ``before`` is."""
@@ -102,9 +102,11 @@ def set_tensor(
 
 
 def _resized(case: Case, size: int, new: int) -> Iterator[Case]:
-    inputs = [_cut(own, size, new) for own in case.inputs]
+    """The case with tensors cut where they have this size, then with numbers of the graph changed too."""
     weights = {name: _cut(getattr(case.module, name), size, new) for name in _weights(case)}
-    yield _with_weights(Case(case.module, inputs), case.module.graph, weights)
+    cut = _with_weights(case, weights)
+    cut = Case(cut.module, [_cut(own, size, new) for own in case.inputs])
+    yield cut
     graph = copied_graph(case.module.graph)
     changed = False
 
@@ -120,7 +122,7 @@ def _resized(case: Case, size: int, new: int) -> Iterator[Case]:
             node.args = map_aggregate(node.args, number)
             node.kwargs = map_aggregate(node.kwargs, number)
     if changed:
-        yield _with_weights(Case(case.module, inputs), graph, weights)
+        yield Case(GraphModule(cut.module, graph), cut.inputs)
 
 
 def _cut(value: Any, size: int, new: int) -> Any:
@@ -141,14 +143,15 @@ def _weights(case: Case) -> list[str]:
     return list(names)
 
 
-def _with_weights(case: Case, graph: Any, weights: dict[str, torch.Tensor]) -> Case:
+def _with_weights(case: Case, weights: dict[str, torch.Tensor]) -> Case:
+    """The case with other values for some of its own weights."""
     if not weights:
-        return Case(GraphModule(case.module, graph), case.inputs)
+        return case
     root = torch.nn.Module()
     for name in _weights(case):
         own = getattr(case.module, name)
-        set_tensor(root, name, own, weights.get(name, own).detach())
-    return Case(GraphModule(root, copied_graph(graph)), case.inputs)
+        _set_tensor(root, name, own, weights.get(name, own).detach())
+    return Case(GraphModule(root, copied_graph(case.module.graph)), case.inputs)
 
 
 def _simple(value: Any) -> Iterator[torch.Tensor]:
