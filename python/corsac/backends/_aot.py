@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from functorch.compile import make_boxed_func
 
 from corsac.backends._contract import accepted_by, name_of
+from corsac.backends._torch_backend import import_aot_autograd
 from corsac.backends._watching import watched
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
@@ -37,6 +38,11 @@ class AotBackend:
 
         # AOTAutograd writes to what it is given.
         return of_torch(**self._keywords)(to_torch(module), list(example_inputs))
+
+    def preload(self, options: Mapping[str, Any]) -> None:
+        """Import what AOTAutograd needs, without using it."""
+        del options
+        import_aot_autograd()
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"

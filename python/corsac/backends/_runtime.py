@@ -47,6 +47,10 @@ class RuntimeBackend:
 
         return prepared(Piece(module, compiled=compiled), example_inputs)
 
+    def preload(self, options: Mapping[str, Any]) -> None:
+        """Import what asks the runtime, without asking it."""
+        make_backend(self.name, options).available()
+
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
 

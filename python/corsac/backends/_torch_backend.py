@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,12 @@ def names_and_tags() -> dict[str, tuple[str, ...]]:
 
     every = registry.list_backends(exclude_tags=())
     return {name: tuple(registry._BACKEND_TAGS.get(name, ())) for name in every if name != _OWN}
+
+
+def import_aot_autograd() -> None:
+    """Import PyTorch's AOTAutograd, which takes seconds, without using it."""
+    importlib.import_module("torch._dynamo.backends.common")
+    importlib.import_module("torch._functorch.aot_autograd")
 
 
 class TorchBackend:
@@ -47,6 +54,13 @@ class TorchBackend:
             key = "config_patches" if self.torch_name == "inductor" else "options"
             keywords[key] = dict(options)
         return compiler(to_torch(module), list(example_inputs), **keywords)
+
+    def preload(self, options: Mapping[str, Any]) -> None:
+        """Import what most of these backends need, without using it."""
+        del options
+        import_aot_autograd()
+        if self.torch_name == "inductor":
+            importlib.import_module("torch._inductor.compile_fx")
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,17 +75,10 @@ class BackendFails:
     def prepare(self) -> None:
         """Import what the backend needs, without using it."""
         from corsac.backends import lookup_backend
-        from corsac.lowering._backend import make_backend
 
-        backend = lookup_backend(self.backend)
-        runtime = getattr(backend, "name", "")
-        if type(backend).__name__ == "RuntimeBackend":
-            make_backend(runtime, self.options or {}).available()
-        if type(backend).__name__ in ("TorchBackend", "AotBackend"):
-            importlib.import_module("torch._dynamo.backends.common")
-            importlib.import_module("torch._functorch.aot_autograd")
-        if runtime == "torch:inductor":
-            importlib.import_module("torch._inductor.compile_fx")
+        preload = getattr(lookup_backend(self.backend), "preload", None)
+        if preload is not None:
+            preload(self.options or {})
 
     def compile(self, module: GraphModule, inputs: list[Any]) -> Callable[..., Any] | None:
         """What the backend makes of the graph; None if it declines."""
