@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +59,7 @@ class _Plan:
             return tuple(f"{node.name}: {shown(self.types[node])}" for node in values)
 
         return Part(
-            name=f"{PREFIX}{number}",
+            name=_name(number),
             nodes=tuple(node.name for node in nodes if node.op != "get_attr"),
             inputs=rows(inputs),
             outputs=rows(outputs),
@@ -70,7 +70,48 @@ class _Plan:
     def extract(self, number: int) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
         """A part as a module, with what goes in and out."""
         nodes = self.partition.parts[number]
-        return fuse_as_graphmodule(self.module, nodes, f"{PREFIX}{number}")
+        return fuse_as_graphmodule(self.module, nodes, _name(number))
+
+    def input_check(self) -> InputCheck:
+        """What refuses inputs of other types."""
+        placeholders = self.module.graph.find_nodes(op="placeholder")
+        return InputCheck(
+            [str(node.target) for node in placeholders],
+            [self.types[node] for node in placeholders],
+            flat=_is_flat(self.module),
+        )
+
+    def apply(self) -> GraphModule:
+        """The program, which becomes one that calls what the backend makes of the parts.
+
+        Raises:
+            LoweringError: the backend cannot compile a part.
+        """
+        compiled = [self._compiled(number) for number in range(len(self.partition.parts))]
+        parts = [dict.fromkeys(part) for part in self.partition.parts]
+        fuse_by_partitions(self.module, parts, prefix=PREFIX)
+        for number, function in enumerate(compiled):
+            part = LoweredPart(_name(number), self.backend.name, function)
+            setattr(self.module, _name(number), part)
+        self.module.delete_all_unused_submodules()
+        _drop_unused_tensors(self.module)
+        self.module.recompile()
+        return self.module
+
+    def _compiled(self, number: int) -> Callable[..., Any]:
+        part, inputs, _ = self.extract(number)
+        try:
+            return self.backend.compile(part, [self.types[node] for node in inputs])
+        except Exception as error:
+            first = ", ".join(node.name for node in self.partition.parts[number][:5])
+            raise LoweringError(
+                f"{self.backend.name} cannot compile {_name(number)} ({first}, …): {error}"
+            ) from error
+
+
+def _name(number: int) -> str:
+    """What the submodule is called that a part becomes."""
+    return f"{PREFIX}{number}"
 
 
 def lower(
@@ -109,34 +150,11 @@ def lower(
     # It shows the program as it was given.
     preview = plan.preview()
     views_to_reshapes(plan.partition.functions())
-    compiled = []
-    for number in range(len(plan.partition.parts)):
-        part, inputs, _ = plan.extract(number)
-        try:
-            compiled.append(plan.backend.compile(part, [plan.types[node] for node in inputs]))
-        except Exception as error:
-            raise LoweringError(
-                f"{plan.backend.name} cannot compile {PREFIX}{number} "
-                f"({', '.join(node.name for node in plan.partition.parts[number][:5])}, …): {error}"
-            ) from error
-    placeholders = plan.module.graph.find_nodes(op="placeholder")
-    check = InputCheck(
-        [str(node.target) for node in placeholders],
-        [plan.types[node] for node in placeholders],
-        flat=_is_flat(plan.module),
-    )
-    module = plan.module
-    parts = [dict.fromkeys(part) for part in plan.partition.parts]
-    fuse_by_partitions(module, parts, prefix=PREFIX)
-    for number, function in enumerate(compiled):
-        name = f"{PREFIX}{number}"
-        setattr(module, name, LoweredPart(name, plan.backend.name, function))
-    module.delete_all_unused_submodules()
-    _drop_unused_tensors(module)
-    module.recompile()
-    module.register_forward_pre_hook(check, with_kwargs=True)
-    module.meta["lowering"] = preview
-    return module
+    check = plan.input_check()
+    lowered = plan.apply()
+    lowered.register_forward_pre_hook(check, with_kwargs=True)
+    lowered.meta["lowering"] = preview
+    return lowered
 
 
 def preview(
@@ -199,9 +217,8 @@ def _by_position(
     module: GraphModule, example_inputs: Any, kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     """The inputs in the order of the placeholders."""
-    given = (
-        list(example_inputs) if isinstance(example_inputs, (tuple, list)) else [example_inputs]
-    )  # fmt: skip
+    several = isinstance(example_inputs, (tuple, list))
+    given = list(example_inputs) if several else [example_inputs]
     if _is_flat(module):
         given = torch.utils._pytree.tree_leaves((tuple(given), dict(kwargs)))
         kwargs = {}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from corsac.lowering._onnx_backend import OnnxBackend
-from corsac.onnx._builder import Builder
+from corsac.onnx._builder import Builder, Operation
 from corsac.onnx._export import require_onnx
 from corsac.onnx._types import ELEMENT_TYPES, name_of
 
@@ -48,9 +48,9 @@ class OnnxRuntime(OnnxBackend):
 
         def run(feed: dict[str, torch.Tensor]) -> list[torch.Tensor]:
             found = session.run(None, {name: x.numpy() for name, x in feed.items()})
-            results = [torch.from_numpy(array) for array in found]
             # An output may be memory that belongs to the session or to an input.
-            return [x if array.flags.owndata else x.clone() for x, array in zip(results, found)]  # noqa: B905
+            owned = [array if array.flags.owndata else array.copy() for array in found]
+            return [torch.from_numpy(array) for array in owned]
 
         return run
 
@@ -73,8 +73,8 @@ class OnnxRuntime(OnnxBackend):
         return self._providers == ["CPUExecutionProvider"]
 
     def _missing_kernel(
-        self, builder: Builder, operation: Any, dtypes: tuple[Any, ...]
-    ) -> str | None:  # fmt: skip
+        self, builder: Builder, operation: Operation, dtypes: tuple[Any, ...]
+    ) -> str | None:
         """Whether a session of this operation alone can be made: kernels go by dtypes only."""
         import onnxruntime
 
