@@ -15,8 +15,9 @@ from corsac.fx.graph_module import GraphModule
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
 from corsac.lowering._backend import Backend, LoweringError, make_backend, require
 from corsac.lowering._layout import views_to_reshapes
+from corsac.lowering._normal_form import fix_sizes, own_attributes
 from corsac.lowering._part import InputCheck, LoweredPart
-from corsac.lowering._partition import Partition, fix_sizes, own_attributes, part_numbers
+from corsac.lowering._partition import Partition
 from corsac.lowering._preview import Part, Placement, Preview, shown, size_bytes, total
 from corsac.onnx._translate import UNKNOWN, types_of
 
@@ -34,7 +35,7 @@ class _Plan:
     backend: Backend
 
     def preview(self) -> Preview:
-        numbers = part_numbers(self.partition.parts)
+        numbers = self.partition.numbers()
         placements = tuple(
             self._placement(node, numbers)
             for node in self.module.graph.nodes

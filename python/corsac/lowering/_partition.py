@@ -6,17 +6,15 @@ import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import nn
 
 from corsac import _core
-from corsac.analysis import Dim
-from corsac.fx import Graph, Node
+from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.lowering._layout import reads_by_place
 from corsac.onnx._table import function_names
-from corsac.onnx._translate import holds_sizes, holds_tensors, is_settled
+from corsac.onnx._translate import holds_tensors
 from corsac.passes._writes import Writes
 
 Types = dict[Node, Any]
@@ -53,59 +51,6 @@ _VIEWS = frozenset(
     ]
 )
 _VIEW_MODULES = (nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d)
-
-
-def fix_sizes(graph: Graph, types: Types) -> None:
-    """Put numbers in the place of nodes that compute them, where analysis knows them.
-
-    What becomes unused is removed, with assertions that hold.
-    """
-    for node in list(graph.nodes):
-        if not node.op.startswith("call_") or holds_tensors(types[node]):
-            continue
-        if holds_sizes(types[node]) or not _is_plain(types[node]) or node.is_impure():
-            continue
-        for user in list(node.users):
-            args, kwargs = _replaced((tuple(user.args), dict(user.kwargs)), node, types[node])
-            user.args, user.kwargs = args, kwargs
-    for node in reversed(list(graph.nodes)):
-        known = node.op.startswith("call_") and not holds_tensors(types[node])
-        unused = known and not node.users and not node.is_impure()
-        if unused or is_settled(node, types):
-            graph.erase_node(node)
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) in (tuple, list):
-        return all(_is_plain(item) for item in value)
-    known = (bool, int, float, str, torch.dtype)
-    return isinstance(value, known) and not isinstance(value, Dim)
-
-
-def _replaced(value: Any, node: Node, known: Any) -> Any:
-    if value is node:
-        return known
-    if isinstance(value, slice):
-        parts = (value.start, value.stop, value.step)
-        return slice(*(_replaced(part, node, known) for part in parts))
-    if isinstance(value, (tuple, list)):
-        return type(value)([_replaced(item, node, known) for item in value])
-    if isinstance(value, dict):
-        return {key: _replaced(item, node, known) for key, item in value.items()}
-    return value
-
-
-def own_attributes(graph: Graph, types: Types) -> None:
-    """Give each user of an attribute a node of its own for it.
-
-    So the attribute is where its user is, and none goes from part to part.
-    """
-    for node in graph.find_nodes(op="get_attr"):
-        for user in list(node.users)[1:]:
-            with graph.inserting_before(user):
-                copy = graph.node_copy(node)
-            types[copy] = types[node]
-            user.replace_input_with(node, copy)
 
 
 class Partition:
@@ -145,6 +90,10 @@ class Partition:
         if answer is True:
             return None
         return answer if isinstance(answer, str) else "the backend does not support it"
+
+    def numbers(self) -> Mapping[Node, int]:
+        """The number of the part that each node is in."""
+        return {node: number for number, part in enumerate(self.parts) for node in part}
 
     def functions(self) -> list[Node]:
         """The nodes that are functions of their inputs, and share memory with nothing that is written to."""
@@ -225,8 +174,3 @@ class Partition:
             module = self.module.get_submodule(str(node.target))
             return not isinstance(module, _VIEW_MODULES)
         return function_names(node)[1] not in _VIEWS
-
-
-def part_numbers(parts: list[list[Node]]) -> Mapping[Node, int]:
-    """The part that each node is in."""
-    return {node: number for number, part in enumerate(parts) for node in part}
