@@ -10,9 +10,11 @@ import torch
 from test_minify import random_graph, targets
 
 import corsac
+import corsac.backends
 import corsac.passes
 from corsac.fx import Interpreter
 from corsac.minifier import BackendFails, NoFault
+from corsac.minifier._source import Source
 
 
 def has_atan(module):
@@ -290,3 +292,22 @@ def test_inputs_of_one_type_are_merged_and_calls_bypassed():
     found = corsac.minify(module, [torch.randn(3, 2) for _ in range(3)], chain)
     assert targets(found) == [torch.sin, torch.add, torch.atan]
     assert len(found.inputs) == 1 and found.verified
+
+
+def test_how_scripts_name_backends():
+    source = Source()
+    assert source.expression(BackendFails("eager", "run")) == 'BackendFails("eager", look="run")'
+    assert list(source.definitions) == []
+    mine = BackendFails("mine", "run")
+    assert source.expression(mine) == 'BackendFails("mine", look="run")'
+    corsac.backends.register_backend(rejects, "mine")
+    try:
+        assert source.expression(mine) == 'BackendFails(rejects, look="run")'
+    finally:
+        corsac.backends.unregister_backend("mine")
+    assert list(source.definitions) == ["rejects"]
+    several = BackendFails(corsac.backends.fallback([rejects, "torch:eager"]), "run")
+    assert (
+        source.expression(several) == 'BackendFails(fallback([rejects, "torch:eager"]), look="run")'
+    )
+    assert "from corsac.backends import fallback" in source.imports

@@ -13,16 +13,20 @@ from corsac.fx.convert import from_torch
 
 
 class Fallback:
-    """A backend made by :func:`fallback`."""
+    """A backend made by :func:`fallback`.
+
+    Attributes:
+        backends: what it is made of, each with its name.
+    """
 
     def __init__(self, backends: Sequence[Any]) -> None:
-        self._backends = [(name_of(own), lookup_backend(own)) for own in backends]
-        self.name = self.__name__ = f"fallback({', '.join(name for name, _ in self._backends)})"
+        self.backends = [(name_of(own), lookup_backend(own)) for own in backends]
+        self.name = self.__name__ = f"fallback({', '.join(name for name, _ in self.backends)})"
 
     @property
     def copies_weights(self) -> bool:
         """Whether one of the backends does."""
-        return any(getattr(own, "copies_weights", False) for _, own in self._backends)
+        return any(getattr(own, "copies_weights", False) for _, own in self.backends)
 
     def __call__(self, module: GraphModule, example_inputs: Sequence[Any]) -> Chosen:
         """Compile with the first backend that does not decline or fail.
@@ -32,7 +36,7 @@ class Fallback:
         """
         module = from_torch(module)
         declined: list[tuple[str, str]] = []
-        for name, backend in self._backends:
+        for name, backend in self.backends:
             try:
                 # What a backend did to a graph before it gave up is not for the next.
                 compiled = hand_over(backend, own_copy(module), example_inputs)

@@ -140,6 +140,12 @@ def lookup_backend(backend: Any) -> Backend:
     return found
 
 
+def registered(name: str) -> Any:
+    """What :func:`register_backend` was given under that name; None if nothing was."""
+    backend, _ = _registered.get(name, (None, ()))
+    return backend
+
+
 def get_default_backend() -> Any:
     """The backend that :func:`corsac.compile` uses if none is given: a name or a function."""
     return _default

@@ -40,23 +40,24 @@ class Source:
         return self._function(fails)
 
     def _backend(self, backend: Any) -> str:
-        from corsac.backends import _registry
         from corsac.backends._fallback import Fallback
+        from corsac.backends._registry import lookup_backend, registered
 
         if isinstance(backend, str):
-            if backend not in _registry._registered:
+            own = registered(backend)
+            if own is None:
                 return repr(backend).replace("'", '"')
-            backend = _registry._registered[backend][0]
+            backend = own
         if isinstance(backend, Fallback):
             self.imports["from corsac.backends import fallback"] = None
-            inner = ", ".join(self._backend(own) for _, own in backend._backends)
+            inner = ", ".join(self._backend(own) for _, own in backend.backends)
             return f"fallback([{inner}])"
         if isinstance(backend, types.FunctionType | type):
             return self._function(backend)
         name = getattr(backend, "name", None)
-        if isinstance(name, str) and name not in _registry._registered:
+        if isinstance(name, str) and registered(name) is None:
             try:
-                known = _registry.lookup_backend(name)
+                known = lookup_backend(name)
             except ValueError:
                 known = None
             if known is backend or (known is not None and type(known) is type(backend)):
