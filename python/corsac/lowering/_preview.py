@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -125,10 +125,10 @@ def size_bytes(type_: Any) -> int | None:
     return 0
 
 
-def total(sizes: Any) -> int | None:
+def total(sizes: Iterable[int | None]) -> int | None:
     """The sum; None where one is not known."""
-    sizes = list(sizes)
-    return None if None in sizes else sum(sizes)
+    known = list(sizes)
+    return None if None in known else sum(known)
 
 
 def _bytes(size: int | None) -> str:

@@ -15,7 +15,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import torch
 
@@ -81,18 +81,8 @@ def in_child(
         waiting: called about twice a second meanwhile.
     """
     start = time.monotonic()
-    reader, writer = os.pipe()
     with tempfile.TemporaryFile() as stderr, tempfile.TemporaryDirectory() as cache:
-        with warnings.catch_warnings():
-            # That this process may have threads: what they hold is the risk that hangs are confirmed for.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            # What a process that is ended leaves half written is for nobody else.
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-            _be_child(work, writer, stderr.fileno(), seconds)
-        os.close(writer)
+        pid, reader = _fork(work, stderr.fileno(), cache, seconds)
         lines: list[str] = []
         try:
             in_time = _read(reader, lines, seconds, waiting)
@@ -113,10 +103,29 @@ def in_child(
             return Ended(answers[0], None, taken, phase)
         if not in_time:
             return Ended(None, hung(phase, seconds), taken, phase)
-        size = stderr.seek(0, os.SEEK_END)
-        stderr.seek(max(size - _TAIL, 0))
-        said = stderr.read().decode(errors="replace")
-        return Ended(None, crashed(status, phase, said), taken, phase)
+        return Ended(None, crashed(status, phase, _tail(stderr)), taken, phase)
+
+
+def _fork(work: Callable[[], Any], stderr: int, cache: str, seconds: float) -> tuple[int, int]:
+    """Start a process that does ``work``: its id, and what reads the lines that it sends.
+
+    Args:
+        work, seconds: as for :func:`in_child`.
+        stderr: a file that gets what the process writes there.
+        cache: a folder for what inductor compiles.
+    """
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # That this process may have threads: what they hold is the risk that hangs are confirmed for.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        # What a process that is ended leaves half written is for nobody else.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        _be_child(work, writer, stderr, seconds)
+    os.close(writer)
+    return pid, reader
 
 
 def _read(
@@ -145,6 +154,13 @@ def _read(
             return True
         if whole:
             deadline = time.monotonic() + seconds
+
+
+def _tail(file: BinaryIO) -> str:
+    """The last of what was written to a file."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - _TAIL, 0))
+    return file.read().decode(errors="replace")
 
 
 def _end(pid: int) -> None:

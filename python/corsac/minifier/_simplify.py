@@ -50,22 +50,9 @@ def smaller_sizes(case: Case, test: Test) -> Case:
     """Each size, wherever it is in inputs, weights and numbers of the graph, made 1, 2, half of it, or one
     less."""
     tried: set[tuple[int, int]] = set()
-    while True:
-        sizes = sorted({d for own in _tensors(case) for d in own.shape if d > 1}, reverse=True)
-        for size in sizes:
-            for new in dict.fromkeys((1, 2, size // 2, *[size - 1] * (size <= SMALL))):
-                if new >= size or (size, new) in tried:
-                    continue
-                tried.add((size, new))
-                found = next(filter(test, _resized(case, size, new)), None)
-                if found is not None:
-                    case = found
-                    break
-            else:
-                continue
-            break
-        else:
-            return case
+    while (smaller := _with_smaller_size(case, test, tried)) is not None:
+        case = smaller
+    return case
 
 
 def simpler_values(case: Case, test: Test) -> Case:
@@ -99,6 +86,23 @@ def _set_tensor(
         root.register_parameter(name, torch.nn.Parameter(tensor, before.requires_grad))
     else:
         root.register_buffer(name, tensor)
+
+
+def _with_smaller_size(case: Case, test: Test, tried: set[tuple[int, int]]) -> Case | None:
+    """The case with one size made smaller, the largest size that can be; None if no size can.
+
+    ``tried`` has what was tried before, a size and what was to become of it, and gets what is tried now.
+    """
+    sizes = {size for own in _tensors(case) for size in own.shape if size > 1}
+    for size in sorted(sizes, reverse=True):
+        for new in dict.fromkeys((1, 2, size // 2, *[size - 1] * (size <= SMALL))):
+            if new >= size or (size, new) in tried:
+                continue
+            tried.add((size, new))
+            found = next(filter(test, _resized(case, size, new)), None)
+            if found is not None:
+                return found
+    return None
 
 
 def _resized(case: Case, size: int, new: int) -> Iterator[Case]:

@@ -75,7 +75,7 @@ def watched(
     if fault is not None:
         with _undisturbed():
             reduced = watch.reduced(inputs, fault)
-        if not watch.is_exception(fault):
+        if not _is_exception(fault):
             raise watch.error(fault, reduced)
     try:
         if reduced is None:
@@ -117,7 +117,7 @@ class WatchedCall:
                 fault = watch.fault_of_call(self.compiled, inputs)
                 if fault is not None:
                     reduced = watch.reduced(_real(inputs, watch.fails.grad)[0], fault)
-            if fault is not None and not watch.is_exception(fault):
+            if fault is not None and not _is_exception(fault):
                 raise watch.error(fault, reduced)
         try:
             return self.compiled(*args)
@@ -167,10 +167,6 @@ class _Watch:
             self._forks = False
             return self.fault_of_call(compiled, args)
         return trial.fault
-
-    def is_exception(self, fault: Fault) -> bool:
-        """Whether the backend raises it by itself."""
-        return fault.kind == "raises"
 
     def error(self, fault: Fault, note: str) -> BackendError:
         """The error for a fault of which nobody would know otherwise."""
@@ -236,6 +232,11 @@ class _CallFails:
 
     def __call__(self, module: GraphModule, inputs: list[Any]) -> Fault | None:
         return self.fails.of_calls(unboxed(self.compiled), module, inputs)
+
+
+def _is_exception(fault: Fault) -> bool:
+    """Whether the backend raises it by itself."""
+    return fault.kind == "raises"
 
 
 def _real(values: Sequence[Any], grad: bool) -> tuple[list[Any], bool]:
