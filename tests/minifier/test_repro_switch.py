@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import corsac.backends
 from corsac import _repro_switch
 from corsac.backends import BackendError, aot_autograd, make_boxed_func
 from corsac.fx import Interpreter
+from corsac.minifier._settings import Settings
 
 
 def program(x):
@@ -152,6 +154,20 @@ def test_the_environment_without_the_switch(switch):
     assert _repro_switch.environment_without() == before
     _repro_switch.remove_from_environment()
     assert dict(os.environ) == before and not _repro_switch.is_in_environment()
+
+
+def test_settings_that_are_set_and_others(switch, monkeypatch, tmp_path):
+    monkeypatch.setenv("CORSAC_REPRO_SECONDS", "")
+    assert Settings.from_environment() is None
+    folder = switch("run")
+    expected = Settings("run", folder, seconds=60.0, hang_seconds=60.0, tolerance=None)
+    assert Settings.from_environment() == expected
+    for name in ("DIR", "HANG_SECONDS"):
+        monkeypatch.delenv(f"CORSAC_REPRO_{name}")
+    monkeypatch.setenv("CORSAC_REPRO_SECONDS", "5")
+    monkeypatch.setenv("CORSAC_REPRO_TOLERANCE", "1e-2")
+    expected = Settings("run", Path("corsac_repro"), 5.0, hang_seconds=30.0, tolerance=0.01)
+    assert Settings.from_environment() == expected
 
 
 @pytest.mark.parametrize(
