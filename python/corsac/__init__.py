@@ -6,11 +6,11 @@ here besides is loaded when it is used first.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from corsac import _dynamo
 from corsac._core import __version__
+from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
     from corsac import backends
@@ -23,25 +23,6 @@ if TYPE_CHECKING:
     from corsac.config import build, describe
     from corsac.lowering import lower
     from corsac.minifier import minify
-
-# The functions of this package, and the module that each comes from.
-_HOMES = {
-    "CompileError": "corsac._compile",
-    "HostWarning": "corsac._compile",
-    "ModelFileError": "corsac._model_file",
-    "NumpyModel": "corsac._model_file",
-    "build": "corsac.config",
-    "compile": "corsac._compile",
-    "describe": "corsac.config",
-    "draw": "corsac._drawing",
-    "draw_diff": "corsac._drawing",
-    "load": "corsac._model_file",
-    "lower": "corsac.lowering",
-    "minify": "corsac.minifier",
-    "profile": "corsac._engine_profile",
-    "save": "corsac._saving",
-    "summary": "corsac.analysis",
-}
 
 __all__ = [
     "CompileError",
@@ -67,16 +48,18 @@ __all__ = [
 _dynamo.register()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "backends":
-        return importlib.import_module("corsac.backends")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "backends"})
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_compile": ("CompileError", "HostWarning", "compile"),
+        "_drawing": ("draw", "draw_diff"),
+        "_engine_profile": ("profile",),
+        "_model_file": ("ModelFileError", "NumpyModel", "load"),
+        "_saving": ("save",),
+        "analysis": ("summary",),
+        "config": ("build", "describe"),
+        "lowering": ("lower",),
+        "minifier": ("minify",),
+    },
+    modules=("backends",),
+)

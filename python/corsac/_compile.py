@@ -131,24 +131,23 @@ def compile(
             options=options,
         )
     # Not at the top: backends are made with what is here.
-    from corsac.backends._hosted import HostedModule
     from corsac.backends._registry import ENGINE, get_default_backend
     from corsac.backends._watching import watch_settings
 
     chosen = get_default_backend() if backend is None else backend
+    # Says, too, if the environment asks for what there is not.
     watched = watch_settings() is not None
     if chosen == ENGINE:
         checked_options(options)
         wanted = (options or {}).get("precision", precision)
-        if watched:
-            # Its graphs go to the engine as to any backend.
-            precise = {"precision": wanted}
-            return HostedModule(
-                model, ENGINE, dynamic=dynamic, fullgraph=fullgraph, options=precise
-            )
-        return CompiledModule(model, precision=wanted, dynamic=dynamic, fullgraph=fullgraph)
-    if precision != "f32":
+        if not watched:
+            return CompiledModule(model, precision=wanted, dynamic=dynamic, fullgraph=fullgraph)
+        # Its graphs go to the engine as to any backend.
+        options = {"precision": wanted}
+    elif precision != "f32":
         raise ValueError(f"precision={precision!r} is for the engine; {chosen!r} has options=")
+    from corsac.backends._hosted import HostedModule
+
     return HostedModule(model, chosen, dynamic=dynamic, fullgraph=fullgraph, options=options)
 
 

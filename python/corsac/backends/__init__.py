@@ -14,28 +14,33 @@
 See docs/backends.md.
 """
 
-from corsac.backends._aot import aot_autograd, make_boxed_func
-from corsac.backends._contract import (
-    CONTRACT_VERSION,
-    Backend,
-    BackendError,
-    Declined,
-    hand_over,
-)
-from corsac.backends._explain import explain
-from corsac.backends._explanation import Break, ExplainedGraph, Explanation, Guard, Operator
-from corsac.backends._fallback import fallback
-from corsac.backends._hosted import HostedModule
-from corsac.backends._registry import (
-    UnknownBackend,
-    get_default_backend,
-    list_backends,
-    lookup_backend,
-    register_backend,
-    set_default_backend,
-    unregister_backend,
-)
-from corsac.backends.conformance import Report, check
+from typing import TYPE_CHECKING
+
+from corsac._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from corsac.backends._aot import aot_autograd, make_boxed_func
+    from corsac.backends._contract import (
+        CONTRACT_VERSION,
+        Backend,
+        BackendError,
+        Declined,
+        hand_over,
+    )
+    from corsac.backends._explain import explain
+    from corsac.backends._explanation import Break, ExplainedGraph, Explanation, Guard, Operator
+    from corsac.backends._fallback import fallback
+    from corsac.backends._hosted import HostedModule
+    from corsac.backends._registry import (
+        UnknownBackend,
+        get_default_backend,
+        list_backends,
+        lookup_backend,
+        register_backend,
+        set_default_backend,
+        unregister_backend,
+    )
+    from corsac.backends.conformance import Report, check
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -63,3 +68,43 @@ __all__ = [
     "set_default_backend",
     "unregister_backend",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_aot": (
+            "aot_autograd",
+            "make_boxed_func",
+        ),
+        "_contract": (
+            "CONTRACT_VERSION",
+            "Backend",
+            "BackendError",
+            "Declined",
+            "hand_over",
+        ),
+        "_explain": ("explain",),
+        "_explanation": (
+            "Break",
+            "ExplainedGraph",
+            "Explanation",
+            "Guard",
+            "Operator",
+        ),
+        "_fallback": ("fallback",),
+        "_hosted": ("HostedModule",),
+        "_registry": (
+            "UnknownBackend",
+            "get_default_backend",
+            "list_backends",
+            "lookup_backend",
+            "register_backend",
+            "set_default_backend",
+            "unregister_backend",
+        ),
+        "conformance": (
+            "Report",
+            "check",
+        ),
+    },
+)

@@ -9,7 +9,20 @@
 Needs the ``onnx`` package.
 """
 
-from corsac.onnx._export import OPSETS, ExportError, save, to_onnx
-from corsac.onnx._table import table as operators
+from typing import TYPE_CHECKING
+
+from corsac._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from corsac.onnx._export import OPSETS, ExportError, save, to_onnx
+    from corsac.onnx.translations import operators
 
 __all__ = ["OPSETS", "ExportError", "operators", "save", "to_onnx"]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_export": ("OPSETS", "ExportError", "save", "to_onnx"),
+        "translations": ("operators",),
+    },
+)

@@ -1,5 +1,6 @@
 """The rows of the table, by family. Importing this registers them all."""
 
+from corsac.onnx._table import table as operators
 from corsac.onnx.translations import (
     activations,
     attention,
@@ -30,6 +31,7 @@ __all__ = [
     "matrices",
     "modules",
     "normalisation",
+    "operators",
     "pooling",
     "reductions",
     "resampling",

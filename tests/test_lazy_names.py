@@ -1,0 +1,46 @@
+"""What compiling a model imports, and names that are imported when they are used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import corsac
+import corsac.backends
+import corsac.onnx
+
+
+def test_compiling_a_model_imports_no_other_compiler() -> None:
+    program = """
+import sys
+import torch
+import corsac
+
+with torch.inference_mode():
+    result = corsac.compile(torch.nn.ReLU().eval())(torch.tensor([-1.0, 2.0]))
+assert result.tolist() == [0.0, 2.0]
+print([name for name in sys.modules if name.partition(".")[0] in ("functorch", "networkx", "onnx")])
+print([name for name in sys.modules if name.startswith(("corsac.minifier", "corsac.onnx._export"))])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[]\n[]\n"
+
+
+@pytest.mark.parametrize("package", [corsac, corsac.backends, corsac.onnx])
+def test_all_names_are_there(package: object) -> None:
+    assert set(package.__all__) <= set(dir(package))
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    missing = "no_such_name"
+    with pytest.raises(AttributeError, match="has no attribute 'no_such_name'"):
+        getattr(package, missing)
+
+
+def test_a_table_of_operators_is_full_from_the_start() -> None:
+    program = "import corsac.onnx; print(len(corsac.onnx.operators()) > 100)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "True\n", done.stderr
