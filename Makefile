@@ -135,10 +135,12 @@ $(EXTENSION): | require $(VENV)/bin/python
 	    touch $@; \
 	fi
 
-# The native program, and the example that the Python tests compare with PyTorch.
+# The native program, one file that runs on any Linux of its architecture, since the C library is in it;
+# and the example that the Python tests compare with PyTorch.
 .PHONY: programs
 programs: require ## build the native program target/release/corsac
-	@cargo build --release --quiet -p corsac-cli -p corsac-engine --bin corsac --example classify
+	@cargo rustc --release --quiet -p corsac-cli --bin corsac -- -C target-feature=+crt-static
+	@cargo build --release --quiet -p corsac-engine --example classify
 
 .PHONY: FORCE
 FORCE:

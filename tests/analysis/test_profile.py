@@ -21,11 +21,16 @@ class Network(nn.Module):
 
 
 def test_times_of_nodes_add_up_to_the_whole() -> None:
-    report = profile(fx.symbolic_trace(Network()), torch.rand(512, 256), repeats=7)
+    for _ in range(10):
+        report = profile(fx.symbolic_trace(Network()), torch.rand(512, 256), repeats=7)
+        # On a busy machine the whole may be held up, or the nodes.
+        if report.sum_seconds == pytest.approx(report.seconds, rel=0.5):
+            break
+    else:
+        pytest.fail(f"{report.sum_seconds} s together, {report.seconds} s as a whole")
     assert [row.name for row in report.rows] == [
         "x", "layers_0", "layers_1", "layers_2", "add", "output",
     ]  # fmt: skip
-    assert report.sum_seconds == pytest.approx(report.seconds, rel=0.5)
     assert sum(row.share for row in report.rows) == pytest.approx(1)
     assert report.slowest(2)[0].name in ("layers_0", "layers_2")
     assert all(row.least <= row.seconds for row in report.rows)

@@ -17,18 +17,14 @@ def programs():
     cargo = shutil.which("cargo", path=f"{os.environ['PATH']}:{Path.home() / '.cargo/bin'}")
     if cargo is None:
         pytest.skip("cargo is not installed")
-    command = [cargo, "build", "--release", "--quiet", "--message-format=json"]
-    command += [
-        "-p",
-        "corsac-cli",
-        "-p",
-        "corsac-engine",
-        "--bin",
-        "corsac",
-        "--example",
-        "classify",
-    ]
-    built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    messages = [json.loads(line) for line in built.stdout.splitlines()]
-    paths = [message["executable"] for message in messages if message.get("executable")]
+    # As `make programs` does.
+    program = ["rustc", "-p", "corsac-cli", "--bin", "corsac"]
+    example = ["build", "-p", "corsac-engine", "--example", "classify"]
+    options = ["--release", "--quiet", "--message-format=json"]
+    static = ["--", "-C", "target-feature=+crt-static"]
+    paths = []
+    for command in ([cargo, *program, *options, *static], [cargo, *example, *options]):
+        built = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        messages = map(json.loads, built.stdout.splitlines())
+        paths += [message["executable"] for message in messages if message.get("executable")]
     return {Path(path).name: path for path in paths}

@@ -49,6 +49,15 @@ def picture(width, height):
     return base.clip(0, 255).astype(numpy.uint8)
 
 
+def test_the_program_needs_no_library(programs):
+    headers = subprocess.run(
+        ["readelf", "--program-headers", "--dynamic", programs["corsac"]],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert headers.returncode == 0, headers.stderr
+    assert "INTERP" not in headers.stdout and "NEEDED" not in headers.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "width", "height"),
     [("a.png", 401, 333), ("b.png", 150, 307), ("c.png", 256, 256), ("d.jpg", 640, 427)],
