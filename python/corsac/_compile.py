@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 import torch
 
 from corsac import _core
-from corsac._dynamo import PRECISIONS, Piece, checked_options
+from corsac._dynamo import PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import NativeCall
 from corsac._trace_watch import WatchingTracer, watched_trace
 from corsac.fx import GraphModule, Node
@@ -42,6 +42,8 @@ DTYPES = (
     torch.int8,
     torch.uint8,
 )
+#: Why a program for inference is not asked.
+_AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
 
 
@@ -85,8 +87,12 @@ def compile(
     The model is captured at the first call with tensors of new shapes and compiled for them, in
     milliseconds and without a C++ compiler. Operators that the engine does not know are run by
     PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls of which nothing
-    can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: training,
-    autograd, autocast, hooks, other devices and element types than float32.
+    can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: autocast,
+    hooks, other devices and element types than float32.
+
+    Calls that autograd records are captured by Dynamo and AOTAutograd, which makes a graph for the way
+    forward and one for the way back. Both are native where that is faster, which is tried when they
+    are compiled (docs/backends.md).
 
     Weights may change, and modules be replaced, put in training mode or given hooks: the next call
     sees it. Other attributes that ``forward`` reads are taken as they are when it is captured.
@@ -113,7 +119,8 @@ def compile(
         dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
             have changed.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
-        options: for the backend; the engine knows ``{"precision": …}``.
+        options: for the backend; the engine knows ``{"precision": …}``, and ``{"training": …}``, which is
+            ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch).
 
     Returns:
         A module with the parameters, buffers and submodules of ``model``.
@@ -139,11 +146,11 @@ def compile(
     watched = watch_settings() is not None
     if chosen == ENGINE:
         checked_options(options)
-        wanted = (options or {}).get("precision", precision)
+        settings = {"precision": precision, "training": TRAINING[0], **(options or {})}
         if not watched:
-            return CompiledModule(model, precision=wanted, dynamic=dynamic, fullgraph=fullgraph)
+            return CompiledModule(model, **settings, dynamic=dynamic, fullgraph=fullgraph)
         # Its graphs go to the engine as to any backend.
-        options = {"precision": wanted}
+        options = settings
     elif precision != "f32":
         raise ValueError(f"precision={precision!r} is for the engine; {chosen!r} has options=")
     from corsac.backends._hosted import HostedModule
@@ -226,6 +233,7 @@ class CompiledModule(StandIn):
         model: Callable[..., Any],
         *,
         precision: str = "f32",
+        training: str = TRAINING[0],
         dynamic: bool | None = None,
         fullgraph: bool = False,
         capture: Callable[[], GraphModule] | None = None,
@@ -237,6 +245,9 @@ class CompiledModule(StandIn):
         state = self.__dict__
         state["_precision"] = precision
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
+        state["_placement"] = training
+        #: The model as Dynamo captures it, for calls that autograd records.
+        state["_trained"] = None
         # A graph that is given is not traced, and not by Dynamo either.
         state["_capture"] = capture
         self._forget()
@@ -249,10 +260,12 @@ class CompiledModule(StandIn):
         state["_runner"] = _core.Runner(self._watch, self)
         state["_reasons"] = {}
         state["_dynamo"] = None
-        state["_pieces"] = []
+        if self._trained is None:
+            state["_pieces"] = []
 
     def __reduce__(self) -> Any:
-        return _restore, (self._callable, self._fullgraph, self._dynamic, self._precision)
+        settings = (self._fullgraph, self._dynamic, self._precision, self._placement)
+        return _restore, (self._callable, *settings)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
@@ -265,6 +278,14 @@ class CompiledModule(StandIn):
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if (
+            self._trained is not None
+            and torch.is_grad_enabled()
+            and self._watch.requires_grad()
+            and _core.unusual_mode() is None
+        ):
+            # Weights change from step to step, which is nothing to look at here.
+            return self._trained(*args, **kwargs)
         if not self._watch.is_current():
             self._forget()
         if self._dynamo is not None:
@@ -273,6 +294,8 @@ class CompiledModule(StandIn):
         if self._capture is None and not all(isinstance(x, torch.Tensor) for x in inputs):
             return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
         reason = self._why_not(inputs)
+        if reason is _AUTOGRAD and self._capture is None:
+            return self._training_call()(*args, **kwargs)
         if reason is None:
             key = _key(inputs)
             compiled = self._programs.get(key)
@@ -334,7 +357,7 @@ class CompiledModule(StandIn):
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
         ):
-            return "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
+            return _core.unusual_mode() or _AUTOGRAD
         if not self._watch.counts_writes:
             return "weights made in inference mode do not tell when they are written to"
         return _core.unusual_mode()
@@ -376,19 +399,29 @@ class CompiledModule(StandIn):
         """The model captured by Dynamo: what it makes graphs of runs on the engine."""
         if self._capture is not None:
             raise CompileError(f"TraceError: {error}") from error
+        self.__dict__["_dynamo"] = compiled = self._captured_by_dynamo()
+        return compiled
+
+    def _training_call(self) -> Callable[..., Any]:
+        """The model for calls that autograd records: forward and backward graphs, natively where that
+        is faster."""
+        if self._trained is None:
+            self.__dict__["_trained"] = self._captured_by_dynamo()
+        return self._trained
+
+    def _captured_by_dynamo(self) -> Callable[..., Any]:
+        pieces = self._pieces
 
         def backend(module: Any, inputs: Any) -> Callable[..., Any]:
-            piece = Piece(module, self._precision)
-            self._pieces.append(piece)
+            options = {"precision": self._precision, "training": self._placement}
+            piece = piece_for(module, inputs, options)
+            pieces.append(piece)
             return piece
 
         compiled = torch.compile(
             self._callable, backend=backend, dynamic=self._dynamic, fullgraph=self._fullgraph
         )
-        if self._dynamic:
-            compiled = _with_known_floats(compiled)
-        self.__dict__["_dynamo"] = compiled
-        return compiled
+        return _with_known_floats(compiled) if self._dynamic else compiled
 
     def _native(
         self, inputs: tuple[torch.Tensor, ...]
@@ -506,5 +539,8 @@ def _restore(
     fullgraph: bool,
     dynamic: bool | None = None,
     precision: str = "f32",
+    training: str = TRAINING[0],
 ) -> CompiledModule:
-    return CompiledModule(model, precision=precision, dynamic=dynamic, fullgraph=fullgraph)
+    return CompiledModule(
+        model, precision=precision, training=training, dynamic=dynamic, fullgraph=fullgraph
+    )

@@ -15,8 +15,11 @@ from corsac import _repro_switch
 
 #: With what convolutions and linear layers multiply.
 PRECISIONS = ("f32", "bf16")
+#: Where graphs that autograd records run: natively where that was faster when it was tried, natively
+#: wherever the engine can, or by PyTorch.
+TRAINING = ("measured", "native", "host")
 #: What ``torch.compile(options=…)`` may say, and what it may say of it.
-OPTIONS: dict[str, tuple[Any, ...]] = {"precision": PRECISIONS}
+OPTIONS: dict[str, tuple[Any, ...]] = {"precision": PRECISIONS, "training": TRAINING}
 #: How many times a graph is kept, for weights that differ from call to call.
 VARIANTS = 16
 _REGISTRY = "torch._dynamo.backends.registry"
@@ -44,13 +47,15 @@ def backend(
 ) -> Callable[..., Any]:
     """A graph of Dynamo as a function that the engine runs.
 
-    It is for inference: calls that autograd records, and whatever else the engine cannot run, are
-    run by PyTorch, with a :class:`corsac.HostWarning` that says why.
+    Where autograd records, forward and backward graph are made by AOTAutograd, and run natively where
+    that is faster. What the engine cannot run is run by PyTorch; if that is all of a graph for inference,
+    with a :class:`corsac.HostWarning` that says why.
 
     Args:
         module: the graph, a ``torch.fx.GraphModule``.
-        example_inputs: are not looked at; programs are made for the shapes of calls.
-        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`.
+        example_inputs: say whether autograd records; programs are made for the shapes of calls.
+        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`, and ``{"training": …}``, one
+            of :data:`TRAINING`.
         mode: of ``torch.compile``; there is one way to compile.
 
     Returns:
@@ -60,12 +65,49 @@ def backend(
         ValueError: an option that there is not.
     """
     checked_options(options)
-    piece = Piece(module, (options or {}).get("precision", "f32"))
+    piece = piece_for(module, example_inputs, options or {})
     if not _repro_switch.is_in_environment():
         return piece
     from corsac.backends._watching import watched
 
     return watched("engine", module, example_inputs, options, lambda: piece)
+
+
+def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """What runs a graph that Dynamo captured; Dynamo asks again where gradients are wanted or not."""
+    precision = options.get("precision", "f32")
+    if not _wants_gradients(module, example_inputs):
+        return Piece(module, precision)
+    # Not at the top: Dynamo is not imported before somebody uses it.
+    from corsac._training import train
+
+    return train(
+        module, example_inputs, precision=precision, placement=options.get("training", TRAINING[0])
+    )
+
+
+def _wants_gradients(module: Any, example_inputs: Sequence[Any]) -> bool:
+    """Whether autograd records a part of what a graph does with these."""
+    import torch
+
+    if not torch.is_grad_enabled() or torch.is_autocast_enabled("cpu"):
+        return False
+    tensors = [own for own in example_inputs if isinstance(own, torch.Tensor)]
+    tensors += [*module.parameters(), *module.buffers()]
+    return any(own.requires_grad for own in tensors) and _records(module.graph)
+
+
+def _records(graph: Any) -> bool:
+    """Whether something is computed where ``graph`` has not switched autograd off."""
+    import torch
+
+    enabled = torch.is_grad_enabled()
+    for node in graph.nodes:
+        if node.target in _grad_switches():
+            enabled = node.args[0]
+        elif enabled and node.op.startswith("call_"):
+            return True
+    return False
 
 
 class Piece:
@@ -160,13 +202,7 @@ class Piece:
 
         if not any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
             return False
-        enabled = torch.is_grad_enabled()
-        for node in self.module.graph.nodes:
-            if node in self._switches:
-                enabled = node.args[0]
-            elif enabled and node.op.startswith("call_"):
-                return True
-        return False
+        return _records(self.module.graph)
 
     def _variant(self, args: Sequence[Any]) -> Any:
         """The graph for the weights and numbers among ``args``."""

@@ -96,9 +96,18 @@ def test_a_fallback_shows_who_declined(recorded, chosen):
     assert "tensorrt declined: tensorrt is missing" in str(found)
 
 
-def test_a_graph_that_is_declined():
+def test_a_graph_in_training():
     x = torch.randn(2, 3, requires_grad=True)
     found = explain(lambda x: x.sin() * 2, backend="engine")(x)
+    (graph,) = found.graphs
+    assert graph.declined is None
+    assert {own.ran for own in graph.operators} == {"AOTAutograd"}
+
+
+def test_a_graph_that_is_declined():
+    pytest.importorskip("onnxruntime")
+    x = torch.randn(2, 3, requires_grad=True)
+    found = explain(lambda x: x.sin() * 2, backend="onnxruntime")(x)
     (graph,) = found.graphs
     assert graph.declined.startswith("autograd records it")
     assert {own.ran for own in graph.operators} == {"PyTorch"}

@@ -315,11 +315,11 @@ def test_fallback_records_why_each_declined():
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-6)
     training, inference = compiled.graphs
-    assert training.chosen() == "eager" and inference.chosen() == "engine"
+    assert training.chosen() == inference.chosen() == "engine"
     assert training.refusals()[0] == ("broken", "OSError: no device")
     assert training.refusals()[1] == ("tensorrt", "tensorrt is missing: pip install tensorrt")
-    assert training.refusals()[2][1].startswith("autograd records it")
-    assert len(inference.refusals()) == 2
+    assert len(training.refusals()) == len(inference.refusals()) == 2
+    assert "forward: " in str(training) and "backward: " in str(training)
     with pytest.raises(ValueError, match="at least one backend"):
         fallback([])
     with pytest.raises(TypeError, match="list of backends, got the string 'eager'"):

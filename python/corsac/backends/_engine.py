@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from corsac._dynamo import Piece, checked_options
+from corsac._dynamo import Piece, checked_options, piece_for
 from corsac.backends._contract import Declined
 from corsac.fx import GraphModule
 
@@ -18,7 +18,7 @@ def engine(
     example_inputs: Sequence[Any],
     *,
     options: Mapping[str, Any] | None = None,
-) -> Piece:
+) -> Callable[..., Any]:
     """The graph, run natively; what the engine does not know is run by PyTorch, between native parts.
 
     Results share memory with inputs and with each other where PyTorch's do.
@@ -26,15 +26,15 @@ def engine(
     Args:
         module: the graph.
         example_inputs: what it is compiled for first; others are compiled for when they come.
-        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`.
+        options: as for :func:`corsac.compile`: ``{"precision": "bf16"}``.
 
     Raises:
         Declined: none of the graph can be native, for these inputs.
         ValueError: an option that there is not.
     """
     checked_options(options)
-    piece = Piece(module, (options or {}).get("precision", "f32"))
-    return prepared(piece, example_inputs)
+    piece = piece_for(module, example_inputs, options or {})
+    return prepared(piece, example_inputs) if isinstance(piece, Piece) else piece
 
 
 def prepared(piece: Piece, example_inputs: Sequence[Any]) -> Piece:

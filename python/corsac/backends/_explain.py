@@ -13,6 +13,7 @@ import torch
 from corsac._compile import CompiledModule, HostWarning
 from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
+    AOT_AUTOGRAD,
     NATIVE,
     ONCE,
     PYTORCH,
@@ -124,6 +125,9 @@ def _places(record: GraphRecord, backend: str) -> Callable[[Node], tuple[str, st
     programs = record.programs()
     if record.declined is not None:
         return lambda node: (PYTORCH, record.declined)
+    if record.trained() is not None:
+        # Its operators are others: those of a forward and a backward graph.
+        return lambda node: (AOT_AUTOGRAD, None)
     if not programs:
         place = PYTORCH if backend in ("eager", "debug", "torch:eager") else backend
         return lambda node: (place, None)

@@ -11,6 +11,8 @@ NATIVE = "native"
 PYTORCH = "PyTorch"
 #: Where an operator ran whose result does not depend on the inputs.
 ONCE = "computed once"
+#: Where the calls of a graph in training ran: forward and backward graphs were made of them.
+AOT_AUTOGRAD = "AOTAutograd"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -57,6 +58,14 @@ class GraphRecord:
             for variant in own.variants()
         ]
 
+    def trained(self) -> Any:
+        """What corsac's engine made of it for autograd; None if that is nothing."""
+        training = sys.modules.get("corsac._training")
+        made = (
+            own for own in self._layers() if training and isinstance(own, training.TrainedGraph)
+        )
+        return next(made, None)
+
     def _layers(self) -> Iterator[Any]:
         """What was compiled, and what that is made of."""
         own: Any = self.compiled
@@ -75,6 +84,8 @@ class GraphRecord:
             lines.append(f"  run by {self.chosen()}")
         for program in self.programs():
             lines += ["  " + line for line in program.explain().splitlines()]
+        if (trained := self.trained()) is not None:
+            lines += ["  " + line for line in trained.explain().splitlines()]
         return "\n".join(lines)
 
 

@@ -1,0 +1,191 @@
+"""Graphs that autograd records, through AOTAutograd."""
+
+from __future__ import annotations
+
+import operator
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from corsac._training._native_part import Made, NativePart, make
+from corsac._training._parts import Parts, why_not_split
+from corsac.fx import GraphModule, Node
+from corsac.fx._codegen import _BoxedCodeGen
+from corsac.fx.convert import from_torch, to_torch
+from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
+
+#: What submodules with native code are called, with a number behind.
+PREFIX = "native_"
+#: Where parts run: where it is faster, natively wherever that is possible, by PyTorch.
+PLACEMENTS = ("measured", "native", "host")
+
+
+@dataclass(slots=True)
+class AtenGraph:
+    """A graph of ATen operators, and where it runs.
+
+    Attributes:
+        kind: ``"forward"``, ``"backward"`` or ``"inference"``.
+        calls: how many calls of operators it has.
+        native: how many of them are in native parts.
+        parts: the native parts.
+        made: what became of each part that could be native.
+        host: why PyTorch runs what it runs, and how many calls.
+        seconds: how long compiling took.
+    """
+
+    kind: str
+    calls: int = 0
+    native: int = 0
+    parts: list[NativePart] = field(default_factory=list)
+    made: list[Made] = field(default_factory=list)
+    host: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        where = f"{self.native} of {self.calls} calls native, in {len(self.parts)} parts"
+        lines = [f"{self.kind}: {where}, compiled in {self.seconds * 1e3:.1f} ms"]
+        if self.host:
+            lines.append("  PyTorch runs:")
+        lines += [f"    {count} calls: {reason}" for reason, count in self.host.items()]
+        return "\n".join(lines)
+
+
+class TrainedGraph:
+    """A graph that Dynamo captured, and the graphs of ATen operators that AOTAutograd made of it.
+
+    Attributes:
+        graphs: forward and backward graph.
+    """
+
+    def __init__(self, precision: str, placement: str) -> None:
+        self.graphs: list[AtenGraph] = []
+        self._precision, self._placement = precision, placement
+        self._run: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        assert self._run is not None
+        return self._run(*args)
+
+    def capture(self, module: Any, example_inputs: Sequence[Any]) -> None:
+        """Make the graphs of ``module``, of torch.fx or corsac.fx."""
+        run = aot_autograd(
+            fw_compiler=self._compiler("forward"),
+            bw_compiler=self._compiler("backward"),
+            inference_compiler=self._compiler("inference"),
+        )
+        # AOTAutograd writes to what it is given.
+        self._run = run(to_torch(module), list(example_inputs))
+
+    def explain(self) -> str:
+        """What is native, and what PyTorch runs and why, as text."""
+        return "\n".join(map(str, self.graphs)) or "not called yet"
+
+    def native_programs(self) -> list[Any]:
+        """The programs that there are for the graph."""
+        return [part.program for graph in self.graphs for part in graph.parts]
+
+    def _compiler(self, kind: str) -> Callable[..., Any]:
+        def compile(module: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+            del example_inputs
+            start = time.perf_counter()
+            record = AtenGraph(kind)
+            run = self._compiled(from_torch(module), record)
+            record.seconds = time.perf_counter() - start
+            self.graphs.append(record)
+            return run
+
+        return compile
+
+    def _compiled(self, module: GraphModule, record: AtenGraph) -> Callable[..., Any]:
+        calls = list(filter(_computes, module.graph.nodes))
+        record.calls = len(calls)
+        why_not = "options say so" if self._placement == "host" else why_not_split(module.graph)
+        if why_not is not None:
+            record.host[why_not] = len(calls)
+            return _boxed(module)
+        found = Parts(module)
+        reasons = found.reasons
+        chosen, kept = [], []
+        for nodes in found.parts:
+            part, inputs, outputs = fuse_as_graphmodule(module, nodes, PREFIX)
+            made = make(
+                part,
+                inputs,
+                outputs,
+                measure=self._placement == "measured",
+                precision=self._precision,
+            )
+            record.made.append(made)
+            if made.part is None:
+                reasons |= dict.fromkeys(nodes, made.reason or "")
+            else:
+                chosen.append(nodes)
+                kept.append(made.part)
+        record.calls = sum(map(_computes, module.graph.nodes))
+        record.native = sum(_computes(node) for nodes in chosen for node in nodes)
+        for node in filter(_computes, module.graph.nodes):
+            if node in reasons:
+                record.host[reasons[node]] = record.host.get(reasons[node], 0) + 1
+        if chosen:
+            fuse_by_partitions(module, [dict.fromkeys(nodes) for nodes in chosen], prefix=PREFIX)
+        for number, part in enumerate(kept):
+            setattr(module, f"{PREFIX}{number}", part)
+        record.parts = kept
+        return _boxed(module)
+
+
+def _computes(node: Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem
+
+
+def _boxed(module: GraphModule) -> Callable[..., Any]:
+    """A function that takes a list and empties it, so that values go when they were read last."""
+    module.graph.set_codegen(_BoxedCodeGen())
+    module.recompile()
+    forward = module.forward
+
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def train(
+    module: Any,
+    example_inputs: Sequence[Any],
+    *,
+    precision: str = "f32",
+    placement: str = "measured",
+) -> Callable[..., Any]:
+    """A graph whose results autograd can go back from.
+
+    PyTorch's AOTAutograd makes a forward and a backward graph of it. What the engine knows of them, and
+    where it is faster, is native; the rest is PyTorch's own operators.
+
+    Args:
+        module: a graph module of torch.fx or corsac.fx, from Dynamo.
+        example_inputs: its inputs, of which some want gradients.
+        precision: as for :func:`corsac.compile`.
+        placement: one of :data:`PLACEMENTS`.
+
+    Returns:
+        A function of what the graph takes.
+    """
+    trained = TrainedGraph(precision, placement)
+    try:
+        trained.capture(module, example_inputs)
+    except Exception as error:
+        # Programs may have calls that AOTAutograd cannot trace, and PyTorch can still run.
+        from corsac._compile import HostWarning
+
+        reason = f"AOTAutograd failed: {type(error).__name__}: {error}"
+        warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
+        return module
+    return trained

@@ -1,0 +1,240 @@
+"""Operators of backward graphs, written with operators that the engine has.
+
+Formulas are those of ``tools/autograd/derivatives.yaml`` and of ``torch/_decomp/decompositions.py``
+in PyTorch. Values and gradients are float32; what is not is left to PyTorch by who asks.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from corsac.fx import Graph, Node
+
+aten = torch.ops.aten
+#: What takes a graph and the arguments of a call, and answers what stands for its result: a node, or a
+#: list of nodes where the call gives several.
+Expansion = Callable[..., Any]
+
+
+def _threshold(graph: Graph, grad: Node, x: Node, threshold: float) -> Node:
+    # NaN is not below anything: its gradient passes, as PyTorch has it.
+    below = graph.call_function(torch.le, (x, threshold))
+    return graph.call_function(torch.where, (below, 0.0, grad))
+
+
+def _sigmoid(graph: Graph, grad: Node, result: Node) -> Node:
+    rest = graph.call_function(torch.rsub, (result, 1.0))
+    return _product(graph, grad, result, rest)
+
+
+def _tanh(graph: Graph, grad: Node, result: Node) -> Node:
+    square = graph.call_function(torch.mul, (result, result))
+    rest = graph.call_function(torch.rsub, (square, 1.0))
+    return _product(graph, grad, rest)
+
+
+def _silu(graph: Graph, grad: Node, x: Node) -> Node:
+    gate = graph.call_function(torch.sigmoid, (x,))
+    rest = graph.call_function(torch.rsub, (gate, 1.0))
+    slope = graph.call_function(torch.add, (_product(graph, x, rest), 1.0))
+    return _product(graph, grad, gate, slope)
+
+
+def _gelu(graph: Graph, grad: Node, x: Node, *, approximate: str = "none") -> Node:
+    if approximate == "tanh":
+        return _gelu_of_tanh(graph, grad, x)
+    scaled = graph.call_function(torch.mul, (x, math.sqrt(0.5)))
+    erf = graph.call_function(torch.erf, (scaled,))
+    area = graph.call_function(torch.add, (graph.call_function(torch.mul, (erf, 0.5)), 0.5))
+    square = graph.call_function(torch.mul, (x, x))
+    density = graph.call_function(torch.exp, (graph.call_function(torch.mul, (square, -0.5)),))
+    density = graph.call_function(torch.mul, (density, 1 / math.sqrt(2 * math.pi)))
+    slope = graph.call_function(torch.add, (area, _product(graph, x, density)))
+    return _product(graph, grad, slope)
+
+
+def _gelu_of_tanh(graph: Graph, grad: Node, x: Node) -> Node:
+    beta, kappa = math.sqrt(2 / math.pi), 0.044715
+    square = graph.call_function(torch.mul, (x, x))
+    # beta * (x + kappa x^3), and how it grows with x.
+    cubic = graph.call_function(torch.mul, (square, beta * kappa))
+    inner = _product(graph, graph.call_function(torch.add, (cubic, beta)), x)
+    inner_slope = graph.call_function(torch.mul, (square, 3 * beta * kappa))
+    inner_slope = graph.call_function(torch.add, (inner_slope, beta))
+    tanh = graph.call_function(torch.tanh, (inner,))
+    left = graph.call_function(torch.mul, (graph.call_function(torch.add, (tanh, 1.0)), 0.5))
+    rest = graph.call_function(torch.rsub, (_product(graph, tanh, tanh), 1.0))
+    right = graph.call_function(torch.mul, (_product(graph, x, rest, inner_slope), 0.5))
+    return _product(graph, grad, graph.call_function(torch.add, (left, right)))
+
+
+def _leaky_relu(graph: Graph, grad: Node, x: Node, slope: float, is_result: bool) -> Node:
+    # The result has the sign of the operand where the slope is positive, which is what PyTorch asks for.
+    del is_result
+    positive = graph.call_function(torch.gt, (x, 0))
+    scaled = graph.call_function(torch.mul, (grad, slope))
+    return graph.call_function(torch.where, (positive, grad, scaled))
+
+
+def _hardtanh(graph: Graph, grad: Node, x: Node, low: float, high: float) -> Node:
+    below = graph.call_function(torch.le, (x, low))
+    above = graph.call_function(torch.ge, (x, high))
+    outside = graph.call_function(torch.logical_or, (below, above))
+    return graph.call_function(torch.where, (outside, 0.0, grad))
+
+
+def _softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -> Node:
+    del dtype
+    weighted = _product(graph, grad, result)
+    total = graph.call_function(torch.sum, (weighted, dim, True))
+    return graph.call_function(torch.sub, (weighted, _product(graph, result, total)))
+
+
+def _log_softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -> Node:
+    del dtype
+    total = graph.call_function(torch.sum, (grad, dim, True))
+    softmax = graph.call_function(torch.exp, (result,))
+    return graph.call_function(torch.sub, (grad, _product(graph, softmax, total)))
+
+
+def _layer_norm(
+    graph: Graph,
+    x: Node,
+    normalized_shape: Sequence[int],
+    weight: Node | None,
+    bias: Node | None,
+    eps: float,
+) -> list[Node | None]:
+    """The norm, and the mean and the reciprocal deviation, which its gradient reads."""
+    rank = len(x.meta["val"].shape)
+    inner = list(range(rank - len(normalized_shape), rank))
+    norm = graph.call_function(F.layer_norm, (x, list(normalized_shape), weight, bias, eps))
+    mean = graph.call_function(torch.mean, (x, inner, True))
+    centred = graph.call_function(torch.sub, (x, mean))
+    variance = graph.call_function(torch.mean, (_product(graph, centred, centred), inner, True))
+    rstd = graph.call_function(torch.rsqrt, (graph.call_function(torch.add, (variance, eps)),))
+    return [norm, mean, rstd]
+
+
+def _layer_norm_gradients(
+    graph: Graph,
+    grad: Node,
+    x: Node,
+    normalized_shape: Sequence[int],
+    mean: Node,
+    rstd: Node,
+    weight: Node | None,
+    bias: Node | None,
+    output_mask: Sequence[bool],
+) -> list[Node | None]:
+    """Gradients of the operand, the weight and the bias, as far as they are asked for."""
+    del bias
+    rank = len(x.meta["val"].shape)
+    inner = list(range(rank - len(normalized_shape), rank))
+    outer = list(range(rank - len(normalized_shape)))
+
+    def total(of: Node) -> Node:
+        return graph.call_function(torch.sum, (of, outer)) if outer else of
+
+    centred = graph.call_function(torch.sub, (x, mean))
+    unit = _product(graph, centred, rstd)
+    results: list[Node | None] = [None, None, None]
+    if output_mask[0]:
+        weighted = grad if weight is None else _product(graph, grad, weight)
+        along = graph.call_function(torch.mean, (weighted, inner, True))
+        slope = graph.call_function(torch.mean, (_product(graph, weighted, unit), inner, True))
+        rest = graph.call_function(torch.sub, (weighted, along))
+        rest = graph.call_function(torch.sub, (rest, _product(graph, unit, slope)))
+        results[0] = _product(graph, rest, rstd)
+    if output_mask[1]:
+        results[1] = total(_product(graph, grad, unit))
+    if output_mask[2]:
+        results[2] = total(grad)
+    return results
+
+
+def _select(graph: Graph, grad: Node, sizes: Sequence[int], dim: int, index: int) -> Node:
+    dim %= len(sizes)
+    index %= sizes[dim]
+    row = graph.call_function(torch.unsqueeze, (grad, dim))
+    return _padded(graph, row, len(sizes), dim, index, sizes[dim] - index - 1)
+
+
+def _slice(
+    graph: Graph, grad: Node, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Node:
+    del step
+    dim %= len(sizes)
+    start, end, _ = slice(start, end).indices(sizes[dim])
+    return _padded(graph, grad, len(sizes), dim, start, sizes[dim] - end)
+
+
+def _padded(graph: Graph, x: Node, rank: int, dim: int, before: int, after: int) -> Node:
+    widths = [0, 0] * (rank - 1 - dim) + [before, after]
+    return graph.call_function(F.pad, (x, widths))
+
+
+def _product(graph: Graph, first: Node, *others: Node) -> Node:
+    for other in others:
+        first = graph.call_function(torch.mul, (first, other))
+    return first
+
+
+_EXPANSIONS: dict[Any, Expansion] = {
+    aten.threshold_backward.default: _threshold,
+    aten.sigmoid_backward.default: _sigmoid,
+    aten.tanh_backward.default: _tanh,
+    aten.silu_backward.default: _silu,
+    aten.gelu_backward.default: _gelu,
+    aten.leaky_relu_backward.default: _leaky_relu,
+    aten.hardtanh_backward.default: _hardtanh,
+    aten._softmax_backward_data.default: _softmax,
+    aten._log_softmax_backward_data.default: _log_softmax,
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_layer_norm_backward.default: _layer_norm_gradients,
+    aten.select_backward.default: _select,
+    aten.slice_backward.default: _slice,
+}
+
+
+def can_expand(node: Node) -> bool:
+    """Whether ``node``, whose tensors are of float32 and whose sizes are numbers, can be expanded."""
+    if node.target not in _EXPANSIONS:
+        return False
+    if node.target is aten.slice_backward.default:
+        return node.args[5] == 1
+    if node.target is aten.leaky_relu_backward.default:
+        return node.args[2] >= 0
+    gives_several = isinstance(node.meta.get("val"), tuple | list)
+    # Items are all that the several results are for.
+    return not gives_several or all(user.target is operator.getitem for user in node.users)
+
+
+def expand(graph: Graph) -> None:
+    """Write the calls of ``graph`` that can be expanded with other operators.
+
+    Views become reshapes: operands lie row by row in native code, whatever they did before.
+    """
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = torch.reshape
+        if not can_expand(node):
+            continue
+        with graph.inserting_before(node):
+            made = _EXPANSIONS[node.target](graph, *node.args, **node.kwargs)
+        if isinstance(made, list):
+            for item in list(node.users):
+                item.replace_all_uses_with(made[item.args[1]])
+                graph.erase_node(item)
+        else:
+            node.replace_all_uses_with(made)
+        graph.erase_node(node)
+    graph.eliminate_dead_code()

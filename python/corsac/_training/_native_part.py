@@ -1,0 +1,215 @@
+"""Parts of a graph as native programs, and whether they are worth it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from corsac import _core
+from corsac._native import NativeCall
+from corsac._training._expansions import expand
+from corsac._training._parts import spec_of, value_of
+from corsac.fx import GraphModule, Node
+from corsac.fx.node import map_arg
+
+#: How many programs are kept for graphs to come, which often have the same parts.
+KEPT = 256
+#: How often a part is tried each way, and how long at most, in seconds.
+TRIES, SECONDS = 9, 0.25
+#: A part is native if it takes less than this of PyTorch's time.
+MARGIN = 0.95
+
+
+class NativePart(torch.nn.Module):
+    """A program in the place of calls of a graph.
+
+    Results lie as those of PyTorch do, which AOTAutograd relies on.
+
+    Args:
+        program: the program.
+        results: what it gives, by fake tensors.
+    """
+
+    def __init__(self, program: _core.NativeProgram, results: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._program = NativeCall(program)
+        layouts = [_other_layout(own) for own in results]
+        self._layouts = layouts if any(own is not None for own in layouts) else None
+
+    @property
+    def program(self) -> _core.NativeProgram:
+        """The program, whose results lie row by row."""
+        return self._program.program
+
+    def forward(self, *arguments: torch.Tensor) -> Any:
+        results = self._program(*arguments)
+        if self._layouts is None:
+            return results
+        if isinstance(results, torch.Tensor):
+            return _laid_out(results, self._layouts[0])
+        return tuple(_laid_out(own, to) for own, to in zip(results, self._layouts, strict=True))
+
+
+def _other_layout(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides of ``tensor`` if it does not lie row by row; those of single elements count, too."""
+    rows = torch.empty(tuple(tensor.shape), device="meta").stride()
+    return None if tensor.stride() == rows else tuple(tensor.stride())
+
+
+def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
+    if strides is None:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether several elements lie in one place."""
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(size > 1 and stride == 0 for size, stride in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of a part.
+
+    Attributes:
+        part: the native part; None where PyTorch runs it.
+        reason: why PyTorch does.
+        seconds: what a run took, natively and by PyTorch; None where it was not measured.
+    """
+
+    part: NativePart | None
+    reason: str | None = None
+    seconds: tuple[float, float] | None = None
+
+
+class _Memory:
+    """What became of the last parts, by what they compute and for which tensors."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Any, Made] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any) -> Made | None:
+        with self._lock:
+            made = self._made.get(key)
+            if made is not None:
+                self._made.move_to_end(key)
+            return made
+
+    def put(self, key: Any, made: Made) -> None:
+        with self._lock:
+            self._made[key] = made
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+
+
+_memory = _Memory()
+
+
+def make(
+    module: GraphModule,
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    *,
+    measure: bool,
+    precision: str,
+) -> Made:
+    """The native form of a part, if it is faster than PyTorch.
+
+    Args:
+        module: the part, which is not changed.
+        inputs: what its placeholders stand for in the whole graph.
+        outputs: what its results stand for.
+        measure: whether it is compared with PyTorch at all.
+        precision: as for :func:`corsac.compile`.
+    """
+    examples, results = [value_of(node) for node in inputs], [value_of(node) for node in outputs]
+    threads = torch.get_num_threads()
+    key = (_text(module, examples, results), measure, precision, threads)
+    made = _memory.get(key)
+    if made is None:
+        # AOTAutograd asks for programs while its modes are on.
+        with _disable_current_modes(), torch.no_grad():
+            made = _make(module, examples, results, measure, precision)
+        _memory.put(key, made)
+    return made
+
+
+def _make(
+    module: GraphModule,
+    examples: Sequence[torch.Tensor],
+    results: Sequence[torch.Tensor],
+    measure: bool,
+    precision: str,
+) -> Made:
+    if any(_overlaps(own) for own in results):
+        return Made(None, "a result of its part has several elements in one place")
+    graph = type(module.graph)()
+    graph.output(graph.graph_copy(module.graph, {}))
+    written = GraphModule(module, graph)
+    for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
+        node.meta["val"] = example
+    expand(graph)
+    try:
+        specs = tuple(spec_of(own) for own in examples)
+        program = _core.compile_graph(written.graph, specs, precision=precision)
+    except (_core.CompileError, _core.ShapeInferenceError) as error:
+        return Made(None, f"{type(error).__name__}: {error}")
+    wanted = [(list(own.shape), str(own.dtype).removeprefix("torch.")) for own in results]
+    if list(zip(program.output_shapes, program.output_dtypes, strict=True)) != wanted:
+        return Made(None, f"its part would give {program.output_shapes}, not {wanted}")
+    part = NativePart(program, results)
+    if not measure:
+        return Made(part)
+    arguments = [_example(own) for own in examples]
+    native, host = _best(part.forward, module.forward, arguments)
+    if native < MARGIN * host:
+        return Made(part, None, (native, host))
+    shown = f"{native * 1e6:.0f} µs natively, {host * 1e6:.0f} µs by PyTorch"
+    return Made(None, f"its part took {shown}", (native, host))
+
+
+def _example(like: torch.Tensor) -> torch.Tensor:
+    """A tensor of this type. Numbers are not drawn, which would be seen by the program."""
+    made = torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype)
+    # Indices of anything.
+    return made.fill_(0.5 if like.dtype.is_floating_point else 0)
+
+
+def _best(
+    first: Callable[..., Any], second: Callable[..., Any], arguments: Sequence[torch.Tensor]
+) -> tuple[float, float]:
+    """The seconds of the fastest run of each, in turn."""
+    best = [float("inf"), float("inf")]
+    end = time.perf_counter() + SECONDS
+    for number in range(TRIES):
+        for at, function in enumerate((first, second)):
+            start = time.perf_counter()
+            function(*arguments)
+            taken = time.perf_counter() - start
+            if number:
+                best[at] = min(best[at], taken)
+        if number > 2 and time.perf_counter() > end:
+            break
+    return best[0], best[1]
+
+
+def _text(module: GraphModule, examples: Sequence[Any], results: Sequence[Any]) -> Any:
+    """What a part computes, without names."""
+    numbers: dict[Node, int] = {}
+    rows = []
+    for node in module.graph.nodes:
+        args = map_arg((tuple(node.args), dict(node.kwargs)), lambda own: f"%{numbers[own]}")
+        numbers[node] = len(numbers)
+        target = "" if node.op in ("placeholder", "output") else str(node.target)
+        rows.append(f"{node.op} {target} {args}")
+    types = [(own.dtype, tuple(own.shape), own.stride()) for own in (*examples, *results)]
+    return "\n".join(rows), tuple(types)

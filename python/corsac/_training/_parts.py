@@ -1,0 +1,256 @@
+"""Which calls of a graph of ATen operators go into which native part."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from corsac import _core
+from corsac._training._expansions import can_expand
+from corsac.analysis import TensorSpec
+from corsac.fx import Graph, GraphModule, Node
+
+aten = torch.ops.aten
+
+#: What native code works on.
+DTYPES = (torch.float32, torch.int64, torch.bool)
+#: Calls that show their first argument in another way.
+VIEWS = frozenset(
+    [
+        aten.t.default,
+        aten.transpose.int,
+        aten.permute.default,
+        aten.view.default,
+        aten._unsafe_view.default,
+        aten.unsqueeze.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.expand.default,
+        aten.select.int,
+        aten.slice.Tensor,
+        aten.detach.default,
+        aten.alias.default,
+    ]
+)
+#: What the order of programs is kept for.
+_BARRIER = "it has an effect besides its result"
+
+
+def spec_of(tensor: torch.Tensor) -> TensorSpec:
+    """The type of a tensor, as the rules take it."""
+    return TensorSpec(tuple(tensor.shape), tensor.dtype)
+
+
+def value_of(node: Node) -> Any:
+    """What AOTAutograd found ``node`` to give: a fake tensor, or something that holds some."""
+    return node.meta.get("val")
+
+
+def why_not_split(graph: Graph) -> str | None:
+    """Why no part of ``graph`` can be native: None if some may."""
+    for node in graph.nodes:
+        if node.op == "placeholder" and isinstance(value_of(node), torch.SymInt):
+            return "its sizes are symbols"
+        if "as_strided" in str(node.target):
+            return f"{node.name} reads elements by their place in memory"
+        if _writes(node) and not _writes_to_input(node):
+            return f"{node.name} writes to what the graph made"
+    return None
+
+
+def _writes(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _writes_to_input(node: Node) -> bool:
+    to = node.args[0] if node.args else None
+    return node.target is aten.copy_.default and isinstance(to, Node) and to.op == "placeholder"
+
+
+def _has_effect(node: Node) -> bool:
+    """Whether nothing may be moved from before ``node`` to behind it, or back."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    return _writes(node) or _draws(node)
+
+
+def _draws(node: Node) -> bool:
+    """Whether ``node`` draws random numbers."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    arguments = node.target._schema.arguments
+    place = next((at for at, own in enumerate(arguments) if own.name == "dropout_p"), None)
+    if place is None:
+        return True
+    # Attention without dropout draws none.
+    given = node.kwargs.get("dropout_p", arguments[place].default_value)
+    return (node.args[place] if place < len(node.args) else given) != 0.0
+
+
+class Parts:
+    """The largest parts of ``module``'s graph that the engine knows.
+
+    The graph is changed: views that are read in several places are computed in each of them.
+
+    Attributes:
+        parts: the nodes of each.
+        reasons: why the other calls are left to PyTorch.
+    """
+
+    def __init__(self, module: GraphModule) -> None:
+        self.module, self.graph = module, module.graph
+        self.reasons = self._reasons()
+        self._part_of: dict[Node, int] = {}
+        for number, members in enumerate(self._grown()):
+            self._part_of |= dict.fromkeys(members, number)
+        self._drop_idle()
+        for node in reversed(list(self.graph.nodes)):
+            self._release(node)
+        for node in reversed(list(self.graph.nodes)):
+            self._absorb(node)
+        self._drop_idle()
+        by_number: dict[int, list[Node]] = {}
+        for node in self.graph.nodes:
+            if node in self._part_of:
+                by_number.setdefault(self._part_of[node], []).append(node)
+        self.parts = list(by_number.values())
+
+    def _reasons(self) -> dict[Node, str]:
+        """Why calls cannot be native."""
+        placeholders = self.graph.find_nodes(op="placeholder")
+        specs = tuple(_spec_or_none(value_of(node)) for node in placeholders)
+        found: dict[Node, str] = dict(_core.explain_compilation(self.graph, specs, _host_types))
+        reasons = {}
+        for node in self.graph.nodes:
+            if node.op != "call_function":
+                continue
+            if node.target is operator.getitem:
+                source = node.args[0]
+                reason = reasons.get(source, None if source.op == "call_function" else "")
+                if reason is not None:
+                    reasons[node] = f"{source.name} is run by PyTorch"
+                continue
+            reason = found.get(node)
+            if can_expand(node) and _floats_only(node):
+                reason = None
+            elif reason is None and not _is_plain(node):
+                reason = "its tensors are not of float32, int64 or bool on the CPU"
+            if _has_effect(node):
+                reason = _BARRIER
+            if reason is not None:
+                reasons[node] = reason
+        return reasons
+
+    def _grown(self) -> list[list[Node]]:
+        """The largest parts between one call with an effect and the next."""
+        nodes = list(self.graph.nodes)
+        parts: list[list[Node]] = []
+        start = 0
+        for end in [*(i for i, node in enumerate(nodes) if _has_effect(node)), len(nodes)]:
+            may = [
+                start <= i < end and node.op == "call_function" and node not in self.reasons
+                for i, node in enumerate(nodes)
+            ]
+            if any(may):
+                parts += [part for _, part, _ in _core.propose_parts(self.graph, may, items=False)]
+            start = end
+        part_of = {node: part for part in parts for node in part}
+        for node in nodes:
+            # Parts give tensors: items are in the part of what they are taken out of.
+            if node.target is operator.getitem and node not in self.reasons:
+                own, wanted = part_of.get(node), part_of[node.args[0]]
+                if own is not wanted:
+                    if own is not None:
+                        own.remove(node)
+                    wanted.append(node)
+        return parts
+
+    def _drop_idle(self) -> None:
+        """Leave parts that compute nothing to PyTorch."""
+        busy = {n for node, n in self._part_of.items() if node.target not in VIEWS}
+        for node in [node for node, number in self._part_of.items() if number not in busy]:
+            del self._part_of[node]
+            self.reasons[node] = "nothing is computed around it"
+
+    def _release(self, view: Node) -> None:
+        """Let a view that others than its part read be made outside, where it costs nothing."""
+        number = self._part_of.get(view)
+        if number is None or view.target not in VIEWS:
+            return
+        others = [user for user in view.users if self._part_of.get(user) != number]
+        base = view.args[0]
+        inside = self._part_of.get(base) == number
+        if not others or (inside and value_of(base).numel() > value_of(view).numel()):
+            return
+        copy = self._copied(view)
+        for user in others:
+            user.replace_input_with(view, copy)
+        if not view.users:
+            del self._part_of[view]
+            self.graph.erase_node(view)
+
+    def _absorb(self, view: Node) -> None:
+        """Let parts that read a view make it themselves, so that they read what lies in rows."""
+        if view.target not in VIEWS or not _is_plain(view):
+            return
+        base, own = view.args[0], self._part_of.get(view)
+        if own is not None or (
+            value_of(view).is_contiguous() and not value_of(base).is_contiguous()
+        ):
+            return
+        readers: dict[int, list[Node]] = {}
+        for user in view.users:
+            if user in self._part_of:
+                readers.setdefault(self._part_of[user], []).append(user)
+        for number, users in readers.items():
+            copy = self._copied(view)
+            self._part_of[copy] = number
+            for user in users:
+                user.replace_input_with(view, copy)
+        if not view.users:
+            self.graph.erase_node(view)
+
+    def _copied(self, node: Node) -> Node:
+        with self.graph.inserting_after(node):
+            return self.graph.node_copy(node)
+
+
+def _spec_or_none(value: Any) -> Any:
+    return spec_of(value) if isinstance(value, torch.Tensor) else value
+
+
+def _host_types(node: Node, known: Any) -> tuple[Any]:
+    """What a call without a rule gives."""
+    del known
+    return (tree_map_only(torch.Tensor, _unfilled, value_of(node)),)
+
+
+def _unfilled(tensor: torch.Tensor) -> torch.Tensor:
+    # Its elements are never touched, so that it takes no memory.
+    return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype)
+
+
+def _tensors(node: Node) -> list[torch.Tensor]:
+    """What ``node`` reads and gives."""
+    values = [value_of(node), *(value_of(source) for source in node.all_input_nodes)]
+    return [own for own in tree_leaves(values) if isinstance(own, torch.Tensor)]
+
+
+def _is_plain(node: Node) -> bool:
+    return all(
+        own.dtype in DTYPES
+        and own.device.type == "cpu"
+        and own.layout is torch.strided
+        and all(type(size) is int for size in own.shape)
+        for own in _tensors(node)
+    )
+
+
+def _floats_only(node: Node) -> bool:
+    return _is_plain(node) and all(own.dtype is torch.float32 for own in _tensors(node))
