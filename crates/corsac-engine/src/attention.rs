@@ -77,6 +77,7 @@ impl<'a> Search<'a> {
     fn ending_at(&self, at: usize) -> Option<Found> {
         let last = &self.program.steps[at];
         let Op::MatMul {
+            first_transposed: false,
             transposed: false,
             scale: 1.0,
         } = last.op
@@ -116,7 +117,12 @@ impl<'a> Search<'a> {
             factor = *scale;
             scores = self.made(product)?;
         }
-        let Op::MatMul { transposed, scale } = scores.op else {
+        let Op::MatMul {
+            first_transposed: false,
+            transposed,
+            scale,
+        } = scores.op
+        else {
             return None;
         };
         let [query, key] = scores.inputs[..] else {

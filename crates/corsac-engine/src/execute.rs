@@ -447,12 +447,20 @@ impl Executable {
                 }
                 return;
             }
-            (Op::MatMul { transposed, scale }, Prepared::Pairs(pairs)) => {
+            (
+                Op::MatMul {
+                    first_transposed,
+                    transposed,
+                    scale,
+                },
+                Prepared::Pairs(pairs),
+            ) => {
                 let a = shape_of(0);
                 let product = Product {
-                    rows: a[a.len() - 2],
-                    depth: a[a.len() - 1],
+                    rows: shape[shape.len() - 2],
+                    depth: a[a.len() - if *first_transposed { 2 } else { 1 }],
                     columns: shape[shape.len() - 1],
+                    first_transposed: *first_transposed,
                     transposed: *transposed,
                     scale: *scale,
                     pairs,
@@ -611,8 +619,14 @@ fn work_of(program: &Program, step: &Step) -> usize {
     let read: usize = inputs.map(|&value| program.value(value).len()).sum();
     let each: usize = match step.op {
         Op::Conv(_) => program.shape(step.inputs[1])[1..].iter().product(),
-        Op::Linear | Op::MatMul { .. } => {
-            program.shape(step.inputs[0]).last().copied().unwrap_or(0)
+        Op::Linear
+        | Op::MatMul {
+            first_transposed: false,
+            ..
+        } => program.shape(step.inputs[0]).last().copied().unwrap_or(0),
+        Op::MatMul { .. } => {
+            let shape = program.shape(step.inputs[0]);
+            shape.iter().nth_back(1).copied().unwrap_or(0)
         }
         Op::Attention(ref attention) => attention.work(),
         Op::Fused(ref fused) => return fused.work().saturating_add(read),

@@ -28,6 +28,7 @@ mod plan;
 mod prepare;
 mod program;
 mod threads;
+mod transposition;
 mod weight_cache;
 
 pub use corsac_ir::DType;

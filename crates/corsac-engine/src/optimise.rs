@@ -4,11 +4,13 @@
 use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
-use crate::{attention, blocking, fusion};
+use crate::{attention, blocking, fusion, transposition};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
     attention::fuse(program);
+    // Copies that attention has not taken.
+    transposition::read_in_place(program);
     remove_unused(program);
     let uses = Uses::of(program);
     let steps = std::mem::take(&mut program.steps);

@@ -369,9 +369,11 @@ pub enum Op {
     Conv(Conv),
     /// `x @ weight.T`, with a bias if there are three inputs.
     Linear,
-    /// Products of the matrices in the last two dimensions; the second transposed if so said.
+    /// Products of the matrices in the last two dimensions; transposed if so said.
     MatMul {
-        /// Whether the second has its columns in rows.
+        /// Whether the first has its columns in rows.
+        first_transposed: bool,
+        /// Whether the second has.
         transposed: bool,
         /// What products are multiplied by.
         scale: f32,

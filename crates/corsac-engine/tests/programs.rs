@@ -164,3 +164,35 @@ fn values_that_are_read_later_keep_their_buffers() {
     }
     assert_eq!(executable.plan().buffers().len(), 2);
 }
+
+#[test]
+fn products_read_transposed_matrices_where_they_lie() {
+    let mut graph = Graph::new();
+    let [x, y] = ["x", "y"].map(|name| graph.placeholder(name).unwrap());
+    let turned = |graph: &mut Graph, of: NodeId| {
+        call(graph, "torch.transpose", [of.into(), 0.into(), 1.into()])
+    };
+    let (left, right) = (turned(&mut graph, x), turned(&mut graph, y));
+    let both = call(&mut graph, "torch.mm", [left.into(), right.into()]);
+    let gram = call(&mut graph, "torch.mm", [left.into(), x.into()]);
+    let results = [both, gram].map(Arg::from);
+    graph.output(Arg::tuple(results).unwrap()).unwrap();
+    let program = program(&graph, &[tensor(&[2, 3]), tensor(&[4, 2])]).unwrap();
+    let steps: Vec<&str> = program.steps.iter().map(|step| step.op.name()).collect();
+    assert_eq!(steps, ["matmul", "matmul"]);
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let (mut both, mut gram) = ([0.0; 12], [0.0; 9]);
+    let inputs: [&[f32]; 2] = [
+        &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 0.0],
+    ];
+    let mut context = executable.context();
+    executable
+        .run(&mut context, &inputs, &mut [&mut both, &mut gram])
+        .unwrap();
+    assert_eq!(
+        both,
+        [1.0, 4.0, 5.0, 2.0, 2.0, 5.0, 7.0, 4.0, 3.0, 6.0, 9.0, 6.0]
+    );
+    assert_eq!(gram, [17.0, 22.0, 27.0, 22.0, 29.0, 36.0, 27.0, 36.0, 45.0]);
+}

@@ -13,6 +13,8 @@ pub struct Product<'a> {
     pub depth: usize,
     /// Columns of a result.
     pub columns: usize,
+    /// Whether the first matrix is stored as `[depth, rows]`.
+    pub first_transposed: bool,
     /// Whether the second matrix is stored as `[columns, depth]`.
     pub transposed: bool,
     /// What results are multiplied by.
@@ -33,7 +35,15 @@ impl Product<'_> {
             return out.fill(0.0);
         }
         let one = |([at_a, at_b], out): (&[usize; 2], &mut [f32])| {
-            let a = Matrix::from_data([self.rows, self.depth], &a[at_a * left..][..left]);
+            let strides = match self.first_transposed {
+                true => [1, self.rows],
+                false => [self.depth, 1],
+            };
+            let a = Matrix::from_data_with_strides(
+                [self.rows, self.depth],
+                &a[at_a * left..][..left],
+                strides,
+            );
             let strides = match self.transposed {
                 true => [1, self.depth],
                 false => [self.columns, 1],
@@ -47,15 +57,18 @@ impl Product<'_> {
                 alpha: self.scale,
                 ..GemmOptions::default()
             };
-            let done = b.map(|b| {
-                GemmExecutor::<f32>::new().gemm(
-                    out,
-                    GemmInputA::Unpacked(a),
-                    GemmInputB::Unpacked(b),
-                    options,
-                )
-            });
-            debug_assert!(matches!(done, Ok(Ok(()))), "shapes were checked");
+            let done = match (a, b) {
+                (Ok(a), Ok(b)) => GemmExecutor::<f32>::new()
+                    .gemm(
+                        out,
+                        GemmInputA::Unpacked(a),
+                        GemmInputB::Unpacked(b),
+                        options,
+                    )
+                    .is_ok(),
+                _ => false,
+            };
+            debug_assert!(done, "shapes were checked");
         };
         if self.pairs.len() == 1 {
             return self.pairs.iter().zip(out.chunks_mut(result)).for_each(one);

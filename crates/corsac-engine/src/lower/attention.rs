@@ -99,6 +99,7 @@ impl Lowerer<'_, '_> {
         let scores = [&batch[..], &[*rows, *keys]].concat();
         let dim = scores.len() - 1;
         let product = Op::MatMul {
+            first_transposed: false,
             transposed: true,
             scale,
         };

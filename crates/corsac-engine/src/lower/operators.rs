@@ -198,6 +198,7 @@ impl Lowerer<'_, '_> {
         let batch = broadcast(&left[..left.len() - 2], &right[..right.len() - 2])?;
         let mut shape = [&batch[..], &[*rows, *columns]].concat();
         let op = Op::MatMul {
+            first_transposed: false,
             transposed: false,
             scale: 1.0,
         };

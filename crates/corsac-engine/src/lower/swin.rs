@@ -136,6 +136,7 @@ impl Lowerer<'_, '_> {
             key = self.unit_rows(key)?;
         }
         let product = Op::MatMul {
+            first_transposed: false,
             transposed: true,
             scale: match scale {
                 Some(_) => 1.0,

@@ -1,0 +1,119 @@
+//! Products that read a transposed matrix where it lies, instead of a copy that was transposed.
+//!
+//! Gradients of linear layers are products with transposed weights and transposed operands.
+//!
+//! Before: `%3 = copy(%1)`, `%4 = matmul(%3, %2)`; after: `%4 = matmul(%1, %2)`, the first one transposed.
+
+use rustc_hash::FxHashMap;
+
+use crate::program::{Element, Op, Program, Source, ValueId};
+
+/// Lets products read what copies transpose. Copies stay; they are unused then, unless others read them.
+pub(crate) fn read_in_place(program: &mut Program) {
+    let mut copied: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    for step in &program.steps {
+        if let (Op::Copy { offset: 0, strides }, [input], true) =
+            (&step.op, &step.inputs[..], step.post.is_empty())
+            && is_transposition(program.shape(step.output), strides)
+            && program.value(*input).len() == program.value(step.output).len()
+        {
+            copied.insert(step.output, *input);
+        }
+    }
+    for at in 0..program.steps.len() {
+        let Op::MatMul {
+            first_transposed,
+            transposed,
+            scale,
+        } = program.steps[at].op
+        else {
+            continue;
+        };
+        let [first, second] = program.steps[at].inputs[..] else {
+            continue;
+        };
+        let first_source = source(program, &copied, first);
+        let second_source = source(program, &copied, second);
+        let step = &mut program.steps[at];
+        step.op = Op::MatMul {
+            first_transposed: first_transposed != first_source.is_some(),
+            transposed: transposed != second_source.is_some(),
+            scale,
+        };
+        step.inputs = [
+            first_source.unwrap_or(first),
+            second_source.unwrap_or(second),
+        ]
+        .into_iter()
+        .collect();
+    }
+}
+
+/// Whether a view of rows, of this shape, has the last two dimensions exchanged.
+fn is_transposition(shape: &[usize], strides: &[isize]) -> bool {
+    let rank = shape.len();
+    if rank < 2 || shape.contains(&0) {
+        return false;
+    }
+    let mut expected = 1;
+    for dim in (0..rank).rev() {
+        // The columns of the result are the rows of what is read.
+        let dim = match rank - dim {
+            1 => rank - 2,
+            2 => rank - 1,
+            _ => dim,
+        };
+        if strides[dim] != expected && shape[dim] != 1 {
+            return false;
+        }
+        expected *= shape[dim] as isize;
+    }
+    true
+}
+
+/// What `value` is the transposed form of, as matrices; `None` if it is of nothing.
+fn source(
+    program: &mut Program,
+    copied: &FxHashMap<ValueId, ValueId>,
+    value: ValueId,
+) -> Option<ValueId> {
+    let root = program.root(value);
+    let input = *copied.get(&root)?;
+    let mut shape = program.shape(root).to_vec();
+    if program.shape(value) != shape || program.element(value) != Element::F32 {
+        return None;
+    }
+    let rank = shape.len();
+    shape.swap(rank - 2, rank - 1);
+    if program.shape(input) == shape {
+        return Some(input);
+    }
+    let whole = program.root(input);
+    Some(program.add_value(shape, Source::Alias(whole)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_that_exchange_rows_and_columns() {
+        for (shape, strides, expected) in [
+            (&[3, 4][..], &[1, 3][..], true),
+            (&[3, 4], &[4, 1], false),
+            (&[2, 3, 4], &[12, 1, 3], true),
+            (&[2, 3, 4], &[1, 2, 6], false),
+            (&[2, 3, 4], &[0, 1, 3], false),
+            // One row is a column.
+            (&[1, 4], &[7, 1], true),
+            (&[0, 4], &[1, 0], false),
+            (&[4], &[1], false),
+        ] {
+            assert_eq!(
+                is_transposition(shape, strides),
+                expected,
+                "{shape:?} {strides:?}"
+            );
+        }
+    }
+}
