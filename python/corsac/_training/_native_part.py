@@ -16,7 +16,7 @@ from corsac import _core
 from corsac._native import NativeCall
 from corsac._training._expansions import expand
 from corsac._training._parts import spec_of, value_of
-from corsac.fx import GraphModule, Node
+from corsac.fx import Graph, GraphModule, Node
 from corsac.fx.node import map_arg
 
 #: How many programs are kept for graphs to come, which often have the same parts.
@@ -33,38 +33,83 @@ class NativePart(torch.nn.Module):
     Results lie as those of PyTorch do, which AOTAutograd relies on.
 
     Args:
-        program: the program.
-        results: what it gives, by fake tensors.
+        program: the program, of tensors that lie row by row once their dimensions are put in order.
+        operands: what it takes, by fake tensors.
+        results: what it gives.
     """
 
-    def __init__(self, program: _core.NativeProgram, results: Sequence[torch.Tensor]) -> None:
+    def __init__(
+        self,
+        program: _core.NativeProgram,
+        operands: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
+    ) -> None:
         super().__init__()
         self._program = NativeCall(program)
-        layouts = [_other_layout(own) for own in results]
-        self._layouts = layouts if any(own is not None for own in layouts) else None
+        orders = [(at, memory_order(own)) for at, own in enumerate(operands)]
+        self._orders = [(at, order) for at, order in orders if order is not None]
+        finish = [_layout(own) for own in results]
+        self._finish = finish if any(own is not None for own in finish) else None
 
     @property
     def program(self) -> _core.NativeProgram:
-        """The program, whose results lie row by row."""
+        """The program."""
         return self._program.program
 
     def forward(self, *arguments: torch.Tensor) -> Any:
-        results = self._program(*arguments)
-        if self._layouts is None:
+        if self._orders:
+            given = list(arguments)
+            for at, order in self._orders:
+                given[at] = given[at].permute(order)
+            results = self._program(*given)
+        else:
+            results = self._program(*arguments)
+        if self._finish is None:
             return results
         if isinstance(results, torch.Tensor):
-            return _laid_out(results, self._layouts[0])
-        return tuple(_laid_out(own, to) for own, to in zip(results, self._layouts, strict=True))
+            return _finished(results, self._finish[0])
+        return tuple(_finished(own, to) for own, to in zip(results, self._finish, strict=True))
 
 
-def _other_layout(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The strides of ``tensor`` if it does not lie row by row; those of single elements count, too."""
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The dimensions of a tensor that lies row by row in another order; None for any other tensor."""
+    if tensor.is_contiguous():
+        return None
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda dim: -strides[dim])
+    return tuple(order) if tensor.permute(order).is_contiguous() else None
+
+
+def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    order = memory_order(tensor)
+    return tensor if order is None else tensor.permute(order)
+
+
+def inverse(order: Sequence[int]) -> tuple[int, ...]:
+    """The order that undoes ``order``."""
+    return tuple(sorted(range(len(order)), key=lambda at: order[at]))
+
+
+#: What is done to a result of a program: dimensions in another order, or a copy with strides.
+_Layout = tuple[tuple[int, ...] | None, tuple[int, ...]]
+
+
+def _layout(tensor: torch.Tensor) -> _Layout | None:
+    """How ``tensor`` lies, if that is not row by row; strides of single elements count, too."""
     rows = torch.empty(tuple(tensor.shape), device="meta").stride()
-    return None if tensor.stride() == rows else tuple(tensor.stride())
+    if tensor.stride() == rows:
+        return None
+    order = memory_order(tensor)
+    return None if order is None else inverse(order), tuple(tensor.stride())
 
 
-def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None) -> torch.Tensor:
-    if strides is None:
+def _finished(tensor: torch.Tensor, layout: _Layout | None) -> torch.Tensor:
+    if layout is None:
+        return tensor
+    order, strides = layout
+    if order is not None:
+        tensor = tensor.permute(order)
+    if tensor.stride() == strides:
         return tensor
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
 
@@ -158,15 +203,18 @@ def _make(
     for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
         node.meta["val"] = example
     expand(graph)
+    _put_in_order(graph, examples, results)
+    ordered = [_in_order(own) for own in examples]
     try:
-        specs = tuple(spec_of(own) for own in examples)
+        specs = tuple(spec_of(own) for own in ordered)
         program = _core.compile_graph(written.graph, specs, precision=precision)
     except (_core.CompileError, _core.ShapeInferenceError) as error:
         return Made(None, f"{type(error).__name__}: {error}")
-    wanted = [(list(own.shape), str(own.dtype).removeprefix("torch.")) for own in results]
+    wanted = [_in_order(own) for own in results]
+    wanted = [(list(own.shape), str(own.dtype).removeprefix("torch.")) for own in wanted]
     if list(zip(program.output_shapes, program.output_dtypes, strict=True)) != wanted:
         return Made(None, f"its part would give {program.output_shapes}, not {wanted}")
-    part = NativePart(program, results)
+    part = NativePart(program, examples, results)
     if not measure:
         return Made(part)
     arguments = [_example(own) for own in examples]
@@ -175,6 +223,27 @@ def _make(
         return Made(part, None, (native, host))
     shown = f"{native * 1e6:.0f} µs natively, {host * 1e6:.0f} µs by PyTorch"
     return Made(None, f"its part took {shown}", (native, host))
+
+
+def _put_in_order(
+    graph: Graph, examples: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+) -> None:
+    """Let ``graph`` take and give tensors with dimensions in the order of memory."""
+    for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
+        order = memory_order(example)
+        if order is not None:
+            with graph.inserting_after(node):
+                view = graph.call_function(torch.permute, (node, inverse(order)))
+            node.replace_all_uses_with(view, lambda user, view=view: user is not view)
+    output = graph.output_node()
+    returned = output.args[0]
+    values = list(returned) if isinstance(returned, tuple | list) else [returned]
+    for at, result in enumerate(results):
+        order = memory_order(result)
+        if order is not None:
+            with graph.inserting_before(output):
+                values[at] = graph.call_function(torch.permute, (values[at], order))
+    output.args = (tuple(values) if isinstance(returned, tuple | list) else values[0],)
 
 
 def _example(like: torch.Tensor) -> torch.Tensor:
