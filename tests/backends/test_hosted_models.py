@@ -319,7 +319,7 @@ def test_fallback_records_why_each_declined():
     assert training.refusals()[0] == ("broken", "OSError: no device")
     assert training.refusals()[1] == ("tensorrt", "tensorrt is missing: pip install tensorrt")
     assert len(training.refusals()) == len(inference.refusals()) == 2
-    assert "forward: " in str(training) and "backward: " in str(training)
+    assert "forward: " in str(training)
     with pytest.raises(ValueError, match="at least one backend"):
         fallback([])
     with pytest.raises(TypeError, match="list of backends, got the string 'eager'"):

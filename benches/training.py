@@ -1,0 +1,194 @@
+"""Training steps: corsac against eager, and the first step against inductor's.
+
+    python benches/training.py [--only PATTERN] [--threads N] [--seconds S] [--inductor] [--cpu-time]
+
+Gradients are compared with eager's first. Then steps (forward, loss, backward, optimiser) are made in turn,
+one of each peer; the minimum and the median are given. The first step is capture, compilation and a step, in
+this process, with everything imported. ``--cpu-time`` gives seconds of the processor instead of the clock, for
+one thread on a machine that others use, too.
+
+Writes target/bench/training.json: by model, ``first``, ``steady`` and ``median`` in seconds by peer, ``error``
+(of the worst gradient, of its largest element), and ``native`` (calls of operators, of how many).
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import corsac
+from machine import machine
+
+REPORT = Path("target/bench/training.json")
+#: What a gradient may differ from eager's by, of its largest element.
+TOLERANCE = 1e-4
+
+
+class Block(nn.Module):
+    """A layer of a transformer that sees no later words."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.joint, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.joint(self.first(x)).split(width, 2)
+        heads = [own.view(batch, length, self.heads, -1).transpose(1, 2) for own in parts]
+        mixed = F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.second(x))))
+
+
+class GPT(nn.Module):
+    """Two layers, 256 wide."""
+
+    def __init__(self, words: int = 2000, width: int = 256, length: int = 128) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.Sequential(Block(width, 8), Block(width, 8))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.words(x) + self.places(torch.arange(x.shape[1]))
+        return self.head(self.norm(self.blocks(x)))
+
+
+def _mlp() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    layers = [nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 10)]
+    return nn.Sequential(*layers), torch.randn(128, 784), torch.randint(0, 10, (128,))
+
+
+def _gpt() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    return GPT(), torch.randint(0, 2000, (4, 128)), torch.randint(0, 2000, (512,))
+
+
+def _vit() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    import timm
+
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=10)
+    return model, torch.randn(4, 3, 224, 224), torch.randint(0, 10, (4,))
+
+
+def _resnet() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    import torchvision
+
+    model = torchvision.models.resnet18(num_classes=10)
+    return model, torch.randn(8, 3, 96, 96), torch.randint(0, 10, (8,))
+
+
+#: Name, what makes it, and what its batch is.
+MODELS: dict[str, tuple[Callable[[], Any], str]] = {
+    "mlp": (_mlp, "784, 512, 512, 10, batch 128"),
+    "gpt": (_gpt, "2 layers, 256 wide, 4 x 128 words"),
+    "vit_tiny": (_vit, "batch 4, 224 x 224"),
+    "resnet18": (_resnet, "batch 8, 96 x 96"),
+}
+
+
+class Trained:
+    """A copy of a model, its optimiser, and what runs it."""
+
+    def __init__(self, model: nn.Module, compiled: Callable[[nn.Module], Any]) -> None:
+        self.model = copy.deepcopy(model).train()
+        self.run = compiled(self.model)
+        self._optimiser = torch.optim.SGD(self.model.parameters(), lr=0.01)
+
+    def step(self, x: torch.Tensor, labels: torch.Tensor) -> None:
+        self._optimiser.zero_grad()
+        results = self.run(x)
+        F.cross_entropy(results.flatten(0, -2), labels).backward()
+        self._optimiser.step()
+
+
+def _error(one: nn.Module, other: nn.Module) -> float:
+    """How much the worst gradient differs, of its largest element."""
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return max(
+        ((own.grad - its.grad).abs().max() / its.grad.abs().max().clamp_min(1e-12)).item()
+        for own, its in pairs
+    )
+
+
+def _measure(
+    name: str, seconds: float, clock: Callable[[], float], *, inductor: bool
+) -> dict[str, Any]:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, x, labels = MODELS[name][0]()
+    peers: dict[str, Callable[[nn.Module], Any]] = {
+        "eager": lambda own: own,
+        "corsac": corsac.compile,
+    }
+    if inductor:
+        peers["inductor"] = torch.compile
+    result: dict[str, Any] = {"first": {}, "steady": {}, "median": {}}
+    trained = {}
+    for peer, compiled in peers.items():
+        start = time.perf_counter()
+        trained[peer] = Trained(model, compiled)
+        trained[peer].step(x, labels)
+        result["first"][peer] = time.perf_counter() - start
+    result["error"] = _error(trained["corsac"].model, trained["eager"].model)
+    assert result["error"] <= TOLERANCE, f"gradients differ by {result['error']}"
+    result["native"] = [own.split(":")[1].split(",")[0].strip()
+                        for own in trained["corsac"].run.explain().splitlines()
+                        if " calls native" in own]  # fmt: skip
+    samples: dict[str, list[float]] = {peer: [] for peer in peers}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(samples["eager"]) < 5:
+        for peer, own in trained.items():
+            start = clock()
+            own.step(x, labels)
+            samples[peer].append(clock() - start)
+    for peer, own in samples.items():
+        result["steady"][peer], result["median"][peer] = min(own), statistics.median(own)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="models whose name has this")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each model")
+    parser.add_argument("--inductor", action="store_true", help="compare with inductor, too")
+    parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor")
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    clock = time.process_time if chosen.cpu_time else time.perf_counter
+    report: dict[str, Any] = {"machine": machine(), "threads": chosen.threads, "models": {}}
+    for name, (_, batch) in MODELS.items():
+        if not re.search(chosen.only, name):
+            continue
+        result = _measure(name, chosen.seconds, clock, inductor=chosen.inductor)
+        report["models"][name] = result
+        print(
+            f"{name} ({batch}): worst gradient {result['error']:.1e}; {', '.join(result['native'])}"
+        )
+        for peer in result["steady"]:
+            ratio = result["steady"][peer] / result["steady"]["eager"]
+            print(
+                f"  {peer:9} {result['steady'][peer] * 1e3:8.2f} ms, median "
+                f"{result['median'][peer] * 1e3:8.2f}, {ratio:.2f} of eager, "
+                f"first step {result['first'][peer]:.2f} s"
+            )
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
