@@ -21,8 +21,10 @@ from corsac.fx.node import map_arg
 
 #: How many programs are kept for graphs to come, which often have the same parts.
 KEPT = 256
-#: How often a part is tried each way, and how long at most, in seconds.
-TRIES, SECONDS = 9, 0.25
+#: How often a part is tried each way, after a first time, and how long at most, in seconds.
+TRIES, SECONDS = 8, 0.25
+#: Who is so many times as fast after the second try needs no third.
+PLAIN = 1.3
 #: A part is native if it takes less than this of PyTorch's time.
 MARGIN = 0.95
 
@@ -259,14 +261,15 @@ def _best(
     """The seconds of the fastest run of each, in turn."""
     best = [float("inf"), float("inf")]
     end = time.perf_counter() + SECONDS
-    for number in range(TRIES):
+    for number in range(TRIES + 1):
         for at, function in enumerate((first, second)):
             start = time.perf_counter()
             function(*arguments)
             taken = time.perf_counter() - start
             if number:
                 best[at] = min(best[at], taken)
-        if number > 2 and time.perf_counter() > end:
+        plain = number > 1 and max(best) > PLAIN * min(best)
+        if plain or (number and time.perf_counter() > end):
             break
     return best[0], best[1]
 
