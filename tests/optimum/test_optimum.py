@@ -308,6 +308,23 @@ def test_batch_norms_are_folded(transformation, gone, norms):
     assert not isinstance(transformation, ReversibleTransformation)
 
 
+def test_a_batch_norm_before_a_convolution_stays_and_the_one_after_it_goes():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    for norm in (model[0], model[2]):
+        norm.running_mean.uniform_(-1, 1)
+        norm.running_var.uniform_(0.5, 2)
+    gm = corsac.fx.symbolic_trace(model.eval())
+    fuse = FuseBatchNorm2dInConv2d()
+    fuse(gm)
+    assert [(site.node, site.applied) for site in fuse.report.sites] == [
+        ("_0", False),
+        ("_2", True),
+    ]
+    x = torch.randn(2, 3, 4, 4)
+    close(gm(x), model(x))
+
+
 def test_batch_norms_in_training_stay(norms):
     gm = corsac.fx.symbolic_trace(norms.train())
     fuse = compose(FuseBatchNorm2dInConv2d(), FuseBatchNorm1dInLinear())

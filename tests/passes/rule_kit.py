@@ -48,6 +48,9 @@ def clones(inputs):
 
 def hard(dtype=torch.float32, rows=4):
     """Every kind of number, several times over."""
+    if dtype.is_complex:
+        real = hard(torch.float32, rows)
+        return torch.complex(real, real.flip(1)).to(dtype)
     if dtype.is_floating_point:
         return torch.tensor(HARD * rows).reshape(rows, -1).to(dtype)
     if dtype == torch.bool:
@@ -59,6 +62,8 @@ def hard(dtype=torch.float32, rows=4):
 
 def bits(tensor):
     """What must be equal: every bit, but those of a NaN."""
+    if tensor.is_complex():
+        return tensor.dtype, bits(torch.view_as_real(tensor.resolve_conj()))
     if not tensor.is_floating_point():
         return tensor.dtype, tensor.shape, tensor.tolist()
     nan = tensor.isnan()

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.fx.experimental.debug
 import torch.fx.experimental.optimization as theirs
+import torch.nn.functional as F
 import torchvision
 from torch import nn
 
@@ -126,6 +127,66 @@ def test_remove_dropout_gives_what_torch_fx_gives(training):
         (n.op, str(n.target)) for n in b.graph.nodes
     ]
     assert sorted(a.state_dict()) == sorted(b.state_dict())
+
+
+def test_fuse_folds_functions_of_attributes():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            conv, bn = self.conv, self.bn
+            y = F.conv2d(x, conv.weight, conv.bias)
+            return F.batch_norm(y, bn.running_mean, bn.running_var, bn.weight, bn.bias)
+
+    class Buffers(corsac.fx.Tracer):
+        proxy_buffer_attributes = True
+
+    model = as_if_trained(Functional())
+    gm = corsac.fx.GraphModule(model, Buffers().trace(model))
+    before = copy.deepcopy(gm.state_dict())
+    x = torch.randn(2, 3, 4, 4)
+    for inplace in (False, True):
+        fused = ours.fuse(gm, inplace=inplace, no_trace=True)
+        assert fused.graph.find_nodes(op="call_function", target=F.batch_norm) == []
+        assert sorted(fused.state_dict()) == ["conv_weight_folded", "conv_weight_folded_bias"]
+        torch.testing.assert_close(fused(x), model(x))
+    assert all(torch.equal(value, before[name]) for name, value in gm.state_dict().items())
+
+
+def test_dropouts_that_do_more_stay():
+    class Doubles(nn.Dropout):
+        def forward(self, input):
+            return input * 2
+
+    model = nn.Sequential(nn.Dropout(), nn.Dropout(), Doubles()).eval()
+    model[1].register_forward_hook(lambda module, args, result: result + 1)
+    stays = ours.remove_dropout(model)
+    x = torch.randn(2, 2)
+    assert torch.equal(stays(x), model(x))
+    reasons = [site.reason for site in stays.meta["report"].sites]
+    assert reasons == [None, "it has hooks or declares side effects"]
+    assert torch.equal(theirs.remove_dropout(model)(x), x * 2), "torch.fx has learnt this"
+
+
+def test_a_dropout_in_training_stays_where_its_result_is_written_to():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.last = nn.Dropout(), nn.Dropout()
+
+        def forward(self, x):
+            y = x * 2
+            self.drop(y).zero_()
+            return self.last(y)
+
+    x = torch.ones(2, 2)
+    wrong = theirs.remove_dropout(Writes())
+    assert not wrong(x).any(), "torch.fx has learnt this"
+    stays = ours.remove_dropout(Writes())
+    assert torch.equal(stays(x), x * 2)
+    assert [node.target for node in stays.graph.find_nodes(op="call_module")] == ["drop"]
 
 
 class TwoBranches(nn.Module):

@@ -17,7 +17,7 @@ INTS = (torch.int64, torch.int32, torch.uint8)
 # The law, an expression in which it applies, and for which types.
 EXACT = [
     ("double_negation", lambda x, y: x.neg().neg() * y, FLOATS + INTS),
-    ("abs_of_neg", lambda x, y: torch.abs(x.neg()) + y, (*FLOATS, torch.int64)),
+    ("abs_of_neg", lambda x, y: torch.abs(x.neg()) + y, (*FLOATS, torch.int64, torch.int8)),
     ("abs_twice", lambda x, y: abs(x.abs()) + y, FLOATS),
     ("relu_twice", lambda x, y: F.relu(torch.relu(x)) + y, (*FLOATS, torch.int64)),
     ("relu6_twice", lambda x, y: F.relu6(F.relu6(x)) + y, FLOATS),
@@ -107,6 +107,16 @@ NO_LAWS = [
     ("a view as another type", lambda x: x.view(-1).view(torch.int32), torch.float32),
     ("a clamp with other bounds", lambda x: x.clamp(0, 2).clamp(0, 3), torch.float32),
     ("rounding to decimals", lambda x: x.round(decimals=1).round(), torch.float32),
+    ("-5 is 251, and its absolute value", lambda x: abs(-x), torch.uint8),
+    ("(inf + inf i) * (1 + 0 i) is nan", lambda x: x * 1, torch.complex64),
+    ("(inf + inf i) / (1 + 0 i) is nan", lambda x: x / 1.0, torch.complex64),
+    ("y is multiplied by 1 + 0 i, x is not", lambda x: -x.conj() + x, torch.complex64),
+    ("x is multiplied by 1 + 0 i, y is not", lambda x: x - (-x.conj()), torch.complex64),
+    (
+        "integers are rounded to float16 first",
+        lambda x: torch.cat([torch.cat([x, x.half()]), x.float()]),
+        torch.int64,
+    ),
 ]
 
 
@@ -451,3 +461,39 @@ def test_shapes_that_are_not_known_are_a_reason():
     gm = corsac.fx.symbolic_trace(lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
     report = simplify(gm, fast_math=True)
     assert reasons(report, "rms_norm") == ["the shape of x is not known"]
+
+
+@pytest.mark.parametrize(
+    "law, function, dtype, fires",
+    [
+        ("silu", lambda x: x * torch.sigmoid(x), torch.int64, False),
+        ("silu", lambda x: x * torch.sigmoid(x), None, True),
+        ("gelu_2", lambda x: x * 0.5 * (1 + torch.erf(x * 0.7071067811865476)), torch.int32, False),
+        ("gelu_2", lambda x: x * 0.5 * (1 + torch.erf(x * 0.7071067811865476)), None, True),
+        (
+            "softmax_shifted",
+            lambda x: (e := torch.exp(x - x.amax(1, keepdim=True))) / e.sum(1, keepdim=True),
+            torch.int16,
+            False,
+        ),
+        (
+            "variance",
+            lambda x: ((x - x.mean(1, keepdim=True)) ** 2).mean(1),
+            torch.complex64,
+            False,
+        ),
+        ("variance", lambda x: ((x - x.mean(1, keepdim=True)) ** 2).mean(1), None, False),
+        ("variance", lambda x: ((x - x.mean(1, keepdim=True)) ** 2).mean(1), torch.float32, True),
+    ],
+)
+def test_functions_of_floating_point_numbers_are_not_called_with_others(
+    law, function, dtype, fires
+):
+    x = torch.arange(6.0).reshape(2, 3).to(dtype or torch.float32)
+    gm = traced(function, x, shapes=dtype is not None)
+    before = gm(x)
+    report = simplify(gm, fast_math=True)
+    assert bool(report.counts.get(law)) == fires, str(report)
+    after = gm(x)
+    assert after.dtype == before.dtype
+    torch.testing.assert_close(after, before)

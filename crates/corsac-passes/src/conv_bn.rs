@@ -71,6 +71,14 @@ pub struct Site {
     pub refusal: Option<Refusal>,
 }
 
+impl Site {
+    /// Whether it was to be folded into a layer before it.
+    fn is_after_layer(&self) -> bool {
+        let plan = self.plan.as_ref();
+        plan.is_some_and(|plan| plan.side == Side::After)
+    }
+}
+
 /// How the weights of a layer are to be changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -140,8 +148,8 @@ impl Report {
         }
     }
 
-    /// Says that the weights of a planned site could not be changed. What would have been folded
-    /// into the same layer after it stays too.
+    /// Says that the weights of a planned site could not be changed. Where it comes after its layer,
+    /// those that would have been folded into the same layer through it stay too.
     ///
     /// # Panics
     /// If there is no site `index`.
@@ -149,8 +157,11 @@ impl Report {
         let layer = self.sites[index].layer_node;
         let input = self.sites[index].norm.clone();
         self.sites[index].refusal = Some(error.into());
+        if !self.sites[index].is_after_layer() {
+            return;
+        }
         for site in &mut self.sites[index + 1..] {
-            if site.layer_node == layer && site.refusal.is_none() {
+            if site.layer_node == layer && site.is_after_layer() && site.refusal.is_none() {
                 let (input, expected) = (input.clone(), "a layer");
                 site.refusal = Some(Refusal::NotAfterLayer { input, expected });
             }

@@ -19,9 +19,9 @@
 //! the others need a known dtype, since they make numbers of truth values and `x / 1` makes
 //! floating-point numbers of integers.
 //!
-//! Stays: a view where one of its own or its input's shape is changed in place (`unsqueeze_`); a
-//! copy that is written to, or of which the original is, or that the caller gets in the place of
-//! something it can reach otherwise; a copy of a view, which may have other strides.
+//! Stays: a view or `contiguous` where one of its own or its input's shape is changed in place
+//! (`unsqueeze_`); a copy that is written to, or of which the original is, or that the caller gets in
+//! the place of something it can reach otherwise; a copy of a view, which may have other strides.
 //!
 //! Needs: shapes and dtypes that hold for every call, where any are given ([`TensorFacts`]); a
 //! graph in which definitions come before uses.
@@ -44,7 +44,7 @@ use crate::common_subexpressions::returned;
 use crate::error::PassError;
 use crate::pass::{Context, Pass};
 use crate::report;
-use crate::tensors::TensorFacts;
+use crate::tensors::{TensorFacts, changes_shape};
 
 /// What the result of a node has in common with its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,8 +178,9 @@ pub fn find(
                 .is_none_or(|info| info.hooks || info.impure == Some(true));
         let mut refusal = match kind {
             _ if hooked => Some(Refusal::Hooks),
-            Kind::Same => None,
-            Kind::View | Kind::Copy => {
+            // What was contiguous may not be any more, and is copied then.
+            Kind::Same if !calls_contiguous(graph.node(node)) => None,
+            Kind::Same | Kind::View | Kind::Copy => {
                 let sharing = match &mut sharing {
                     Some(sharing) => sharing,
                     None => sharing.insert(Sharing::of_graph(graph, host)?),
@@ -252,7 +253,7 @@ impl Sharing {
 
     fn refusal(&mut self, node: NodeId, input: NodeId, kind: Kind) -> Option<Refusal> {
         let class = |n| self.analysis.classes.class(n).index();
-        if kind == Kind::View {
+        if kind != Kind::Copy {
             return self.reshaped[class(node)].then_some(Refusal::Reshaped);
         }
         if self.written[class(node)] || self.written[class(input)] {
@@ -271,33 +272,8 @@ impl Sharing {
     }
 }
 
-/// Methods that change what shape, strides or storage a tensor has.
-fn changes_shape(node: Node<'_>) -> bool {
-    let name = node.target_name();
-    let own = match node.op() {
-        Op::CallMethod => name,
-        Op::CallFunction => match name.strip_prefix("torch.ops.aten.") {
-            Some(operator) => operator.split('.').next().unwrap_or(operator),
-            None => name.rsplit_once('.').map_or(name, |(_, own)| own),
-        },
-        Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => return false,
-    };
-    matches!(
-        own,
-        "resize_"
-            | "resize_as_"
-            | "squeeze_"
-            | "unsqueeze_"
-            | "transpose_"
-            | "t_"
-            | "swapaxes_"
-            | "swapdims_"
-            | "as_strided_"
-            | "set_"
-            | "detach_"
-            | "requires_grad_"
-            | "setattr"
-    )
+fn calls_contiguous(node: Node<'_>) -> bool {
+    called(node) == Some("contiguous")
 }
 
 /// The name of what `node` calls, if it is PyTorch's or an operator: `view` of a method or of

@@ -1,6 +1,10 @@
 //! What is known of the tensors of a graph: shapes and element types, where somebody found them.
 
-use corsac_ir::{DType, NodeId, SecondaryMap};
+use corsac_ir::{DType, Graph, Node, NodeId, Op, SecondaryMap};
+use corsac_ops::Host;
+
+use crate::analysis::Analysis;
+use crate::error::PassError;
 
 /// What is known of one tensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +41,51 @@ impl TensorFacts {
         self.by_node.get(node).as_deref()
     }
 
+    /// Forgets sizes and strides of what may be another shape where it is used than where it was
+    /// made: tensors on which `unsqueeze_` or its like is called, and what shares storage with them.
+    /// Element types stay.
+    ///
+    /// # Errors
+    /// [`PassError::UsedBeforeDefined`] if a node uses one that comes after it.
+    pub fn forget_reshaped(&mut self, graph: &Graph, host: &dyn Host) -> Result<(), PassError> {
+        if !Self::may_be_reshaped(graph) {
+            return Ok(());
+        }
+        let analysis = Analysis::of_graph(graph, host)?;
+        let mut reshaped = vec![false; graph.id_bound()];
+        for (place, effects) in analysis.special() {
+            let node = analysis.nodes[place as usize];
+            if changes_shape(graph.node(node)) {
+                for &value in &effects.mutates {
+                    reshaped[analysis.classes.class(value).index()] = true;
+                }
+            }
+        }
+        for &node in &analysis.nodes {
+            if reshaped[analysis.classes.class(node).index()]
+                && let Some(fact) = self.get(node)
+            {
+                let dtype = fact.dtype;
+                let (shape, strides) = (None, None);
+                self.set(
+                    node,
+                    TensorFact {
+                        shape,
+                        dtype,
+                        strides,
+                    },
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a graph calls something that changes the shape of a tensor in place.
+    #[must_use]
+    pub fn may_be_reshaped(graph: &Graph) -> bool {
+        graph.nodes().any(|node| changes_shape(graph.node(node)))
+    }
+
     /// Says that `new` is what `old` was, where nothing is known of it yet.
     pub fn inherit(&mut self, new: NodeId, old: NodeId) {
         if self.get(new).is_none()
@@ -68,5 +117,66 @@ impl TensorFacts {
     #[must_use]
     pub fn dtype(&self, node: NodeId) -> Option<DType> {
         self.by_node.get(node).as_ref()?.dtype
+    }
+}
+
+/// Methods that change what shape, strides or storage a tensor has.
+pub(crate) fn changes_shape(node: Node<'_>) -> bool {
+    let name = node.target_name();
+    let own = match node.op() {
+        Op::CallMethod => name,
+        Op::CallFunction => match name.strip_prefix("torch.ops.aten.") {
+            Some(operator) => operator.split('.').next().unwrap_or(operator),
+            None => name.rsplit_once('.').map_or(name, |(_, own)| own),
+        },
+        Op::CallModule | Op::GetAttr | Op::Placeholder | Op::Output => return false,
+    };
+    matches!(
+        own,
+        "resize_"
+            | "resize_as_"
+            | "squeeze_"
+            | "unsqueeze_"
+            | "transpose_"
+            | "t_"
+            | "swapaxes_"
+            | "swapdims_"
+            | "as_strided_"
+            | "set_"
+            | "detach_"
+            | "requires_grad_"
+            | "setattr"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use corsac_ops::Unhosted;
+
+    use super::*;
+
+    #[test]
+    fn what_is_reshaped_in_place_has_no_shape() {
+        let mut graph = Graph::new();
+        let x = graph.placeholder("x").unwrap();
+        let [y, other] = [(), ()].map(|()| graph.call_method("neg", [x.into()]).unwrap());
+        let again = graph.call_method("relu_", [y.into()]).unwrap();
+        graph
+            .call_method("unsqueeze_", [again.into(), 0.into()])
+            .unwrap();
+        let mut facts = TensorFacts::new();
+        let fact = TensorFact {
+            shape: Some(vec![2]),
+            dtype: Some(DType::Float32),
+            strides: Some(vec![1]),
+        };
+        for node in [y, other] {
+            facts.set(node, fact.clone());
+        }
+        facts.forget_reshaped(&graph, &Unhosted).unwrap();
+        assert_eq!(facts.get(other), Some(&fact));
+        assert_eq!(facts.shape(y), None);
+        assert_eq!(facts.strides(y), None);
+        assert_eq!(facts.dtype(y), Some(DType::Float32));
     }
 }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PySet};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::runtime::{TorchValue, TorchValues};
 
@@ -240,6 +241,15 @@ pub(crate) fn tensor_facts(graph: &Bound<'_, PyGraph>) -> PyResult<TensorFacts> 
                 strides: strides.and_then(integers),
             },
         );
+    }
+    let is_reshaped = TensorFacts::may_be_reshaped(graph.try_borrow()?.ir());
+    if is_reshaped {
+        // Metadata is of the time at which a value was made.
+        let host = Facts::of_graph(graph)?;
+        let borrowed = graph.try_borrow()?;
+        facts
+            .forget_reshaped(borrowed.ir(), &host)
+            .map_err(pass_error)?;
     }
     Ok(facts)
 }

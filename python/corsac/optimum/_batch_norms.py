@@ -57,16 +57,9 @@ class _Folded(FoldedLayers):
         super().__init__(root)
         self._fusion = fusion
 
-    def fold(self, plans: list[dict[str, Any]]) -> list[str | tuple[str, str]]:
-        refused = [
-            self._fusion.refusal(
-                self._module(plan["norm_module"]), self._module(plan["layer_module"]), plan["after"]
-            )
-            for plan in plans
-        ]
-        wanted = [plan for plan, reason in zip(plans, refused, strict=True) if reason is None]
-        answers = iter(super().fold(wanted))
-        return [next(answers) if reason is None else reason for reason in refused]
+    def refusal(self, plan: dict[str, Any]) -> str | None:
+        norm, layer = self._module(plan["norm_module"]), self._module(plan["layer_module"])
+        return self._fusion.refusal(norm, layer, plan["after"])
 
     def _module(self, path: str | None) -> object:
         return None if path is None else self._root.get_submodule(path)

@@ -41,17 +41,23 @@ def fuse_conv_bn(
             "fuse_conv_bn changes weights: expected a corsac.fx.GraphModule, got "
             f"{type(target).__qualname__}"
         )
+    return fold_into_layers(target, linear=linear, budget=current_budget(budget))[0]
+
+
+def fold_into_layers(
+    target: GraphModule, *, linear: bool, budget: Budget | None
+) -> tuple[Report, set[str]]:
+    """What :func:`fuse_conv_bn` does; answers also the names of the new modules and parameters."""
     folded = FoldedLayers(target)
     attributes = {node.target for node in target.graph.find_nodes(op="get_attr")}
 
     def transform(graph: Graph) -> RawSites:
-        sites = _core.fold_batch_norms(
-            graph, folded.fold, linear=linear, budget=current_budget(budget)
-        )
+        sites = _core.fold_batch_norms(graph, folded.fold, linear=linear, budget=budget)
         folded.install(target)
         left = {node.target for node in graph.find_nodes(op="get_attr")}
         gone = [norm for _, norm, _, reason in sites if reason is None]
         drop_unused(target, [*gone, *(attributes - left)])
         return sites
 
-    return run("conv-bn fusion", target, transform)
+    report = run("conv-bn fusion", target, transform)
+    return report, {*folded.layers, *folded.parameters}

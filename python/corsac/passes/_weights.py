@@ -36,20 +36,26 @@ class FoldedLayers:
         Returns for each the names of the new weight and bias, or why it cannot be done.
         """
         answers: list[str | tuple[str, str]] = []
-        failed: set[int] = set()
+        # Layers after which a batch norm stays: what comes after that one cannot reach them.
+        blocked: set[int] = set()
         with torch.no_grad():
             for plan, affine in zip(plans, _Affine.of_plans(self._root, plans), strict=True):
                 answer: str | tuple[str, str]
-                if plan["key"] in failed:
+                if plan["after"] and plan["key"] in blocked:
                     answer = f"the batch norm between {plan['layer']} and {plan['norm']} stays"
                 elif isinstance(affine, str):
                     answer = affine
                 else:
-                    answer = self._fold(plan, affine)
-                if isinstance(answer, str):
-                    failed.add(plan["key"])
+                    answer = self.refusal(plan) or self._fold(plan, affine)
+                if isinstance(answer, str) and plan["after"]:
+                    blocked.add(plan["key"])
                 answers.append(answer)
         return answers
+
+    def refusal(self, plan: dict[str, Any]) -> str | None:
+        """Why a batch norm that can be folded is to stay; None if it is to go. For subclasses."""
+        del plan
+        return None
 
     def _fold(self, plan: dict[str, Any], affine: _Affine) -> str | tuple[str, str]:
         layer, path = plan["layer"], plan["layer_module"]

@@ -345,3 +345,24 @@ fn a_budget_is_spent_in_order() {
     assert_eq!(report.sites[0].refusal, Some(Refusal::Budget));
     assert_eq!(graph.len(), 4);
 }
+
+#[test]
+fn a_refusal_before_a_layer_says_nothing_of_what_comes_after_it() {
+    let norm = ["running_mean", "running_var"];
+    let model = Model::block().with("first", "batchnorm.BatchNorm2d", &norm);
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let first = graph.call_module("first", [x.into()]).unwrap();
+    let conv = graph.call_module("block.conv", [first.into()]).unwrap();
+    let last = graph.call_module("block.bn", [conv.into()]).unwrap();
+    graph.output(last).unwrap();
+    let (tensors, mut budget) = (TensorFacts::default(), Budget::unlimited());
+    let options = Options::default();
+    let mut report = plan(&graph, &model, &tensors, options, &mut budget).unwrap();
+    assert_eq!(report.folded(), 2);
+    let reason = "for another transformation".to_owned();
+    report.refuse(0, WeightsError::Host { reason });
+    assert_eq!(report.folded(), 1);
+    report.apply(&mut graph).unwrap();
+    assert!(graph.contains(first) && !graph.contains(last));
+}

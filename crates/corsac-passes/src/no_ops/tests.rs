@@ -167,3 +167,17 @@ fn chains_of_identities_go_and_hooks_stay() {
             .changed()
     );
 }
+
+#[test]
+fn what_was_contiguous_may_be_transposed_in_place() {
+    for reshapes in [false, true] {
+        let removed = removed(|graph, y| {
+            let first = graph.call_method("contiguous", [y.into()]).unwrap();
+            if reshapes {
+                graph.call_method("t_", [first.into()]).unwrap();
+            }
+            graph.call_method("contiguous", [first.into()]).unwrap()
+        });
+        assert_eq!(removed, !reshapes);
+    }
+}

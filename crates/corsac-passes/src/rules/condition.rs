@@ -98,7 +98,13 @@ impl Context<'_, '_> {
                 a == b
             }
             Predicate::DType => {
-                let dtype = self.dtype(first)?;
+                let unknown =
+                    |operand: &Operand| matches!(operand, Operand::Word(word) if word == "unknown");
+                let dtype = match self.dtype(first) {
+                    Ok(dtype) => dtype,
+                    Err(_) if operands[1..].iter().any(unknown) => return Ok(true),
+                    Err(why) => return Err(why),
+                };
                 operands[1..].iter().any(|operand| match operand {
                     Operand::Word(word) => match word.as_str() {
                         "floating" => is_floating(dtype),

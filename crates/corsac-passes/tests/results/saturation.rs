@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use crate::interpreter::{Value, run_watched};
 use crate::{Step, build, listing, observe, start};
 
-/// Laws of numbers that wrap, some of which make programs larger before they make them smaller.
+/// Laws of numbers that wrap, some of which make programs larger before they make them smaller. Only
+/// tensors have shapes: a list that is added to a number is no tensor, though the sum is one here.
 const LAWS: &str = "
 double_negation: neg(neg(?x)) => ?x
 neg_of_sum:   neg(add(?x, ?y)) <=> add(neg(?x), neg(?y))  if same_shape(?x, ?y)
@@ -19,8 +20,8 @@ add_assoc:    add(add(?x, ?y), ?z) <=> add(?x, add(?y, ?z))  if same_shape(?x, ?
 mul_assoc:    mul(mul(?x, ?y), ?z) <=> mul(?x, mul(?y, ?z))  if same_shape(?x, ?y) and same_shape(?y, ?z)
 distribute:   add(mul(?x, ?z), mul(?y, ?z)) <=> mul(add(?x, ?y), ?z)  if same_shape(?x, ?y) and same_shape(?y, ?z)
 neg_of_mul:   neg(mul(?x, ?y)) <=> mul(neg(?x), ?y)  if same_shape(?x, ?y)
-mul_one:      mul(?x, 1) => ?x
-add_zero:     add(?x, 0) => ?x
+mul_one:      mul(?x, 1) => ?x  if same_shape(?x, result)
+add_zero:     add(?x, 0) => ?x  if same_shape(?x, result)
 clone_twice:  clone(clone(?x)) => torch.clone(?x)
 clone_of_neg: clone(neg(?x)) => torch.neg(?x)
 ";

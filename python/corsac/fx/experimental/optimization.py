@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 
-import torch
 from torch import nn
 
 from corsac import _core
@@ -29,8 +28,9 @@ from corsac.fx.experimental._mkldnn_modules import (
 from corsac.fx.experimental._program import program_of
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._extract import extract_subgraph
+from corsac.passes._fusion import fold_into_layers
 from corsac.passes._report import Report, Site
-from corsac.passes._weights import FoldedLayers, deep_copy, install
+from corsac.passes._weights import deep_copy, install
 
 __all__ = [
     "MklSubgraph",
@@ -52,10 +52,12 @@ __all__ = [
 
 
 def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.Module:
-    """Fold batch norms into the convolutions and linear layers before them, for inference.
+    """Fold batch norms into the convolutions and linear layers beside them, for inference.
 
     Where folding would change what the model computes, the batch norm stays:
-    :func:`corsac.passes.fuse_conv_bn` says why.
+    :func:`corsac.passes.fuse_conv_bn` says why. As in torch.fx, inputs are taken to have a batch
+    dimension, and those of linear layers beside a batch norm to have two dimensions, where
+    ``node.meta["tensor_meta"]`` does not say otherwise.
 
     Args:
         model: a model in evaluation mode. It is not changed.
@@ -74,23 +76,20 @@ def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.
         graph = copy.deepcopy(model.graph)
     else:
         _, graph = program_of(model, Tracer())
-    graph.owning_module = model
-    before = len(graph.nodes)
-    folded = FoldedLayers(model)
-    sites = _core.fold_batch_norms(graph, folded.fold, linear=True)
-    for node, _, layer, reason in sites:
-        if layer is not None and reason is not None and reason.endswith("is in training mode"):
-            raise AssertionError(
-                f"batch norms are folded for evaluation only, but at {node} {reason}: call "
-                "model.eval() first"
-            )
     fused = GraphModule(model, graph)
-    folded.install(fused)
+    report, made = fold_into_layers(fused, linear=True, budget=None)
+    for site in report.kept:
+        if site.other is not None and site.reason.endswith("is in training mode"):
+            raise AssertionError(
+                f"batch norms are folded for evaluation only, but at {site.node} {site.reason}: "
+                "call model.eval() first"
+            )
+    if fused.graph.find_nodes(op="get_attr"):
+        # Modules of which only functions used the weights.
+        fused.delete_all_unused_submodules()
     if not inplace:
-        _copy_shared(fused, {*folded.layers, *folded.parameters})
-    fused.meta["report"] = Report(
-        "conv-bn fusion", tuple(Site(*site) for site in sites), before, len(graph.nodes)
-    )
+        _copy_shared(fused, made)
+    fused.meta["report"] = report
     return fused
 
 
@@ -121,6 +120,9 @@ def remove_dropout(model: nn.Module) -> nn.Module:
     """A module that computes what ``model`` does without its ``nn.Dropout`` modules, whatever
     mode they are in. Weights are shared with ``model``.
 
+    Dropouts stay that have hooks, and those in training mode whose input or result the program
+    writes to: they would be one tensor.
+
     Returns:
         A module with a :class:`corsac.passes.Report` of all dropouts as ``meta["report"]``.
 
@@ -128,14 +130,28 @@ def remove_dropout(model: nn.Module) -> nn.Module:
     """
     gm = GraphModule(*program_of(model, Tracer()))
     modules = dict(gm.named_modules())
+    calls = gm.graph.find_nodes(op="call_module")
+    dropouts = [node for node in calls if isinstance(modules[node.target], nn.Dropout)]
     before, sites = len(gm.graph.nodes), []
-    for node in gm.graph.find_nodes(op="call_module"):
-        if isinstance(modules[node.target], torch.nn.Dropout):
-            if len(node.args) != 1:
-                raise AssertionError(f"Expected 1 arg for Dropout, got {len(node.args)}")
-            sites.append(Site(node.name, node.target, str(node.args[0]), None))
-            node.replace_all_uses_with(node.args[0])
-            gm.graph.erase_node(node)
+    reasons = _reasons_to_stay(gm) if dropouts else {}
+    for node in dropouts:
+        if len(node.args) != 1:
+            raise AssertionError(f"Expected 1 arg for Dropout, got {len(node.args)}")
+        reason = reasons.get(node.name)
+        if reason is not None:
+            sites.append(Site(node.name, node.target, None, reason))
+            continue
+        sites.append(Site(node.name, node.target, str(node.args[0]), None))
+        node.replace_all_uses_with(node.args[0])
+        gm.graph.erase_node(node)
     gm = GraphModule(gm, gm.graph)
     gm.meta["report"] = Report("dropout", tuple(sites), before, len(gm.graph.nodes))
     return gm
+
+
+def _reasons_to_stay(gm: GraphModule) -> dict[str, str]:
+    """Why dropouts cannot be removed, by node: tried on a copy of the graph."""
+    graph = copy.deepcopy(gm.graph)
+    graph.owning_module = gm
+    sites = _core.remove_dropout(graph, in_training=True)
+    return {node: reason for node, _, _, reason in sites if reason is not None}
