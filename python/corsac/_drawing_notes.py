@@ -12,6 +12,8 @@ import torch
 
 # A stack trace's entry for a line of a file.
 _STACK_ENTRY = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# Where packages are installed, which says nothing to the readers of a picture.
+_INSTALLED = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
 # Of a list of shapes, this many are shown.
 _MAX_SHAPES = 4
 _MAX_TEXT = 2000
@@ -96,7 +98,8 @@ def _from_meta(note: Note, meta: Mapping[str, Any]) -> None:
             break
     trace = meta.get("stack_trace")
     if isinstance(trace, str) and (entries := list(_STACK_ENTRY.finditer(trace))):
-        note.source = text(f"{entries[-1]['file']}:{entries[-1]['line']}")
+        file = _INSTALLED.sub("", entries[-1]["file"])
+        note.source = text(f"{file}:{entries[-1]['line']}")
     stack = meta.get("nn_module_stack")
     if isinstance(stack, Mapping):
         note.modules = [_module_call(key, entry) for key, entry in stack.items()]

@@ -88,6 +88,15 @@ def test_the_page_has_what_is_known(gm, tmp_path):
     assert [group.get("flops") for group in data["groups"]] == [5184, None]
 
 
+def test_sources_of_installed_packages_are_short(gm, tmp_path):
+    (node,) = gm.graph.find_nodes(op="call_module", target="first.conv")
+    trace = 'File "/home/me/env/lib/python3.11/site-packages/vision/models/net.py", line 7'
+    node.meta["stack_trace"] = trace
+    nodes = page_data(corsac.draw(gm, tmp_path / "net.html"))["nodes"]
+    (source,) = (n["source"] for n in nodes if n["name"] == node.name)
+    assert source == "vision/models/net.py:7"
+
+
 def test_shapes_come_from_meta(gm, tmp_path):
     for node in gm.graph.nodes:
         if node.name == "first_conv":

@@ -172,6 +172,26 @@ def test_search_opens_what_is_around(open_page, net_page):
     assert "nothing found" in page.locator("#hits").inner_text()
 
 
+def test_search_finds_names_before_classes(open_page, tmp_path):
+    class Convolutions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+            self.conv2d_last = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.conv2(self.conv2d_last(self.conv1(x)))
+
+    path = tmp_path / "convolutions.html"
+    corsac.draw(Convolutions(), path)
+    page = open_page(path)
+    page.fill("#search", "conv2")
+    found = page.locator("#hits li").all_inner_texts()
+    # The name, a part of a name, and the class of every one of them.
+    names = [text.removesuffix("Conv2d").strip() for text in found]
+    assert names == ["conv2", "conv2d_last", "conv1"]
+
+
 def test_overlays_colour_by_cost(open_page, net_page):
     page = open_page(net_page)
     page.get_by_role("button", name="Expand").click()

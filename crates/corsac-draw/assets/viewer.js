@@ -463,15 +463,26 @@ function makeOverlays() {
 // -- searching --------------------------------------------------------------------------------
 
 const MAX_HITS = 60;
+// What names it, and what it is called besides.
 const searchable = [
-  ...data.groups.map((group, index) => ["group", index, `${group.path} ${group.class ?? ""}`.toLowerCase()]),
-  ...data.nodes.map((node, index) =>
-    ["node", index, `${node.name} ${node.title} ${node.target} ${node.class ?? ""}`.toLowerCase()]),
-];
+  ...data.groups.map((group, index) => ["group", index, [group.path], [group.class ?? ""]]),
+  ...data.nodes.map((node, index) => ["node", index, [node.name, String(node.target)], [node.title, node.class ?? ""]]),
+].map(([what, index, names, others]) => {
+  const lower = names.map((name) => name.toLowerCase());
+  return [what, index, [...lower, ...others].join(" ").toLowerCase(), lower];
+});
+/** How well a name fits: 0 for the whole name or its last part, 1 for a part of it, 2 for a class. */
+function distance(names, words) {
+  const isName = (name) => name === words[0] || name.endsWith(`.${words[0]}`);
+  if (words.length === 1 && names.some(isName)) return 0;
+  return words.every((word) => names.some((name) => name.includes(word))) ? 1 : 2;
+}
 let shownHits = [], chosenHit = 0;
 function find() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   const all = words.length ? searchable.filter(([, , text]) => words.every((word) => text.includes(word))) : [];
+  const distances = new Map(all.map((entry) => [entry, distance(entry[3], words)]));
+  all.sort((a, b) => distances.get(a) - distances.get(b));
   state.found = words.length ? new Set() : null;
   for (const [what, index] of all) {
     state.found.add(`${what} ${index}`);
