@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-# A stack trace's entry for a line of a file.
-_STACK_ENTRY = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
-# Where packages are installed, which says nothing to the readers of a picture.
-_INSTALLED = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
+from corsac.fx._source import place_in
+
 # Of a list of shapes, this many are shown.
 _MAX_SHAPES = 4
 _MAX_TEXT = 2000
@@ -97,9 +94,8 @@ def _from_meta(note: Note, meta: Mapping[str, Any]) -> None:
             note.shape, note.dtype = shape_and_dtype(meta[key])
             break
     trace = meta.get("stack_trace")
-    if isinstance(trace, str) and (entries := list(_STACK_ENTRY.finditer(trace))):
-        file = _INSTALLED.sub("", entries[-1]["file"])
-        note.source = text(f"{file}:{entries[-1]['line']}")
+    if isinstance(trace, str) and (place := place_in(trace)) is not None:
+        note.source = text(place)
     stack = meta.get("nn_module_stack")
     if isinstance(stack, Mapping):
         note.modules = [_module_call(key, entry) for key, entry in stack.items()]

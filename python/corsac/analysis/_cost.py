@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -265,7 +265,7 @@ class CostReport:
                     _short(row.bytes_held),
                 )
             )
-        lines = table(cells, left=2)
+        lines = table(cells, left=range(2))
         lines.append("")
         lines.append(f"multiplications  {_short(self.macs)}    operations  {_short(self.flops)}")
         lines.append(f"parameters       {self.parameters:,} ({_short(self.parameter_bytes)}B)")
@@ -281,12 +281,12 @@ class CostReport:
         return "\n".join(lines)
 
 
-def table(cells: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of columns, the first ``left`` of them flush left."""
+def table(cells: Sequence[Sequence[str]], left: Container[int]) -> list[str]:
+    """Lines of columns, those of ``left`` flush left, counted from 0."""
     widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
     return [
         "  ".join(
-            cell.ljust(width) if at < left else cell.rjust(width)
+            cell.ljust(width) if at in left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells

@@ -12,6 +12,7 @@ import torch
 from corsac.analysis._cost import CostReport, NodeCost, cost, table
 from corsac.analysis._machine import Machine, machine
 from corsac.fx import Interpreter, Node
+from corsac.fx._source import place_in
 from corsac.fx.graph_module import GraphModule
 
 if TYPE_CHECKING:
@@ -114,10 +115,10 @@ class Profile:
                     f"{row.share:.1%}",
                     roofline,
                     row.bound or "",
-                    row.cost.source or "",
+                    place_in(row.cost.source or "") or "",
                 )
             )
-        lines = table(cells, left=2)
+        lines = table(cells, left=(0, 1, 6))
         lines.append(
             f"the whole {self.seconds * 1e3:.3f} ms, nodes {self.sum_seconds * 1e3:.3f} ms; "
             f"machine {self.machine.gflops:.0f} GFLOP/s, {self.machine.gbytes:.1f} GB/s"

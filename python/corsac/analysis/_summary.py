@@ -115,7 +115,7 @@ class Summary:
                     _grouped(row.mult_adds),
                 )
             )
-        lines = table(cells, left=2)
+        lines = table(cells, left=range(2))
         rule = "=" * max(map(len, lines))
         lines = [rule, lines[0], rule, *lines[1:], rule]
         frozen = self.parameters - self.trainable_parameters

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+_ENTRY = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# Where packages are installed, which says nothing to readers.
+_INSTALLED = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
+
+
+def place_in(trace: str) -> str | None:
+    """The last place that a stack trace or a :class:`NodeSource` as text names, such as
+    ``torchvision/models/resnet.py:268``; None if it names none."""
+    entries = list(_ENTRY.finditer(trace))
+    if not entries:
+        return None
+    return f"{_INSTALLED.sub('', entries[-1]['file'])}:{entries[-1]['line']}"
 
 
 class NodeSource(NamedTuple):
