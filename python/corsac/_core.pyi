@@ -1165,6 +1165,12 @@ def draw_records(title: Any, records: Any, edges: Any) -> Any:
     """Writes an SVG of boxes of text, joined by lines from the first to the second of each pair."""
     ...
 
+def effect_pairs(graph: Graph) -> Any:
+    """Pairs of nodes of `graph` of which the first has to run before the second, though the second
+    does not use it: one of the two writes to what the other uses.
+    """
+    ...
+
 def eliminate_dead_code(graph: Graph, *, impure_random: bool = True, budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Removes what nobody can observe from `graph`. Answers the nodes that were removed and those
     that nobody uses and that stay, with the reason.
@@ -1214,9 +1220,10 @@ def find_linears(graph: Graph, unfit: Any, kinds: Any = None, *, budget: Any = N
     """
     ...
 
-def find_part_cycle(graph: Graph, parts: Any) -> Any:
+def find_part_cycle(graph: Graph, parts: Any, *, writes: Any = True) -> Any:
     """Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one
-    and back into it. Answers None if so, otherwise a message that names a cycle.
+    and back into it. Answers None if so, otherwise a message that names a cycle. What is written to
+    is used in the order of the program, unless `writes` says that the caller sees to that.
     """
     ...
 
@@ -1242,6 +1249,15 @@ def functions_to_operators(graph: Graph, *, budget: Any = None) -> Any:
 def fuse_mkldnn(graph: Graph, nodes: Any) -> Any:
     """Makes the calls of convolutions and linear layers among `nodes`, a subgraph of `graph`, do what
     is done with their results at once. Answers all calls of such layers.
+    """
+    ...
+
+def gather_parts(graph: Graph, parts: Any) -> Any:
+    """Puts nodes of each of `parts`, lists of nodes of `graph`, side by side, where some nodes have to
+    run after others that they do not use; changes nothing where none have to. Parts are called
+    without seeing who writes to what, so that their places have to be right.
+
+    Raises RuntimeError if the parts cannot run at once.
     """
     ...
 
@@ -1387,13 +1403,14 @@ def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: An
     """
     ...
 
-def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True, items: Any = True) -> Any:
+def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True, items: Any = True, writes: Any = True) -> Any:
     """Puts supported nodes together into as large parts as make no cycle.
 
     `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
     connection may be in one part. Answers for each part its number, counting supported nodes from
     the end, its nodes in graph order, and those that joined it since what they take an item from
-    is in it; without `items`, none do, and none leave a part for that.
+    is in it; without `items`, none do, and none leave a part for that. What is written to is used in
+    the order of the program, unless `writes` says that the caller sees to that.
     """
     ...
 

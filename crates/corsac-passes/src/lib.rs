@@ -19,6 +19,7 @@
 //! | [`normal_form`] | gives arguments by keyword, writes functions as operators |
 //! | [`autocast`] | inserts the casts of automatic mixed precision |
 //! | [`decompose`] | takes calls apart by rules |
+//! | [`effect_order`] | finds which nodes wait for others since one of the two writes |
 //! | [`inversion`] | finds the input of a program from its result |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`placement`] | puts parts on devices, by memory and by cost |
@@ -66,6 +67,7 @@ pub mod decompose;
 pub mod division;
 pub mod dropout;
 mod edits;
+pub mod effect_order;
 mod error;
 pub mod functional;
 pub mod inversion;

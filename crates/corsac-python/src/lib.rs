@@ -123,6 +123,8 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(splitting::extract_nodes, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::extract_subgraph, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::find_part_cycle, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::effect_pairs, m)?)?;
+    m.add_function(wrap_pyfunction!(splitting::gather_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::propose_parts, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::alternate_groups, m)?)?;
     m.add_function(wrap_pyfunction!(splitting::sort_nodes, m)?)?;

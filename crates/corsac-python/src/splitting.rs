@@ -1,10 +1,12 @@
 //! Splitting graphs, and sorting nodes.
 
 use corsac_ir::split::{
-    Alternation, AttributePlace, InputNames, Inputs, Kind, Options, Order, ParentStyle, Part,
-    Parts, Region, Returns, Sequence, SplitError, Style, ValueNames, alternate, extract, split,
+    Alternation, AttributePlace, Grown, InputNames, Inputs, Kind, Options, Order, ParentStyle,
+    Part, Parts, Region, Returns, Sequence, SplitError, Style, ValueNames, Waits, alternate,
+    extract, split,
 };
-use corsac_ir::{EntityId, NodeId, Op, PartId, SecondaryMap, Target};
+use corsac_ir::{EntityId, Graph, NodeId, Op, PartId, SecondaryMap, Target};
+use corsac_passes::effect_order::{self, EffectOrder};
 use pyo3::exceptions::{PyAssertionError, PyKeyError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -12,7 +14,8 @@ use pyo3::types::{PyDict, PyList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::collector::PausedCollector;
-use crate::error::graph_error;
+use crate::effects::Facts;
+use crate::error::{graph_error, pass_error};
 use crate::graph::PyGraph;
 use crate::node::PyNode;
 
@@ -24,7 +27,7 @@ fn split_error(error: SplitError) -> PyErr {
     match error {
         SplitError::Graph(error) => graph_error(error),
         SplitError::Missing { .. } => PyKeyError::new_err(message),
-        SplitError::Order { .. } => PyAssertionError::new_err(message),
+        SplitError::Order { .. } | SplitError::Wait { .. } => PyAssertionError::new_err(message),
         SplitError::Names { .. } | SplitError::Arguments { .. } => PyValueError::new_err(message),
         _ => PyRuntimeError::new_err(message),
     }
@@ -94,6 +97,36 @@ fn handles(graph: &Bound<'_, PyGraph>, nodes: &[NodeId]) -> PyResult<Nodes> {
 
 fn own_all(graph: &Bound<'_, PyGraph>, nodes: &[Bound<'_, PyNode>]) -> PyResult<Vec<NodeId>> {
     nodes.iter().map(|node| PyGraph::own(graph, node)).collect()
+}
+
+fn effects_of(graph: &Bound<'_, PyGraph>) -> PyResult<EffectOrder> {
+    let facts = Facts::of_graph(graph)?;
+    let borrowed = graph.try_borrow()?;
+    effect_order::find(borrowed.ir(), &facts).map_err(pass_error)
+}
+
+/// The nodes that have to run after others that they do not use, since one of the two writes.
+fn waits_of(graph: &Bound<'_, PyGraph>) -> PyResult<Waits> {
+    Ok(effects_of(graph)?.waits)
+}
+
+/// Pairs of nodes of `graph` of which the first has to run before the second, though the second
+/// does not use it: one of the two writes to what the other uses.
+#[pyfunction]
+pub(crate) fn effect_pairs(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<(Py<PyNode>, Py<PyNode>)>> {
+    let waits = waits_of(graph)?;
+    let mut pairs = Vec::new();
+    for node in graph.try_borrow()?.ir().nodes() {
+        pairs.extend(waits.of(node).iter().map(|&earlier| [earlier, node]));
+    }
+    let mut found = Vec::with_capacity(pairs.len());
+    for pair in pairs {
+        let mut handles = handles(graph, &pair)?.into_iter();
+        if let (Some(earlier), Some(node)) = (handles.next(), handles.next()) {
+            found.push((earlier, node));
+        }
+    }
+    Ok(found)
 }
 
 /// The parts that the numbers of nodes, in graph order, say.
@@ -218,15 +251,24 @@ pub(crate) fn split_graph<'py>(
             parts: parts.into_iter().map(PartId::from_index).collect(),
         });
     }
+    options.waits = waits_of(graph)?;
     let split = {
         let borrowed = graph.try_borrow()?;
+        let (ir, waits) = (borrowed.ir(), &options.waits);
         let parts = read_parts(&borrowed, &part_of, names.len())?;
         if tagged {
-            parts.check_ascending(borrowed.ir()).map_err(split_error)?;
+            parts
+                .check_ascending_waiting(ir, waits)
+                .map_err(split_error)?;
         } else if original_order {
             // torch.fx refuses cycles whatever the order.
-            let order = parts.order(borrowed.ir(), Order::DepthFirst);
+            let order = parts.order_waiting(ir, Order::DepthFirst, waits);
             order.map_err(split_error)?;
+            if !waits.is_empty() {
+                parts
+                    .check_ascending_waiting(ir, waits)
+                    .map_err(split_error)?;
+            }
         }
         split(borrowed.ir(), &parts, &options).map_err(split_error)?
     };
@@ -326,11 +368,14 @@ fn returns(tuple: bool) -> Returns {
 }
 
 /// Whether each of `parts`, lists of nodes of `graph`, can run at once: no way leads out of one
-/// and back into it. Answers None if so, otherwise a message that names a cycle.
+/// and back into it. Answers None if so, otherwise a message that names a cycle. What is written to
+/// is used in the order of the program, unless `writes` says that the caller sees to that.
 #[pyfunction]
+#[pyo3(signature = (graph, parts, *, writes = true))]
 pub(crate) fn find_part_cycle<'py>(
     graph: &Bound<'py, PyGraph>,
     parts: Vec<Vec<Bound<'py, PyNode>>>,
+    writes: bool,
 ) -> PyResult<Option<String>> {
     let mut assigned = Parts::new(parts.len());
     for (nodes, part) in parts.iter().zip(assigned.ids()) {
@@ -338,11 +383,61 @@ pub(crate) fn find_part_cycle<'py>(
             assigned.assign(node, part);
         }
     }
+    let waits = if writes {
+        waits_of(graph)?
+    } else {
+        Waits::default()
+    };
     let borrowed = graph.try_borrow()?;
-    Ok(match assigned.check(borrowed.ir()) {
+    Ok(match assigned.check_waiting(borrowed.ir(), &waits) {
         Ok(()) => None,
         Err(error) => Some(error.to_string()),
     })
+}
+
+/// Puts nodes of each of `parts`, lists of nodes of `graph`, side by side, where some nodes have to
+/// run after others that they do not use; changes nothing where none have to. Parts are called
+/// without seeing who writes to what, so that their places have to be right.
+///
+/// Raises RuntimeError if the parts cannot run at once.
+#[pyfunction]
+pub(crate) fn gather_parts<'py>(
+    graph: &Bound<'py, PyGraph>,
+    parts: Vec<Vec<Bound<'py, PyNode>>>,
+) -> PyResult<()> {
+    let waits = waits_of(graph)?;
+    if waits.is_empty() {
+        return Ok(());
+    }
+    let mut number: FxHashMap<NodeId, usize> = FxHashMap::default();
+    for (nodes, part) in parts.iter().zip(0..) {
+        number.extend(own_all(graph, nodes)?.into_iter().map(|node| (node, part)));
+    }
+    let order = {
+        let borrowed = graph.try_borrow()?;
+        let ir = borrowed.ir();
+        // What is in no part is a part of its own.
+        let assigned = Parts::by_key(ir, |node| {
+            Some(number.get(&node).map_or(Err(node), |&part| Ok(part)))
+        });
+        let order = assigned.order_waiting(ir, Order::SmallestFirst, &waits);
+        let order = order.map_err(split_error)?;
+        let members = assigned.members(ir);
+        let mut sorted: Vec<NodeId> = Vec::with_capacity(ir.len());
+        for part in order {
+            sorted.extend(&members[part.index()]);
+        }
+        // Inputs come first and the result last, as they did.
+        let rank = |&node: &NodeId| match ir.node(node).op() {
+            Op::Placeholder => 0,
+            Op::Output => 2,
+            Op::GetAttr | Op::CallFunction | Op::CallMethod | Op::CallModule => 1,
+        };
+        sorted.sort_by_key(rank);
+        sorted
+    };
+    let mut borrowed = graph.try_borrow_mut()?;
+    borrowed.ir_mut().reorder(&order).map_err(graph_error)
 }
 
 /// Puts supported nodes together into as large parts as make no cycle.
@@ -350,15 +445,22 @@ pub(crate) fn find_part_cycle<'py>(
 /// `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
 /// connection may be in one part. Answers for each part its number, counting supported nodes from
 /// the end, its nodes in graph order, and those that joined it since what they take an item from
-/// is in it; without `items`, none do, and none leave a part for that.
+/// is in it; without `items`, none do, and none leave a part for that. What is written to is used in
+/// the order of the program, unless `writes` says that the caller sees to that.
 #[pyfunction]
-#[pyo3(signature = (graph, supported, *, horizontal = true, items = true))]
+#[pyo3(signature = (graph, supported, *, horizontal = true, items = true, writes = true))]
 pub(crate) fn propose_parts(
     graph: &Bound<'_, PyGraph>,
     supported: Vec<bool>,
     horizontal: bool,
     items: bool,
+    writes: bool,
 ) -> PyResult<Vec<(usize, Nodes, Nodes)>> {
+    let effects = if writes {
+        effects_of(graph)?
+    } else {
+        EffectOrder::default()
+    };
     let (numbers, members) = {
         let borrowed = graph.try_borrow()?;
         let ir = borrowed.ir();
@@ -366,11 +468,21 @@ pub(crate) fn propose_parts(
         for (node, supported) in ir.nodes().zip(supported) {
             is_supported.set(node, supported);
         }
-        let grown = if horizontal {
-            Parts::coloured(ir, |node| is_supported[node].then_some(0))
-        } else {
-            Parts::along_uses(ir, |node| is_supported[node])
+        let grow = |may_join: &dyn Fn(NodeId) -> Option<u32>| {
+            if horizontal {
+                Parts::coloured(ir, may_join)
+            } else {
+                Parts::along_uses(ir, |node| may_join(node).is_some())
+            }
         };
+        let mut grown = grow(&|node| is_supported[node].then_some(0));
+        let waits = &effects.waits;
+        if !waits.is_empty() && grown.parts.check_waiting(ir, waits).is_err() {
+            // Nothing is put together then with what is on the other side of a write.
+            grown = between_writes(ir, &effects.writers, &|supported| {
+                grow(&|node| (is_supported[node] && supported(node)).then_some(0))
+            });
+        }
         let counted = ir.nodes().rev().filter(|&node| is_supported[node]);
         let numbers: FxHashMap<NodeId, usize> = counted.zip(0..).collect();
         let seeds: Vec<usize> = grown.seeds.iter().map(|seed| numbers[seed]).collect();
@@ -397,6 +509,42 @@ pub(crate) fn propose_parts(
         proposed.push((number, handles(graph, &nodes)?, handles(graph, &late)?));
     }
     Ok(proposed)
+}
+
+/// What `grow` finds between one writer and the next, and in each writer alone, together.
+fn between_writes(
+    ir: &Graph,
+    writers: &[NodeId],
+    grow: &dyn Fn(&dyn Fn(NodeId) -> bool) -> Grown,
+) -> Grown {
+    let is_writer: FxHashSet<NodeId> = writers.iter().copied().collect();
+    let mut stretches: Vec<FxHashSet<NodeId>> = vec![FxHashSet::default()];
+    for node in ir.nodes() {
+        let alone = is_writer.contains(&node);
+        if alone && stretches.last().is_some_and(|last| !last.is_empty()) {
+            stretches.push(FxHashSet::default());
+        }
+        if let Some(last) = stretches.last_mut() {
+            last.insert(node);
+        }
+        if alone {
+            stretches.push(FxHashSet::default());
+        }
+    }
+    let mut all = Grown {
+        parts: Parts::default(),
+        seeds: Vec::new(),
+    };
+    // From the end of the program, as parts are counted.
+    for stretch in stretches.iter().rev().filter(|stretch| !stretch.is_empty()) {
+        let grown = grow(&|node| stretch.contains(&node));
+        let ids: Vec<PartId> = grown.parts.ids().map(|_| all.parts.add()).collect();
+        for (nodes, &part) in grown.parts.members(ir).iter().zip(&ids) {
+            nodes.iter().for_each(|&node| all.parts.assign(node, part));
+        }
+        all.seeds.extend(grown.seeds);
+    }
+    all
 }
 
 /// Groups that take turns on host and device. `on_device` says of each of a number of things where

@@ -12,7 +12,7 @@ from corsac.fx import Node, symbolic_trace
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
 from corsac.fx.graph_module import GraphModule
-from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
+from corsac.fx.passes.utils.fuser_utils import extract_part, move_parts
 from corsac.lowering._backend import Backend, LoweringError, make_backend, require
 from corsac.lowering._layout import views_to_reshapes
 from corsac.lowering._normal_form import fix_sizes, own_attributes
@@ -71,7 +71,7 @@ class _Plan:
     def extract(self, number: int) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
         """A part as a module, with what goes in and out."""
         nodes = self.partition.parts[number]
-        return fuse_as_graphmodule(self.module, nodes, _name(number))
+        return extract_part(self.module, nodes, _name(number))
 
     def input_check(self) -> InputCheck:
         """What refuses inputs of other types."""
@@ -90,7 +90,8 @@ class _Plan:
         """
         compiled = [self._compiled(number) for number in range(len(self.partition.parts))]
         parts = [dict.fromkeys(part) for part in self.partition.parts]
-        fuse_by_partitions(self.module, parts, prefix=PREFIX)
+        # Who writes to what has been seen to: such writes are new values in parts.
+        move_parts(self.module, parts, PREFIX, writes=False)
         for number, function in enumerate(compiled):
             part = LoweredPart(_name(number), self.backend.name, function)
             setattr(self.module, _name(number), part)

@@ -113,7 +113,9 @@ class Partition:
         for supported in self._segments():
             if not any(supported):
                 continue
-            for _, members, _ in _core.propose_parts(self.graph, supported, items=False):
+            for _, members, _ in _core.propose_parts(
+                self.graph, supported, items=False, writes=False
+            ):
                 part_of |= dict.fromkeys(members, count)
                 count += 1
         parts: list[list[Node]] = [[] for _ in range(count)]

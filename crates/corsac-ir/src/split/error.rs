@@ -27,6 +27,22 @@ pub enum SplitError {
         /// The index of the part that comes too late.
         later: usize,
     },
+    /// Parts are to run in the order of their ids, but in one a value is read or written to that
+    /// a later one still writes to, or reads.
+    #[error(
+        "node {node} is in part {part}, but has to run after {earlier} of the later part {later}: one \
+         of the two writes to what the other uses"
+    )]
+    Wait {
+        /// The name of the node.
+        node: String,
+        /// The index of its part.
+        part: usize,
+        /// The name of the node that comes before it.
+        earlier: String,
+        /// The index of the part that comes too late.
+        later: usize,
+    },
     /// A value is needed where nothing stands for it: it is no input, or defined too late.
     #[error("{} {name}, which is no input and not computed before", uses(.user.as_deref()))]
     Missing {

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::error::SplitError;
 use super::interface::Crossing;
-use super::parts::{Order, Parts, Quotient};
+use super::parts::{Order, Parts, Quotient, Waits};
 use crate::arg::Arg;
 use crate::entity::{EntityId, ExternalId, FunctionId, NodeId, PartId};
 use crate::graph::{Graph, NodeSpec, Translation};
@@ -125,6 +125,8 @@ pub struct Options<'a> {
     pub companions: FxHashMap<NodeId, Vec<NodeId>>,
     /// Stretches with a mode of their own.
     pub regions: Vec<Region>,
+    /// Nodes that have to run after others that they do not use.
+    pub waits: Waits,
 }
 
 impl<'a> Options<'a> {
@@ -149,6 +151,7 @@ impl<'a> Options<'a> {
             local: &|_| false,
             companions: FxHashMap::default(),
             regions: Vec::new(),
+            waits: Waits::default(),
         }
     }
 
@@ -238,6 +241,11 @@ pub fn split(graph: &Graph, parts: &Parts, options: &Options<'_>) -> Result<Spli
             continue;
         }
         let used = parts.part_of(user);
+        for &earlier in options.waits.of(user) {
+            if let (Some(before), Some(after)) = (parts.part_of(earlier), used) {
+                quotient.add_edge(before.index(), after.index());
+            }
+        }
         for input in graph.inputs(user) {
             if !crossing.record(input, used) {
                 continue;

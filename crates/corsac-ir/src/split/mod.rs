@@ -63,4 +63,4 @@ pub use extract::{
 };
 pub use inline::inline;
 pub use interface::Interface;
-pub use parts::{Grown, Order, Parts};
+pub use parts::{Grown, Order, Parts, Waits};

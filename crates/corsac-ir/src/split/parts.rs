@@ -15,6 +15,38 @@ pub struct Parts {
     len: usize,
 }
 
+/// Nodes that have to run after others that they do not use: what reads a value after something has
+/// written to it, and what writes to one after something has read it.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    before: FxHashMap<NodeId, Vec<NodeId>>,
+}
+
+impl Waits {
+    /// Says that `node` has to run after `earlier`, which comes before it in the graph.
+    pub fn add(&mut self, earlier: NodeId, node: NodeId) {
+        self.before.entry(node).or_default().push(earlier);
+    }
+
+    /// What `node` waits for.
+    #[must_use]
+    pub fn of(&self, node: NodeId) -> &[NodeId] {
+        self.before.get(&node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether no node waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.before.is_empty()
+    }
+
+    /// The nodes that wait, in no order, each with what it waits for.
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, &[NodeId])> {
+        let waiting = self.before.iter();
+        waiting.map(|(&node, earlier)| (node, earlier.as_slice()))
+    }
+}
+
 /// In which order parts can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -125,11 +157,28 @@ impl Parts {
         self.order(graph, Order::SmallestFirst).map(|_| ())
     }
 
+    /// The same, where some nodes also wait for nodes that they do not use.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_waiting(&self, graph: &Graph, waits: &Waits) -> Result<(), SplitError> {
+        self.order_waiting(graph, Order::SmallestFirst, waits)
+            .map(|_| ())
+    }
+
     /// That each part uses no values of parts with larger ids.
     ///
     /// # Errors
     /// [`SplitError::Order`] with the first node that does.
     pub fn check_ascending(&self, graph: &Graph) -> Result<(), SplitError> {
+        self.check_ascending_waiting(graph, &Waits::default())
+    }
+
+    /// The same, where some nodes also wait for nodes that they do not use.
+    ///
+    /// # Errors
+    /// [`SplitError::Order`], or [`SplitError::Wait`] for a node that waits.
+    pub fn check_ascending_waiting(&self, graph: &Graph, waits: &Waits) -> Result<(), SplitError> {
         for user in graph.nodes() {
             let Some(part) = self.part_of(user) else {
                 continue;
@@ -144,6 +193,16 @@ impl Parts {
                     });
                 }
             }
+            for &earlier in waits.of(user) {
+                if let Some(later) = self.part_of(earlier).filter(|&p| p.index() > part.index()) {
+                    return Err(SplitError::Wait {
+                        node: graph.node(user).name().to_owned(),
+                        part: part.index(),
+                        earlier: graph.node(earlier).name().to_owned(),
+                        later: later.index(),
+                    });
+                }
+            }
         }
         Ok(())
     }
@@ -153,7 +212,20 @@ impl Parts {
     /// # Errors
     /// [`SplitError::Cycle`] if there is none.
     pub fn order(&self, graph: &Graph, order: Order) -> Result<Vec<PartId>, SplitError> {
-        self.sorted(graph, order, Quotient::of_graph(self, graph))
+        self.order_waiting(graph, order, &Waits::default())
+    }
+
+    /// The same, where some nodes also wait for nodes that they do not use.
+    ///
+    /// # Errors
+    /// As [`order`](Self::order).
+    pub fn order_waiting(
+        &self,
+        graph: &Graph,
+        order: Order,
+        waits: &Waits,
+    ) -> Result<Vec<PartId>, SplitError> {
+        self.sorted(graph, order, Quotient::of_graph(self, graph, waits))
     }
 
     /// The parts in an order in which they can run, where `quotient` says which waits for which.
@@ -253,7 +325,7 @@ impl Quotient {
         }
     }
 
-    fn of_graph(parts: &Parts, graph: &Graph) -> Self {
+    fn of_graph(parts: &Parts, graph: &Graph, waits: &Waits) -> Self {
         // Nodes in no part matter where they use a part, directly or not: only then can a way
         // lead through them.
         let mut vertex: SecondaryMap<NodeId, Option<u32>> =
@@ -265,7 +337,7 @@ impl Quotient {
             if let Some(part) = part {
                 vertex.set(node, Some(as_u32(part.index())));
             }
-            for input in graph.inputs(node) {
+            for input in graph.inputs(node).chain(waits.of(node).iter().copied()) {
                 if vertex[input].is_none() && graph.is_before(node, input) {
                     late.push((input, node));
                     continue;

@@ -597,6 +597,12 @@ class _SplitterBase:
                 if node in place
                 for before in waits_for
                 if before in place
+            ]
+            # What is written to is used in the order of the program.
+            + [
+                (place[before], place[node])
+                for before, node in _core.effect_pairs(self.module.graph)
+                if before in place and node in place
             ],
             [[place[node] for node in group] for group in self._groups()],
             host_first=any(not self.deps[node] for node in on_host),

@@ -69,7 +69,7 @@ def fuse_as_graphmodule(
     _check_nodes(gm, nodes)
     if not validate_partition(nodes):
         raise AssertionError("Invalid partition, found dependency cycles")
-    return _fuse(gm, nodes, module_name, always_return_tuple)
+    return extract_part(gm, nodes, module_name, always_return_tuple)
 
 
 def _check_nodes(gm: GraphModule, nodes: Iterable[Node]) -> None:
@@ -82,9 +82,10 @@ def _check_nodes(gm: GraphModule, nodes: Iterable[Node]) -> None:
             raise AssertionError(f"{node} has been removed from owning graph")
 
 
-def _fuse(
-    gm: GraphModule, nodes: NodeList, name: str, tuple_return: bool
+def extract_part(
+    gm: GraphModule, nodes: NodeList, name: str, tuple_return: bool = False
 ) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
+    """What :func:`fuse_as_graphmodule` does, for nodes that are known to run at once."""
     graph, inputs, outputs = _core.extract_nodes(gm.graph, nodes, tuple_return=tuple_return)
     graph.lint()
     fused, _ = lift_subgraph_as_module(gm, graph, class_name=name)
@@ -154,6 +155,9 @@ def fuse_by_partitions(
 ) -> GraphModule:
     """Move each of ``partitions`` into a submodule of ``gm``, which is changed and returned.
 
+    Values that are written to are used in the order in which they were, also where no node uses
+    another: submodules are called at the places that this asks for.
+
     Args:
         gm: the module to change.
         partitions: the nodes of each part, as the keys of a dictionary.
@@ -164,14 +168,30 @@ def fuse_by_partitions(
         AssertionError: a node is not in the graph, or parts cannot run at once. All parts are
             looked at first, and the module is then as it was.
     """
+    return move_parts(gm, partitions, prefix, always_return_tuple)
+
+
+def move_parts(
+    gm: GraphModule,
+    partitions: list[dict[Node, int | None]],
+    prefix: str,
+    always_return_tuple: bool = False,
+    *,
+    writes: bool = True,
+) -> GraphModule:
+    """What :func:`fuse_by_partitions` does; without ``writes``, the caller has seen to it that what is
+    written to is used in the order of the program."""
     parts = [topo_sort(list(partition)) for partition in partitions]
     for nodes in parts:
         _check_nodes(gm, nodes)
-    cycle = _core.find_part_cycle(gm.graph, parts)
+    cycle = _core.find_part_cycle(gm.graph, parts, writes=writes)
     if cycle is not None:
         raise AssertionError(f"Invalid partition, found dependency cycles: {cycle}")
+    if writes and _core.effect_pairs(gm.graph):
+        _core.gather_parts(gm.graph, parts)
+        parts = [sorted(nodes) for nodes in parts]
     for number, nodes in enumerate(parts):
-        sub_gm, inputs, outputs = _fuse(gm, nodes, f"{prefix}{number}", always_return_tuple)
+        sub_gm, inputs, outputs = extract_part(gm, nodes, f"{prefix}{number}", always_return_tuple)
         insert_subgm(gm, sub_gm, inputs, outputs, nodes[-1])
         erase_nodes(gm, nodes)
     stable_topological_sort(gm)
