@@ -27,6 +27,7 @@ mod optimise;
 mod plan;
 mod prepare;
 mod program;
+mod scaling;
 mod threads;
 mod transposition;
 mod weight_cache;

@@ -1,9 +1,10 @@
-//! Programs made shorter: batch norms into convolutions, activations and sums into what comes
-//! before them, steps that nobody asks for out; and images in the layout that convolutions want.
+//! Programs made shorter: batch norms and factors of channels into weights, activations and sums into
+//! what comes before them, steps that nobody asks for out; and images in the layout that convolutions want.
 
 use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
+use crate::scaling::Scaling;
 use crate::{attention, blocking, fusion, transposition};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
@@ -111,6 +112,11 @@ fn absorb(
                 kept[at].post.push(Post::Unary(*function));
                 at
             })
+        }
+        Op::Binary(Binary::Mul) => {
+            let scaling = Scaling::of(program, kept, step, |value| made_by(program, value))?;
+            scaling.apply(program, kept);
+            Some(scaling.result)
         }
         Op::Binary(Binary::Add) => {
             let [a, b] = step.inputs[..] else { return None };

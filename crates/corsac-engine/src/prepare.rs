@@ -201,10 +201,7 @@ impl<'a> Loader<'a> {
                     self.load(input)?;
                 }
                 let data: Vec<&[f32]> = inputs.iter().map(|&input| self.get(input)).collect();
-                let made = on_threads(self.threads, || match recipe {
-                    Recipe::Transpose => transposed(data[0], info.shape[0]),
-                    recipe => recipe.make_norm(&data),
-                });
+                let made = on_threads(self.threads, || recipe.make(&data, &info.shape));
                 Loaded::Own(Arc::new(made))
             }
             Source::Input(_) | Source::Step | Source::Alias(_) => return Ok(()),
@@ -435,6 +432,15 @@ fn transposed(matrix: &[f32], rows: usize) -> Vec<f32> {
     made
 }
 
+/// Rows of `weight`, each times its factor.
+fn scaled(weight: &[f32], factors: &[f32]) -> Vec<f32> {
+    let row = (weight.len() / factors.len().max(1)).max(1);
+    let mut made = weight.to_vec();
+    let rows = made.par_chunks_mut(row).zip(factors);
+    rows.for_each(|(row, factor)| row.iter_mut().for_each(|weight| *weight *= factor));
+    made
+}
+
 impl Recipe {
     /// What is added to the variance.
     pub(crate) fn eps(self) -> f32 {
@@ -443,42 +449,69 @@ impl Recipe {
             | Self::NormBias(eps)
             | Self::NormScale(eps)
             | Self::NormOffset(eps) => eps,
-            Self::Transpose => 0.0,
+            Self::Transpose | Self::Scale => 0.0,
         }
     }
 
-    /// The weight made of `inputs`, which are a norm's, in double precision.
-    fn make_norm(self, inputs: &[&[f32]]) -> Vec<f32> {
-        let (own, norm) = match self {
-            Self::NormWeight(_) | Self::NormBias(_) => (inputs[0], &inputs[1..]),
-            Self::NormScale(_) | Self::NormOffset(_) | Self::Transpose => (&[][..], inputs),
-        };
-        let eps = self.eps();
-        let (mean, variance) = (norm[0], norm[1]);
-        let scale = |at: usize| {
-            let gamma = norm.get(2).map_or(1.0, |gamma| f64::from(gamma[at]));
-            gamma / (f64::from(variance[at]) + f64::from(eps)).sqrt()
-        };
-        let offset = |at: usize| {
-            let beta = norm.get(3).map_or(0.0, |beta| f64::from(beta[at]));
-            beta - f64::from(mean[at]) * scale(at)
-        };
-        let channels = 0..mean.len();
+    /// The weight of this shape, made of `inputs`.
+    fn make(self, inputs: &[&[f32]], shape: &[usize]) -> Vec<f32> {
         match self {
-            Self::NormScale(_) => channels.map(|at| scale(at) as f32).collect(),
-            Self::NormOffset(_) | Self::Transpose => channels.map(|at| offset(at) as f32).collect(),
-            Self::NormBias(_) => channels
-                .map(|at| (f64::from(own[at]) * scale(at) + offset(at)) as f32)
-                .collect(),
-            Self::NormWeight(_) => {
-                let row = (own.len() / mean.len().max(1)).max(1);
-                let mut made = own.to_vec();
-                made.par_chunks_mut(row).enumerate().for_each(|(at, row)| {
-                    let scale = scale(at) as f32;
-                    row.iter_mut().for_each(|weight| *weight *= scale);
-                });
-                made
+            Self::NormWeight(eps) => scaled(inputs[0], &Norm::of(&inputs[1..], eps).scales()),
+            Self::NormBias(eps) => {
+                let norm = Norm::of(&inputs[1..], eps);
+                let biases = inputs[0].iter().enumerate();
+                let made =
+                    biases.map(|(at, &bias)| f64::from(bias) * norm.scale(at) + norm.offset(at));
+                made.map(|bias| bias as f32).collect()
             }
+            Self::NormScale(eps) => Norm::of(inputs, eps).scales(),
+            Self::NormOffset(eps) => {
+                let norm = Norm::of(inputs, eps);
+                let channels = 0..norm.mean.len();
+                channels.map(|at| norm.offset(at) as f32).collect()
+            }
+            Self::Transpose => transposed(inputs[0], shape[0]),
+            Self::Scale => scaled(inputs[0], inputs[1]),
         }
+    }
+}
+
+/// A batch norm in evaluation, in double precision.
+struct Norm<'a> {
+    mean: &'a [f32],
+    variance: &'a [f32],
+    gamma: Option<&'a [f32]>,
+    beta: Option<&'a [f32]>,
+    eps: f64,
+}
+
+impl<'a> Norm<'a> {
+    /// Of mean, variance, and weight and bias if it has them.
+    fn of(inputs: &[&'a [f32]], eps: f32) -> Self {
+        Self {
+            mean: inputs[0],
+            variance: inputs[1],
+            gamma: inputs.get(2).copied(),
+            beta: inputs.get(3).copied(),
+            eps: f64::from(eps),
+        }
+    }
+
+    /// What channel `at` is multiplied with.
+    fn scale(&self, at: usize) -> f64 {
+        let gamma = self.gamma.map_or(1.0, |gamma| f64::from(gamma[at]));
+        gamma / (f64::from(self.variance[at]) + self.eps).sqrt()
+    }
+
+    /// What is added then.
+    fn offset(&self, at: usize) -> f64 {
+        let beta = self.beta.map_or(0.0, |beta| f64::from(beta[at]));
+        beta - f64::from(self.mean[at]) * self.scale(at)
+    }
+
+    fn scales(&self) -> Vec<f32> {
+        (0..self.mean.len())
+            .map(|at| self.scale(at) as f32)
+            .collect()
     }
 }

@@ -301,6 +301,8 @@ pub enum Recipe {
     NormOffset(f32),
     /// A matrix with its columns as rows.
     Transpose,
+    /// The weight or bias of a layer, each channel of its results times a factor.
+    Scale,
 }
 
 /// A convolution in two dimensions.
