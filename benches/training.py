@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch import nn
 from torch.nn import functional as F
 
@@ -172,6 +173,8 @@ def main() -> None:
     parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    # Nothing is taken from earlier runs.
+    torch._inductor.config.force_disable_caches = True
     clock = time.process_time if chosen.cpu_time else time.perf_counter
     report: dict[str, Any] = {"machine": machine(), "threads": chosen.threads, "models": {}}
     for name, (_, batch) in MODELS.items():

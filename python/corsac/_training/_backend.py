@@ -13,7 +13,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from corsac._training._native_part import Made, NativePart, make
-from corsac._training._parts import Parts, why_not_split
+from corsac._training._parts import VIEWS, Parts, why_not_split
 from corsac.fx import GraphModule, Node
 from corsac.fx._codegen import _BoxedCodeGen
 from corsac.fx.convert import from_torch, to_torch
@@ -31,7 +31,7 @@ class AtenGraph:
 
     Attributes:
         kind: ``"forward"``, ``"backward"`` or ``"inference"``.
-        calls: how many calls of operators it has.
+        calls: how many calls of operators it has, views aside.
         native: how many of them are in native parts.
         parts: the native parts.
         made: what became of each part that could be native.
@@ -141,7 +141,9 @@ class TrainedGraph:
 
 
 def _computes(node: Node) -> bool:
-    return node.op == "call_function" and node.target is not operator.getitem
+    """Whether ``node`` does more than to show a value in another way."""
+    shows = node.target is operator.getitem or node.target in VIEWS
+    return node.op == "call_function" and not shows
 
 
 def _boxed(module: GraphModule) -> Callable[..., Any]:

@@ -21,12 +21,13 @@ from corsac.fx.node import map_arg
 
 #: How many programs are kept for graphs to come, which often have the same parts.
 KEPT = 256
-#: How often a part is tried each way, after a first time, and how long at most, in seconds.
-TRIES, SECONDS = 8, 0.25
-#: Who is so many times as fast after the second try needs no third.
-PLAIN = 1.3
-#: A part is native if it takes less than this of PyTorch's time.
-MARGIN = 0.95
+#: How often a part is tried each way, after a first time: at least, at most, and how long, in seconds.
+LEAST, MOST, SECONDS = 4, 10, 0.25
+#: Who is so many times as fast needs no more tries.
+PLAIN = 1.5
+#: A part is native if it takes less than this of PyTorch's time, and saves so many seconds: around it, memory is
+#: not where it was when the part was tried alone.
+MARGIN, GAIN = 0.9, 1e-5
 
 
 class NativePart(torch.nn.Module):
@@ -221,7 +222,7 @@ def _make(
         return Made(part)
     arguments = [_example(own) for own in examples]
     native, host = _best(part.forward, module.forward, arguments)
-    if native < MARGIN * host:
+    if native < min(MARGIN * host, host - GAIN):
         return Made(part, None, (native, host))
     shown = f"{native * 1e6:.0f} µs natively, {host * 1e6:.0f} µs by PyTorch"
     return Made(None, f"its part took {shown}", (native, host))
@@ -261,15 +262,15 @@ def _best(
     """The seconds of the fastest run of each, in turn."""
     best = [float("inf"), float("inf")]
     end = time.perf_counter() + SECONDS
-    for number in range(TRIES + 1):
+    for number in range(MOST + 1):
         for at, function in enumerate((first, second)):
             start = time.perf_counter()
             function(*arguments)
             taken = time.perf_counter() - start
             if number:
                 best[at] = min(best[at], taken)
-        plain = number > 1 and max(best) > PLAIN * min(best)
-        if plain or (number and time.perf_counter() > end):
+        plain = max(best) > PLAIN * min(best)
+        if number >= LEAST and (plain or time.perf_counter() > end):
             break
     return best[0], best[1]
 
