@@ -142,6 +142,8 @@ def _measure(
     for compiled in peers.values():
         # What is imported and started at the first use is not counted.
         Trained(nn.Linear(2, 2), compiled).step(torch.randn(3, 2), torch.tensor([0, 1, 0]))
+    # Dynamo would take the sizes of the next model for ones that change.
+    torch._dynamo.reset()
     for peer, compiled in peers.items():
         start = time.perf_counter()
         trained[peer] = Trained(model, compiled)
