@@ -36,7 +36,7 @@ class Everything(nn.Module):
         scale = torch.exp(self.weight.t())
         scale = torch.mul(scale, 2)
         a, b = torch.matmul(a, self.weight), torch.matmul(b, self.weight)
-        y = torch.abs(-torch.cat([F.relu(a), b], 0)) @ scale
+        y = torch.abs(-torch.cat([F.relu(F.relu(a)), b], 0)) @ scale
         y = self.norm(self.before(self.linear(y) + self.twin(y) / 3.0))
         return F.linear(torch.neg(y), self.weight, self.bias)
 

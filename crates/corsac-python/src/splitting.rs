@@ -479,7 +479,7 @@ pub(crate) fn propose_parts(
         let waits = &effects.waits;
         if !waits.is_empty() && grown.parts.check_waiting(ir, waits).is_err() {
             // Nothing is put together then with what is on the other side of a write.
-            grown = between_writes(ir, &effects.writers, &|supported| {
+            grown = between_writes(ir, &effects.writers, |supported| {
                 grow(&|node| (is_supported[node] && supported(node)).then_some(0))
             });
         }
@@ -515,7 +515,7 @@ pub(crate) fn propose_parts(
 fn between_writes(
     ir: &Graph,
     writers: &[NodeId],
-    grow: &dyn Fn(&dyn Fn(NodeId) -> bool) -> Grown,
+    grow: impl Fn(&dyn Fn(NodeId) -> bool) -> Grown,
 ) -> Grown {
     let is_writer: FxHashSet<NodeId> = writers.iter().copied().collect();
     let mut stretches: Vec<FxHashSet<NodeId>> = vec![FxHashSet::default()];
