@@ -1,7 +1,7 @@
 """torch.fx and corsac.fx side by side in one process.
 
     make bench                                     everything, about fifteen minutes
-    python benches/fx.py --quick --only 'trace/*'  some of it, few samples
+    python benches/fx.py --quick --only trace      some of it, few samples
 
 Prints ratios (torch.fx time / corsac time; over 1 means corsac is faster) and writes them to
 target/bench/fx.json. The exit code is 1 when the engines' results differ; a target that is not met
@@ -591,6 +591,8 @@ def main() -> int:
         print(peak_memory(options.memory_of))
         return 0
     wanted = options.only or ["*"]
+    # `cse` is every bench of that kind.
+    wanted = [*wanted, *(f"{pattern}/*" for pattern in wanted)]
     chosen = {
         name: make
         for name, make in BENCHES.items()
@@ -599,7 +601,9 @@ def main() -> int:
     }
     with_memory = any(fnmatch.fnmatch("memory/100k", pattern) for pattern in wanted)
     if not chosen and not with_memory:
-        parser.error(f"no bench is called {' or '.join(wanted)}: {', '.join(BENCHES)}, memory/100k")
+        parser.error(
+            f"no bench is called {' or '.join(options.only)}: {', '.join(BENCHES)}, memory/100k"
+        )
 
     # One thread, so that running a model measures the generated code and not the machine's load.
     torch.set_num_threads(1)
