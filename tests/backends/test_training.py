@@ -481,6 +481,22 @@ def test_sizes_that_change():
         same_gradients(model, other)
 
 
+@pytest.mark.parametrize("name", ["mlp", "gpt"])
+def test_sizes_that_come_back_are_native(name):
+    model = MODELS[name][0]()
+    other = copy.deepcopy(model)
+    compiled = corsac.compile(model, dynamic=True, options={"training": "native"})
+    for size in (4, 6, 4, 6, 4, 5, 6):
+        x = torch.randn(size, 20) if name == "mlp" else torch.randint(0, 50, (size, 12))
+        model.zero_grad(), other.zero_grad()
+        found, expected = compiled(x), other(x)
+        found.square().mean().backward()
+        expected.square().mean().backward()
+        same_gradients(model, other)
+    assert "its sizes are symbols" in compiled.explain()
+    assert len(compiled.native_programs()) >= 4
+
+
 def test_a_graph_that_ends_in_the_middle():
     def function(x, weight):
         y = (x * weight).tanh()

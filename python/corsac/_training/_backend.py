@@ -13,7 +13,8 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from corsac._training._native_part import Made, NativePart, make
-from corsac._training._parts import VIEWS, Parts, why_not_split
+from corsac._training._parts import VIEWS, Parts, has_symbols, why_not_split
+from corsac._training._sizes import BySizes
 from corsac.fx import GraphModule, Node
 from corsac.fx._codegen import _BoxedCodeGen
 from corsac.fx.convert import from_torch, to_torch
@@ -93,14 +94,20 @@ class TrainedGraph:
     def _compiler(self, kind: str) -> Callable[..., Any]:
         def compile(module: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
             del example_inputs
-            start = time.perf_counter()
-            record = AtenGraph(kind)
-            run = self._compiled(from_torch(module), record)
-            record.seconds = time.perf_counter() - start
-            self.graphs.append(record)
-            return run
+            run = self._recorded(module, kind)
+            if self._placement == "host" or not has_symbols(module.graph):
+                return run
+            return _taking_a_list(BySizes(module, run, lambda own: self._recorded(own, kind)))
 
         return compile
+
+    def _recorded(self, module: torch.fx.GraphModule, kind: str) -> Callable[..., Any]:
+        start = time.perf_counter()
+        record = AtenGraph(kind)
+        run = self._compiled(from_torch(module), record)
+        record.seconds = time.perf_counter() - start
+        self.graphs.append(record)
+        return run
 
     def _compiled(self, module: GraphModule, record: AtenGraph) -> Callable[..., Any]:
         calls = list(filter(_computes, module.graph.nodes))
@@ -150,10 +157,14 @@ def _boxed(module: GraphModule) -> Callable[..., Any]:
     """A function that takes a list and empties it, so that values go when they were read last."""
     module.graph.set_codegen(_BoxedCodeGen())
     module.recompile()
-    forward = module.forward
+    return _taking_a_list(module.forward)
+
+
+def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
+    """``function`` with the mark that AOTAutograd looks for."""
 
     def run(arguments: list[Any]) -> Any:
-        return forward(arguments)
+        return function(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run

@@ -50,11 +50,17 @@ def value_of(node: Node) -> Any:
     return node.meta.get("val")
 
 
+def has_symbols(graph: Any) -> bool:
+    """Whether numbers that differ from call to call are among the inputs of ``graph``."""
+    inputs = graph.find_nodes(op="placeholder")
+    return any(isinstance(value_of(node), torch.SymInt) for node in inputs)
+
+
 def why_not_split(graph: Graph) -> str | None:
     """Why no part of ``graph`` can be native: None if some may."""
+    if has_symbols(graph):
+        return "its sizes are symbols"
     for node in graph.nodes:
-        if node.op == "placeholder" and isinstance(value_of(node), torch.SymInt):
-            return "its sizes are symbols"
         if "as_strided" in str(node.target):
             return f"{node.name} reads elements by their place in memory"
         if _writes(node) and not _writes_to_input(node):

@@ -1,0 +1,87 @@
+"""Graphs whose sizes are symbols, made for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.utils._python_dispatch import _disable_current_modes
+
+#: How many sets of sizes a graph is made for; others are run by PyTorch.
+SETS = 8
+#: How often a set of sizes has to come: making a graph costs more than a step.
+OFTEN = 2
+
+
+class BySizes:
+    """A graph with symbols among its inputs, as a function of a list.
+
+    Args:
+        module: the graph, of torch.fx.
+        host: runs it for any sizes.
+        compiled: makes a function of a graph without symbols.
+    """
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        host: Callable[[list[Any]], Any],
+        compiled: Callable[[torch.fx.GraphModule], Callable[[list[Any]], Any]],
+    ) -> None:
+        self._module, self._host, self._compiled = module, host, compiled
+        self._seen: dict[Any, int] = {}
+        self._made: dict[Any, Callable[[list[Any]], Any]] = {}
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        key = tuple(map(_size_of, arguments))
+        made = self._made.get(key)
+        if made is None:
+            if len(self._made) >= SETS:
+                return self._host(arguments)
+            seen = self._seen[key] = self._seen.get(key, 0) + 1
+            if seen < OFTEN:
+                return self._host(arguments)
+            made = self._made[key] = self._compiled(with_numbers(self._module, arguments))
+            self._seen.pop(key, None)
+        return made(arguments)
+
+
+def _size_of(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype
+    return value
+
+
+def with_numbers(module: torch.fx.GraphModule, arguments: list[Any]) -> torch.fx.GraphModule:
+    """A copy of ``module`` for arguments like these, with numbers in the places of symbols."""
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    copied = torch.fx.GraphModule(module, graph)
+    with _disable_current_modes(), torch.no_grad():
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        given = [
+            mode.from_tensor(own, static_shapes=True) if isinstance(own, torch.Tensor) else own
+            for own in arguments
+        ]
+        FakeTensorProp(copied, mode).propagate_dont_convert_inputs(*given)
+    for node in graph.nodes:
+        number = node.meta.get("val")
+        if type(number) not in (int, float, bool) or node.op == "output":
+            continue
+        _replace(node, number)
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and not node.users and type(node.meta.get("val")) is int:
+            graph.erase_node(node)
+    return copied
+
+
+def _replace(node: torch.fx.Node, number: Any) -> None:
+    def replaced(own: torch.fx.Node) -> Any:
+        return number if own is node else own
+
+    for user in list(node.users):
+        user.args = torch.fx.map_arg(user.args, replaced)
+        user.kwargs = torch.fx.map_arg(user.kwargs, replaced)
