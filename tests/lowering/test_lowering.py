@@ -533,3 +533,31 @@ def test_arguments_that_nest_keep_their_shape():
     close(lowered(pair, scale=scale), gm(pair, scale=scale))
     with pytest.raises(LoweringError, match=r"lowered for float32\[3\], got float32\[4\]"):
         lowered((torch.randn(4), torch.randn(3)), scale=scale)
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.dropout = nn.Linear(3, 4), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dropout(self.linear(x)).relu()
+
+
+def test_what_torch_export_gives_trains_nothing() -> None:
+    model, x = Dropping().eval(), torch.randn(2, 3)
+    exported = torch.export.export(model, (x,)).module(check_guards=False)
+    assert exported.training
+    lowered = corsac.lower(exported, "onnxruntime", (x,), strict=True)
+    with torch.no_grad():
+        close(lowered(x), model(x))
+
+
+def test_a_graph_that_calls_a_module_in_training_mode_is_refused() -> None:
+    traced = fx.symbolic_trace(Dropping().eval())
+    traced.training = True
+    x = torch.randn(2, 3)
+    corsac.lower(traced, "onnxruntime", (x,))
+    traced.dropout.train()
+    with pytest.raises(LoweringError, match=r"in training mode.*model.eval\(\)"):
+        corsac.lower(traced, "onnxruntime", (x,))

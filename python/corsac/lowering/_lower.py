@@ -197,7 +197,12 @@ def _plan(
 
 def _check_evaluation(model: torch.nn.Module) -> None:
     """That no module is in training mode for which it matters."""
-    if model.training:
+    training = model.training
+    if training and isinstance(model, torch.fx.GraphModule | GraphModule):
+        # Graphs of torch.export say that they train, and there is nothing in them that could.
+        called = model.graph.find_nodes(op="call_module")
+        training = any(model.get_submodule(str(node.target)).training for node in called)
+    if training:
         raise LoweringError(
             "the model is in training mode, and lowering is for evaluation: call model.eval()"
         )
