@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
+import sys
 import time
 import types
 import warnings
@@ -44,11 +46,26 @@ DTYPES = (
 )
 #: Why a program for inference is not asked.
 _AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
+#: What is told who probably wants no gradients.
+_FOR_RESULTS = (
+    "autograd records a call of a model in evaluation mode, which is compiled for training; for "
+    "results alone, which takes a part of the time, call it in torch.inference_mode() or torch.no_grad()"
+)
+#: Where the code of PyTorch and of corsac is.
+_PACKAGES = tuple(os.path.dirname(package) + os.sep for package in (torch.__file__, __file__))
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
 
 
 class HostWarning(UserWarning):
     """PyTorch runs what was compiled, and why."""
+
+
+def _warn(text: str, category: type[Warning]) -> None:
+    """Warn of the line that has called what was compiled, outside PyTorch and corsac."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 @overload
@@ -295,7 +312,7 @@ class CompiledModule(StandIn):
             return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
         reason = self._why_not(inputs)
         if reason is _AUTOGRAD and self._capture is None:
-            return self._training_call()(*args, **kwargs)
+            return self._training_call(inputs)(*args, **kwargs)
         if reason is None:
             key = _key(inputs)
             compiled = self._programs.get(key)
@@ -318,7 +335,7 @@ class CompiledModule(StandIn):
         if self._fullgraph:
             raise CompileError(reason)
         if reason not in self._reasons:
-            warnings.warn(f"PyTorch runs this call: {reason}", HostWarning, stacklevel=3)
+            _warn(f"PyTorch runs this call: {reason}", HostWarning)
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
         return self._callable(*args, **kwargs)
 
@@ -402,10 +419,14 @@ class CompiledModule(StandIn):
         self.__dict__["_dynamo"] = compiled = self._captured_by_dynamo()
         return compiled
 
-    def _training_call(self) -> Callable[..., Any]:
+    def _training_call(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         """The model for calls that autograd records: forward and backward graphs, natively where that
         is faster."""
         if self._trained is None:
+            model = self._callable
+            evaluates = isinstance(model, torch.nn.Module) and not model.training
+            if evaluates and not any(getattr(own, "requires_grad", False) for own in inputs):
+                _warn(_FOR_RESULTS, UserWarning)
             self.__dict__["_trained"] = self._captured_by_dynamo()
         return self._trained
 
