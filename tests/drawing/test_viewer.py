@@ -6,6 +6,7 @@ Skipped where there is no Chromium. ``CORSAC_CHROMIUM`` names one that is elsewh
 import os
 import random
 import shutil
+import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -68,6 +69,14 @@ def browser():
         chromium.close()
 
 
+def wait_until(page, condition, seconds=30):
+    """Asks from here: what the page itself would ask again and again, its security policy forbids."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, f"{condition} is not true after {seconds} s"
+        page.wait_for_timeout(10)
+
+
 @pytest.fixture
 def open_page(browser, request):
     """Opens a page of ours, and fails the test if it reports a fault or wants anything else."""
@@ -85,7 +94,7 @@ def open_page(browser, request):
         page.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
         page.on("request", lambda r: faults.append(r.url) if r.url != path.as_uri() else None)
         page.goto(path.as_uri())
-        page.wait_for_function("window.corsac && window.corsac.firstPaint > 0")
+        wait_until(page, "window.corsac && window.corsac.firstPaint > 0")
         return page
 
     yield opened
@@ -231,7 +240,7 @@ def test_wheel_and_drag_move_the_view(open_page, net_page):
     moved = page.evaluate("window.corsac.view")
     assert moved["x"] == pytest.approx(start["x"] - 60 / start["scale"])
     page.mouse.wheel(0, -200)
-    page.wait_for_function(f"window.corsac.view.scale > {moved['scale']}")
+    wait_until(page, f"window.corsac.view.scale > {moved['scale']}")
 
 
 @pytest.mark.parametrize("inputs", [None, (torch.zeros(1, 3, 8, 8),)])
