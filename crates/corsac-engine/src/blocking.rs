@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::kernels::blocked::reorder::Order;
 use crate::kernels::blocked::{BLOCK, Form};
 use crate::prepare::conv_shape;
-use crate::program::{Binary, Element, Op, Post, Program, Reduction, Source, Step, Unary, ValueId};
+use crate::program::{Binary, Element, Op, Post, Program, Reduction, Step, Unary, ValueId};
 
 /// Puts images in blocks where that is good for the convolutions of `program`.
 pub(crate) fn assign(program: &mut Program) {
@@ -66,12 +66,6 @@ impl Blocking<'_> {
 
     fn is_in_blocks(&self, value: ValueId) -> bool {
         self.in_blocks.contains_key(&self.key(value))
-    }
-
-    fn is_weight(&self, value: ValueId) -> bool {
-        let root = self.program.root(value);
-        let source = self.program.value(root).source;
-        matches!(source, Source::Weight(_) | Source::Derived(_))
     }
 
     /// Makes `value` to be had row by row.
@@ -143,7 +137,9 @@ impl Blocking<'_> {
         posts
             && match &step.op {
                 Op::Conv(_) => {
-                    let weights = step.inputs[1..].iter().all(|&value| self.is_weight(value));
+                    let weights = step.inputs[1..]
+                        .iter()
+                        .all(|&value| self.program.is_weight(value));
                     let known =
                         Form::of(&conv_shape(self.program, step), self.program.precision).is_some();
                     weights && known && self.shape(first).is_some()

@@ -215,20 +215,12 @@ impl<'a> Loader<'a> {
         self.values[root.index()].as_deref().unwrap_or(&[])
     }
 
-    fn is_weight(&self, value: ValueId) -> bool {
-        let root = self.program.root(value);
-        matches!(
-            self.program.value(root).source,
-            Source::Weight(_) | Source::Derived(_)
-        )
-    }
-
     /// Loads what the step with this number reads, and packs what it wants packed.
     pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
         let form = self.pack_form(step);
         for (index, value) in step.reads().enumerate() {
             let packed = form.is_some() && (1..step.inputs.len()).contains(&index);
-            if self.is_weight(value) && !packed {
+            if self.program.is_weight(value) && !packed {
                 self.needed[self.program.root(value).index()] = true;
                 self.load(value)?;
             }
@@ -261,7 +253,10 @@ impl<'a> Loader<'a> {
             Op::Conv(_) | Op::Linear => {}
             _ => return None,
         }
-        if !step.inputs[1..].iter().all(|&value| self.is_weight(value)) {
+        if !step.inputs[1..]
+            .iter()
+            .all(|&value| self.program.is_weight(value))
+        {
             return None;
         }
         if matches!(step.op, Op::Linear) {

@@ -568,6 +568,12 @@ impl Program {
         value
     }
 
+    /// Whether `value` is there before the program runs: a weight, or made of weights.
+    pub(crate) fn is_weight(&self, value: ValueId) -> bool {
+        let source = self.value(self.root(value)).source;
+        matches!(source, Source::Weight(_) | Source::Derived(_))
+    }
+
     /// The tensors that the caller gets, in order.
     #[must_use]
     pub fn outputs(&self) -> Vec<ValueId> {

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::program::{Op, Program, Recipe, Source, Step, ValueId};
+use crate::program::{Op, Program, Recipe, Step, ValueId};
 
 /// What is to be scaled, and what by.
 pub(crate) struct Scaling {
@@ -28,13 +28,9 @@ impl Scaling {
         let [a, b] = product.inputs[..] else {
             return None;
         };
-        let (factor, value) = if is_weight(program, a) {
-            (a, b)
-        } else {
-            (b, a)
-        };
+        let (factor, value) = if program.is_weight(a) { (a, b) } else { (b, a) };
         let shape = program.shape(product.output);
-        if !is_weight(program, factor) || program.shape(value) != shape {
+        if !program.is_weight(factor) || program.shape(value) != shape {
             return None;
         }
         let mut dim = only_dim(program.shape(factor), shape)?;
@@ -51,7 +47,7 @@ impl Scaling {
             _ => return None,
         };
         let weights = &kept[layer].inputs[1..];
-        let known = weights.iter().all(|&weight| is_weight(program, weight));
+        let known = weights.iter().all(|&weight| program.is_weight(weight));
         let plain = kept[layer].post.is_empty() && kept[result].post.is_empty();
         (dim == channels && known && plain).then_some(Self {
             layer,
@@ -67,11 +63,6 @@ impl Scaling {
             *weight = program.add_derived(Recipe::Scale, vec![*weight, self.factor], shape);
         }
     }
-}
-
-fn is_weight(program: &Program, value: ValueId) -> bool {
-    let source = program.value(program.root(value)).source;
-    matches!(source, Source::Weight(_) | Source::Derived(_))
 }
 
 /// The dimension of `shape` that a factor of shape `own` has an element for each place of.

@@ -35,30 +35,22 @@ impl Product<'_> {
             return out.fill(0.0);
         }
         let one = |([at_a, at_b], out): (&[usize; 2], &mut [f32])| {
-            let strides = match self.first_transposed {
-                true => [1, self.rows],
-                false => [self.depth, 1],
-            };
-            let a = Matrix::from_data_with_strides(
-                [self.rows, self.depth],
+            let a = matrix(
                 &a[at_a * left..][..left],
-                strides,
+                [self.rows, self.depth],
+                self.first_transposed,
             );
-            let strides = match self.transposed {
-                true => [1, self.depth],
-                false => [self.columns, 1],
-            };
-            let b = Matrix::from_data_with_strides(
-                [self.depth, self.columns],
+            let b = matrix(
                 &b[at_b * right..][..right],
-                strides,
+                [self.depth, self.columns],
+                self.transposed,
             );
             let options = GemmOptions {
                 alpha: self.scale,
                 ..GemmOptions::default()
             };
             let done = match (a, b) {
-                (Ok(a), Ok(b)) => GemmExecutor::<f32>::new()
+                (Some(a), Some(b)) => GemmExecutor::<f32>::new()
                     .gemm(
                         out,
                         GemmInputA::Unpacked(a),
@@ -78,6 +70,15 @@ impl Product<'_> {
             .zip(out.par_chunks_mut(result))
             .for_each(one);
     }
+}
+
+/// `data` as a matrix of these sizes, whose transposed it is if so said; `None` if it is too short.
+fn matrix(data: &[f32], [rows, columns]: [usize; 2], transposed: bool) -> Option<Matrix<'_>> {
+    let strides = match transposed {
+        true => [1, rows],
+        false => [columns, 1],
+    };
+    Matrix::from_data_with_strides([rows, columns], data, strides).ok()
 }
 
 /// For each matrix of a broadcast stack of shape `batch`, which of `a` and `b` make it.
