@@ -11,8 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::program::{Contexts, PyProgram};
-use super::tensors::Exchange;
-use super::weights::{Aliases, Loaded};
+use super::weights::Loaded;
 use super::{CompileError, shared_results, with_types};
 use crate::analysis::facts::TypeFacts;
 use crate::graph::PyGraph;
@@ -94,9 +93,7 @@ fn precision_named(name: &str) -> PyResult<Precision> {
 
 impl PyNativeModel {
     fn executable(&self, py: Python<'_>, mut program: Program) -> PyResult<Executable> {
-        let tensors = &self.facts.tensors;
-        let aliases = Aliases::of(py, tensors, &program)?;
-        let weights = Loaded::of(tensors, &aliases, &program, Exchange::get(py)?)?;
+        let weights = Loaded::of(py, &self.facts.tensors, &program)?;
         let executable = py.detach(|| {
             optimise(&mut program);
             Executable::with_cache(program, &weights, &self.weights)

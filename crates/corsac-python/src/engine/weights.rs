@@ -11,23 +11,6 @@ use pyo3::prelude::*;
 use super::tensors::Exchange;
 use crate::runtime::TorchValues;
 
-/// The tensors of a model of which a program reads elements, under names of their own: their memory
-/// stays where it is, whatever becomes of the model meanwhile.
-pub(super) struct Aliases<'py>(Vec<Option<Bound<'py, PyAny>>>);
-
-impl<'py> Aliases<'py> {
-    pub(super) fn of(py: Python<'py>, tensors: &[Py<PyAny>], program: &Program) -> PyResult<Self> {
-        let mut aliases = vec![None; tensors.len()];
-        for value in &program.values {
-            if let Source::Weight(number) = value.source {
-                let tensor = tensors[number].bind(py);
-                aliases[number] = Some(tensor.call_method0(intern!(py, "detach"))?);
-            }
-        }
-        Ok(Self(aliases))
-    }
-}
-
 /// Weights that are read where they lie, or else from tensors one by one: a model is not in memory
 /// twice.
 pub(super) struct Loaded<'a> {
@@ -39,11 +22,11 @@ pub(super) struct Loaded<'a> {
 
 impl<'a> Loaded<'a> {
     pub(super) fn of(
+        py: Python<'a>,
         tensors: &'a [Py<PyAny>],
-        aliases: &'a Aliases<'_>,
         program: &Program,
-        exchange: Option<&Exchange>,
     ) -> PyResult<Self> {
+        let exchange = Exchange::get(py)?;
         let mut weights = Self {
             tensors,
             elements: vec![None; tensors.len()],
@@ -55,8 +38,8 @@ impl<'a> Loaded<'a> {
                 continue;
             };
             weights.elements[number] = Some(value.element);
-            if let (Some(exchange), Some(alias)) = (exchange, &aliases.0[number])
-                && let Some(described) = exchange.described(alias)?
+            if let Some(exchange) = exchange
+                && let Some(described) = exchange.described(tensors[number].bind(py))?
                 && let Some(Data::F32(data)) = described.data(Element::F32, &value.shape)
             {
                 weights.lent[number] = Some(data);
