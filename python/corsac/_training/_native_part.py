@@ -17,6 +17,7 @@ from corsac._native import NativeCall
 from corsac._training._expansions import expand
 from corsac._training._parts import spec_of, value_of
 from corsac.fx import Graph, GraphModule, Node
+from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg
 
 #: How many programs are kept for graphs to come, which often have the same parts.
@@ -200,8 +201,7 @@ def _make(
 ) -> Made:
     if any(_overlaps(own) for own in results):
         return Made(None, "a result of its part has several elements in one place")
-    graph = type(module.graph)()
-    graph.output(graph.graph_copy(module.graph, {}))
+    graph = copied_graph(module.graph)
     written = GraphModule(module, graph)
     for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
         node.meta["val"] = example
