@@ -22,8 +22,6 @@ from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_part
 
 #: What submodules with native code are called, with a number behind.
 PREFIX = "native_"
-#: Where parts run: where it is faster, natively wherever that is possible, by PyTorch.
-PLACEMENTS = ("measured", "native", "host")
 
 
 @dataclass(slots=True)
@@ -110,11 +108,10 @@ class TrainedGraph:
         return run
 
     def _compiled(self, module: GraphModule, record: AtenGraph) -> Callable[..., Any]:
-        calls = list(filter(_computes, module.graph.nodes))
-        record.calls = len(calls)
+        record.calls = sum(map(_computes, module.graph.nodes))
         why_not = "options say so" if self._placement == "host" else why_not_split(module.graph)
         if why_not is not None:
-            record.host[why_not] = len(calls)
+            record.host[why_not] = record.calls
             return _boxed(module)
         found = Parts(module)
         reasons = found.reasons
@@ -134,7 +131,6 @@ class TrainedGraph:
             else:
                 chosen.append(nodes)
                 kept.append(made.part)
-        record.calls = sum(map(_computes, module.graph.nodes))
         record.native = sum(_computes(node) for nodes in chosen for node in nodes)
         for node in filter(_computes, module.graph.nodes):
             if node in reasons:
@@ -186,7 +182,7 @@ def train(
         module: a graph module of torch.fx or corsac.fx, from Dynamo.
         example_inputs: its inputs, of which some want gradients.
         precision: as for :func:`corsac.compile`.
-        placement: one of :data:`PLACEMENTS`.
+        placement: one of :data:`corsac._dynamo.TRAINING`.
 
     Returns:
         A function of what the graph takes.
