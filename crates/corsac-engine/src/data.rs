@@ -93,9 +93,15 @@ impl<'a> Data<'a> {
     }
 }
 
+impl Default for DataMut<'_> {
+    fn default() -> Self {
+        Self::F32(&mut [])
+    }
+}
+
 impl DataMut<'_> {
     /// The same, to read.
-    fn shared(&self) -> Data<'_> {
+    pub(crate) fn shared(&self) -> Data<'_> {
         match self {
             Self::F32(data) => Data::F32(data),
             Self::I64(data) => Data::I64(data),
@@ -190,15 +196,6 @@ impl Elements {
             Self::F32(data) => Data::F32(&data[..len]),
             Self::I64(data) => Data::I64(&data[..len]),
             Self::Bool(data) => Data::Bool(&data[..len]),
-        }
-    }
-
-    /// The first ones, to write to.
-    pub(crate) fn first_mut(&mut self, len: usize) -> DataMut<'_> {
-        match self {
-            Self::F32(data) => DataMut::F32(&mut data[..len]),
-            Self::I64(data) => DataMut::I64(&mut data[..len]),
-            Self::Bool(data) => DataMut::Bool(&mut data[..len]),
         }
     }
 }

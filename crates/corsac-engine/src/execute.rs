@@ -15,7 +15,7 @@ use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
-use crate::lines::Lines;
+use crate::memory::{Context, Kept, Taken, Written};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
 use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
@@ -100,15 +100,6 @@ pub struct Executable {
     work: usize,
 }
 
-/// The memory of one run. It can be used for other programs after that ([`Executable::fit`]).
-#[derive(Debug, Default)]
-pub struct Context {
-    /// Empty where the buffer holds something else than numbers.
-    buffers: Vec<Lines>,
-    /// The buffers of integers and truth values, in their places.
-    others: Vec<Elements>,
-}
-
 impl Executable {
     /// Packs the weights of `program`.
     ///
@@ -180,25 +171,7 @@ impl Executable {
 
     /// Makes `context`, which may have been another program's, large enough for a run of this one.
     pub fn fit(&self, context: &mut Context) {
-        let (sizes, elements) = (self.plan.buffers(), self.plan.elements());
-        if context.buffers.len() < sizes.len() {
-            context.buffers.resize_with(sizes.len(), Lines::default);
-            context.others.resize_with(sizes.len(), Elements::default);
-        }
-        for (at, (&len, &element)) in sizes.iter().zip(elements).enumerate() {
-            if element == Element::F32 {
-                let buffer = &mut context.buffers[at];
-                if buffer.len() < len {
-                    // Nobody wants what was in it: it need not be copied.
-                    *buffer = Lines::zeros(len);
-                }
-            } else {
-                let other = &mut context.others[at];
-                if other.all().element() != element || other.len() < len {
-                    *other = Elements::zeros(element, len);
-                }
-            }
-        }
+        context.fit(self.plan.lens());
     }
 
     /// Runs the program on `inputs`, row by row, and writes its results to `outputs`.
@@ -244,14 +217,18 @@ impl Executable {
         self.check(inputs, outputs)?;
         for (at, step) in self.program.steps.iter().enumerate() {
             let start = observe.is_some().then(Instant::now);
-            self.run_step(at, step, context, inputs)?;
+            self.run_step(at, step, context, inputs, outputs)?;
             if let (Some(start), Some(observe)) = (start, &mut observe) {
                 observe(at, start.elapsed());
             }
         }
-        let values = self.values(context, inputs);
-        for (value, out) in self.program.outputs().into_iter().zip(outputs) {
-            out.copy_from(values.data(value));
+        // Those that no step wrote: inputs, weights, and what is returned twice.
+        for (number, value) in self.program.outputs().into_iter().enumerate() {
+            if !self.plan.is_result(self.program.root(value), number) {
+                let mut own = std::mem::take(&mut outputs[number]);
+                own.copy_from(self.values(context.all(outputs), inputs).data(value));
+                outputs[number] = own;
+            }
         }
         Ok(())
     }
@@ -262,43 +239,33 @@ impl Executable {
         step: &Step,
         context: &mut Context,
         inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
     ) -> Result<(), RunError> {
         let root = self.program.root(step.output);
         let Some(place) = self.plan.place(root) else {
             return Ok(());
         };
-        let len = self.program.value(root).stored_len();
-        // Buffers are taken out, so that inputs can be read meanwhile.
-        if let Op::Fused(fused) = &step.op {
-            self.run_fused(at, step, fused, context, inputs);
-            return Ok(());
-        }
-        if self.program.element(root) != Element::F32 {
-            let mut buffer = std::mem::take(&mut context.others[place]);
-            let values = self.values(context, inputs);
-            let done = general::run(&self.program, step, &values, buffer.first_mut(len));
-            context.others[place] = buffer;
-            return done;
-        }
-        let mut buffer = std::mem::take(&mut context.buffers[place]);
-        let own = self.plan.workspace(at);
-        let mut workspace = own.map(|own| std::mem::take(&mut context.buffers[own]));
-        let values = self.values(context, inputs);
-        let done = match step.op {
-            Op::General(_) => {
-                let out = DataMut::F32(&mut buffer[..len]);
-                general::run(&self.program, step, &values, out)
-            }
-            _ => {
-                let memory = workspace.as_deref_mut().unwrap_or(&mut []);
-                self.step(at, step, &values, memory, &mut buffer[..len]);
+        let info = self.program.value(root);
+        let workspace = self.plan.workspace(at);
+        // Others can be read meanwhile.
+        let mut taken = Taken::out_of(outputs, place, workspace.0);
+        let own = (place, info.element, info.stored_len());
+        let (written, kept) = context.take_out(own, workspace, &mut taken, outputs);
+        let values = self.values(kept, inputs);
+        let Written { result, workspace } = written;
+        let done = match (&step.op, result) {
+            (Op::Fused(fused), result) => {
+                self.run_fused(at, step, fused, &values, result);
                 Ok(())
             }
+            (Op::General(_), result) => general::run(&self.program, step, &values, result),
+            (_, DataMut::F32(result)) => {
+                self.step(at, step, &values, workspace, result);
+                Ok(())
+            }
+            (_, result) => general::run(&self.program, step, &values, result),
         };
-        context.buffers[place] = buffer;
-        if let (Some(own), Some(workspace)) = (own, workspace) {
-            context.buffers[own] = workspace;
-        }
+        taken.back(outputs);
         done
     }
 
@@ -307,19 +274,10 @@ impl Executable {
         at: usize,
         step: &Step,
         fused: &Fused,
-        context: &mut Context,
-        inputs: &[Data<'_>],
+        values: &Values<'_>,
+        result: DataMut<'_>,
     ) {
-        let root = self.program.root(step.output);
-        let Some(place) = self.plan.place(root) else {
-            return;
-        };
-        let len = self.program.value(root).stored_len();
         let in_place = self.plan.is_in_place(at);
-        let numbers = self.program.element(root) == Element::F32;
-        let mut buffer = std::mem::take(&mut context.buffers[place]);
-        let mut other = std::mem::take(&mut context.others[place]);
-        let values = self.values(context, inputs);
         let read = step.inputs.iter().enumerate();
         let read: SmallVec<[Data<'_>; 8]> = read
             .map(|(index, &value)| match in_place && index == 0 {
@@ -327,21 +285,13 @@ impl Executable {
                 false => values.data(value),
             })
             .collect();
-        let out = match numbers {
-            true => DataMut::F32(&mut buffer[..len]),
-            false => other.first_mut(len),
-        };
-        fused.run(&read, in_place, out);
-        drop(read);
-        context.buffers[place] = buffer;
-        context.others[place] = other;
+        fused.run(&read, in_place, result);
     }
 
-    fn values<'a>(&'a self, context: &'a Context, inputs: &'a [Data<'a>]) -> Values<'a> {
+    fn values<'a>(&'a self, kept: Kept<'a>, inputs: &'a [Data<'a>]) -> Values<'a> {
         Values {
             executable: self,
-            buffers: &context.buffers,
-            others: &context.others,
+            kept,
             inputs,
         }
     }
@@ -583,9 +533,11 @@ impl Executable {
                     false => shape[*dim],
                 };
                 let mut start = 0;
-                for (index, _) in step.inputs.iter().enumerate() {
+                for (index, &operand) in step.inputs.iter().enumerate() {
                     let row = along(shape_of(index)) * inner;
-                    layout::place(input(index), row, out, along(shape) * inner, start);
+                    if !self.plan.lies_in(program, operand, (step.output, start)) {
+                        layout::place(input(index), row, out, along(shape) * inner, start);
+                    }
                     start += row;
                 }
             }
@@ -656,8 +608,7 @@ fn finish(post: &[Post], values: &Values<'_>, start: usize, chunk: &mut [f32]) {
 /// The values of a run, as far as they are computed.
 pub(crate) struct Values<'a> {
     executable: &'a Executable,
-    buffers: &'a [Lines],
-    others: &'a [Elements],
+    kept: Kept<'a>,
     inputs: &'a [Data<'a>],
 }
 
@@ -675,7 +626,7 @@ impl<'a> Values<'a> {
                 weight.map_or(Data::I64(&[]), |weight| weight.first(len))
             }
             Source::Step | Source::Alias(_) => match self.executable.plan.place(root) {
-                Some(place) => self.others[place].first(len),
+                Some(place) => self.kept.data(place, program.element(root), len),
                 None => Data::I64(&[]),
             },
         }
@@ -691,7 +642,7 @@ impl<'a> Values<'a> {
                 .as_deref()
                 .map_or(&[], Vec::as_slice),
             Source::Step | Source::Alias(_) => match self.executable.plan.place(root) {
-                Some(place) => &self.buffers[place][..len],
+                Some(place) => self.kept.numbers(place, len),
                 None => &[],
             },
         }

@@ -22,6 +22,7 @@ pub mod general;
 pub mod kernels;
 mod lines;
 mod lower;
+mod memory;
 mod model;
 mod optimise;
 mod plan;
@@ -34,8 +35,9 @@ mod weight_cache;
 
 pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements};
-pub use execute::{Context, Executable, RunError};
+pub use execute::{Executable, RunError};
 pub use lower::{LowerError, lower, unsupported};
+pub use memory::Context;
 pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,
     write_model,

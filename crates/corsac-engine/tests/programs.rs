@@ -66,7 +66,8 @@ fn sums_and_activations_go_into_the_product_before_them() {
         program.to_string(),
         "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, 0.0)\nreturn %6, in0\n"
     );
-    assert_eq!(Plan::of(&program).buffers(), [2]);
+    // Nothing but results.
+    assert_eq!(Plan::of(&program).size_bytes(), 0);
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn what_is_not_known_is_named() {
 }
 
 #[test]
-fn values_that_are_read_later_keep_their_buffers() {
+fn values_that_are_read_later_keep_their_places() {
     // a = exp(x); b = exp(a); c = a + b; all are returned in the end but a.
     let mut graph = Graph::new();
     let x = graph.placeholder("x").unwrap();
@@ -162,7 +163,8 @@ fn values_that_are_read_later_keep_their_buffers() {
         assert!((f64::from(first[at]) - (a + b) * b).abs() < 1e-4 * (a + b) * b);
         assert!((f64::from(second[at]) - b).abs() < 1e-5 * b);
     }
-    assert_eq!(executable.plan().buffers().len(), 2);
+    // All of them in the places of the two results.
+    assert_eq!(executable.plan().size_bytes(), 0);
 }
 
 #[test]
@@ -195,4 +197,126 @@ fn products_read_transposed_matrices_where_they_lie() {
         [1.0, 4.0, 5.0, 2.0, 2.0, 5.0, 7.0, 4.0, 3.0, 6.0, 9.0, 6.0]
     );
     assert_eq!(gram, [17.0, 22.0, 27.0, 22.0, 29.0, 36.0, 27.0, 36.0, 45.0]);
+}
+
+/// Compiles `graph`, of matrices of these sizes, and runs it twice; the elements of input `n` are `n + 1`.
+fn run(graph: &Graph, sizes: &[[i64; 2]], results: &mut [Vec<f32>]) -> Plan {
+    let types: Vec<Value> = sizes.iter().map(|size| tensor(size)).collect();
+    let executable = Executable::new(program(graph, &types).unwrap(), &NoWeights).unwrap();
+    let elements = |(number, size): (usize, &[i64; 2])| {
+        vec![number as f32 + 1.0; usize::try_from(size[0] * size[1]).unwrap()]
+    };
+    let data: Vec<Vec<f32>> = sizes.iter().enumerate().map(elements).collect();
+    let data: Vec<&[f32]> = data.iter().map(Vec::as_slice).collect();
+    let mut context = executable.context();
+    for _ in 0..2 {
+        let results = results.iter_mut();
+        let mut results: Vec<&mut [f32]> = results.map(Vec::as_mut_slice).collect();
+        results.iter_mut().for_each(|result| result.fill(f32::NAN));
+        executable.run(&mut context, &data, &mut results).unwrap();
+    }
+    executable.plan().clone()
+}
+
+fn product(graph: &mut Graph, x: NodeId, y: NodeId) -> NodeId {
+    call(graph, "torch.mm", [x.into(), y.into()])
+}
+
+fn concat(graph: &mut Graph, parts: &[NodeId]) -> NodeId {
+    let parts: Vec<Arg> = parts.iter().map(|&part| part.into()).collect();
+    let parts = Arg::list(parts).unwrap();
+    call(graph, "torch.cat", [parts, 1.into()])
+}
+
+#[test]
+fn what_is_joined_is_computed_where_it_lies() {
+    let mut graph = Graph::new();
+    let [x, y, z] = ["x", "y", "z"].map(|name| graph.placeholder(name).unwrap());
+    // Two joined to each other, then both to a third, as in DenseNet.
+    let a = product(&mut graph, x, y);
+    let b = product(&mut graph, x, z);
+    let first = concat(&mut graph, &[a, b]);
+    let c = call(&mut graph, "torch.softmax", [first.into(), 1.into()]);
+    let second = concat(&mut graph, &[a, b, c]);
+    let d = call(&mut graph, "torch.softmax", [second.into(), 1.into()]);
+    let sum = call(&mut graph, "torch.sum", [first.into()]);
+    graph
+        .output(Arg::tuple([d.into(), sum.into()]).unwrap())
+        .unwrap();
+    let mut results = [vec![0.0; 128], vec![0.0]];
+    let plan = run(&graph, &[[1, 2], [2, 32], [2, 32]], &mut results);
+    // All of `second`, with `first` in it; nothing is copied.
+    assert_eq!(plan.size_bytes(), 128 * 4);
+    let [a, b] = [4.0_f64, 6.0];
+    let whole = 32.0 * (a.exp() + b.exp());
+    let c = [a, b].map(|x| x.exp() / whole);
+    let whole = whole + 32.0 * c.iter().map(|x| x.exp()).sum::<f64>();
+    let expected = [a, b, c[0], c[1]].map(|x| x.exp() / whole);
+    for (at, &got) in results[0].iter().enumerate() {
+        assert!((f64::from(got) - expected[at / 32]).abs() < 1e-6);
+    }
+    assert_eq!(results[1], [320.0]);
+}
+
+#[test]
+fn what_cannot_lie_in_two_places_is_copied() {
+    let mut graph = Graph::new();
+    let [x, y, z] = ["x", "y", "z"].map(|name| graph.placeholder(name).unwrap());
+    let a = product(&mut graph, x, y);
+    let b = product(&mut graph, x, z);
+    let twice = concat(&mut graph, &[a, a, b]);
+    let ab = concat(&mut graph, &[a, b]);
+    let ba = concat(&mut graph, &[b, a]);
+    let nested = concat(&mut graph, &[ba, twice, ab, x]);
+    let parts = [twice, ab, ba, nested].map(|part| {
+        let doubled = call(&mut graph, "operator.mul", [part.into(), 2.into()]);
+        call(&mut graph, "torch.softmax", [doubled.into(), 0.into()]).into()
+    });
+    let summed = [twice, ab, ba, nested].map(|part| {
+        let dims = Arg::list([0.into()]).unwrap();
+        call(&mut graph, "torch.sum", [part.into(), dims]).into()
+    });
+    graph
+        .output(Arg::tuple([parts, summed].concat()).unwrap())
+        .unwrap();
+    let sizes = [48, 32, 32, 114];
+    let mut results: Vec<Vec<f32>> = sizes.iter().map(|&size| vec![0.0; size]).collect();
+    results.extend(results.clone());
+    run(&graph, &[[1, 2], [2, 16], [2, 16]], &mut results);
+    let blocks: [&[f32]; 4] = [
+        &[4.0, 4.0, 6.0],
+        &[4.0, 6.0],
+        &[6.0, 4.0],
+        &[6.0, 4.0, 4.0, 4.0, 6.0, 4.0, 6.0],
+    ];
+    for (got, blocks) in results[4..].iter().zip(blocks) {
+        let mut expected: Vec<f32> = blocks.iter().flat_map(|&block| [block; 16]).collect();
+        // `x` itself.
+        expected.resize(got.len(), 1.0);
+        assert_eq!(got, &expected);
+    }
+    assert!(results[..4].iter().flatten().all(|&x| x == 1.0));
+}
+
+#[test]
+fn results_hold_other_numbers_before_they_are_computed() {
+    let mut graph = Graph::new();
+    let [x, y] = ["x", "y"].map(|name| graph.placeholder(name).unwrap());
+    let a = product(&mut graph, x, y);
+    let b = call(&mut graph, "torch.softmax", [a.into(), 1.into()]);
+    let c = product(&mut graph, b, y);
+    let d = product(&mut graph, a, c);
+    let e = concat(&mut graph, &[d, c]);
+    graph
+        .output(Arg::tuple([e.into(), d.into()]).unwrap())
+        .unwrap();
+    let mut results = [vec![0.0; 512], vec![0.0; 256]];
+    let plan = run(&graph, &[[16, 16], [16, 16]], &mut results);
+    // `a`, `b` and `c` lie in the first result or, as `e` is made of it, one of them on its own.
+    assert_eq!(plan.size_bytes(), 256 * 4);
+    // a = 32, b = 1 / 16, c = 2, d = 1024
+    assert!(results[1].iter().all(|&x| x == 1024.0));
+    for (at, &x) in results[0].iter().enumerate() {
+        assert_eq!(x, if at % 32 < 16 { 1024.0 } else { 2.0 });
+    }
 }

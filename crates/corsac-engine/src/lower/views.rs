@@ -159,9 +159,18 @@ impl Lowerer<'_, '_> {
                         *part = self.alias(*part, own);
                     }
                 }
-                // The old form of "nothing" has one dimension.
-                parts.retain(|&part| self.shape(part) != [0]);
-                match self.result_element()? {
+                // The old form of "nothing" has one dimension. Caches of language models begin with nothing.
+                let whole_is_empty = shape.contains(&0);
+                parts.retain(|&part| match whole_is_empty {
+                    true => self.shape(part) != [0],
+                    false => !self.shape(part).contains(&0),
+                });
+                let element = self.result_element()?;
+                if let [only] = parts[..] {
+                    let only = self.cast(only, element);
+                    return Ok(Lowered::Tensor(self.alias(only, shape)));
+                }
+                match element {
                     Element::F32
                         if parts
                             .iter()

@@ -125,9 +125,7 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
         }
     }
     let plan = Plan::of(program);
-    let buffers = plan.buffers().iter().zip(plan.elements());
-    let bytes = buffers.map(|(&len, &element)| bytes_of(element, &[len]));
-    let bytes = bytes.fold(0, u64::saturating_add);
+    let bytes = plan.size_bytes() as u64;
     within("bytes of all values", bytes, limits.value_bytes)
 }
 

@@ -55,7 +55,8 @@ pub use tensor::{Tensor, TensorSpec};
 pub use write::{model_bytes, write_model};
 
 use crate::data::{Data, DataMut, Elements};
-use crate::execute::{Context, Executable, RunError};
+use crate::execute::{Executable, RunError};
+use crate::memory::Context;
 use crate::threads::{default_threads, on_threads};
 use error::without_panic;
 

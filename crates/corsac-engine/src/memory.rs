@@ -1,0 +1,269 @@
+//! The memory of a run: what a step writes is taken out of it, and it reads from the rest.
+
+use std::mem;
+use std::ops::Range;
+
+use crate::data::{Data, DataMut};
+use crate::lines::Lines;
+use crate::plan::{Lens, Place};
+use crate::program::Element;
+
+/// The memory of one run. It can be used for other programs after that
+/// ([`Executable::fit`](crate::Executable::fit)).
+#[derive(Debug, Default)]
+pub struct Context {
+    numbers: Lines,
+    integers: Vec<i64>,
+    flags: Vec<u8>,
+}
+
+/// What a step writes.
+pub(crate) struct Written<'a> {
+    /// Its result.
+    pub(crate) result: DataMut<'a>,
+    /// Numbers that it needs besides.
+    pub(crate) workspace: &'a mut [f32],
+}
+
+/// What else there is.
+pub(crate) struct Kept<'a> {
+    numbers: Rest<'a, f32>,
+    integers: Rest<'a, i64>,
+    flags: Rest<'a, u8>,
+    results: &'a [DataMut<'a>],
+    /// What is left of results that are written to.
+    written: [(Option<usize>, Rest<'a, f32>); 2],
+}
+
+/// The results that a step writes to, taken out of all.
+pub(crate) struct Taken<'a> {
+    numbers: [Option<usize>; 2],
+    results: [DataMut<'a>; 2],
+}
+
+impl<'a> Taken<'a> {
+    /// Takes those that `result` and `workspace` lie in out of `results`.
+    pub(crate) fn out_of(results: &mut [DataMut<'a>], result: Place, workspace: Place) -> Self {
+        let second = workspace
+            .result
+            .filter(|_| workspace.result != result.result);
+        let numbers = [result.result, second];
+        Self {
+            numbers,
+            results: numbers.map(|number| {
+                number.map_or_else(DataMut::default, |number| mem::take(&mut results[number]))
+            }),
+        }
+    }
+
+    /// Puts them back.
+    pub(crate) fn back(self, results: &mut [DataMut<'a>]) {
+        for (number, result) in self.numbers.into_iter().zip(self.results) {
+            if let Some(number) = number {
+                results[number] = result;
+            }
+        }
+    }
+}
+
+impl Context {
+    /// Makes it large enough for as many elements.
+    pub(crate) fn fit(&mut self, lens: Lens) {
+        // Nobody wants what was in it: it need not be copied.
+        if self.numbers.len() < lens.numbers {
+            self.numbers = Lines::default();
+            self.numbers = Lines::zeros(lens.numbers);
+        }
+        if self.integers.len() < lens.integers {
+            self.integers = vec![0; lens.integers];
+        }
+        if self.flags.len() < lens.flags {
+            self.flags = vec![0; lens.flags];
+        }
+    }
+
+    /// Takes out the place of a result of `len` elements, and of a workspace.
+    pub(crate) fn take_out<'a>(
+        &'a mut self,
+        (place, element, len): (Place, Element, usize),
+        (workspace, workspace_len): (Place, usize),
+        taken: &'a mut Taken<'_>,
+        results: &'a [DataMut<'a>],
+    ) -> (Written<'a>, Kept<'a>) {
+        // Nothing, of other memory than that it lies in.
+        let part = |wanted: bool, start: usize, len: usize| match wanted {
+            true => start..start + len,
+            false => 0..0,
+        };
+        let own = |result: Option<usize>, wanted: Element| {
+            part(
+                place.result == result && element == wanted,
+                place.start,
+                len,
+            )
+        };
+        let work = |result: Option<usize>| {
+            part(workspace.result == result, workspace.start, workspace_len)
+        };
+        let (numbers, in_numbers, mut work_memory) =
+            Rest::of(&mut self.numbers, own(None, Element::F32), work(None));
+        let (integers, in_integers, _) =
+            Rest::of(&mut self.integers, own(None, Element::I64), 0..0);
+        let (flags, in_flags, _) = Rest::of(&mut self.flags, own(None, Element::Bool), 0..0);
+        let mut result = match element {
+            Element::F32 => DataMut::F32(in_numbers),
+            Element::I64 => DataMut::I64(in_integers),
+            Element::Bool => DataMut::Bool(in_flags),
+        };
+        let mut written = [(None, Rest::all(&[])), (None, Rest::all(&[]))];
+        let of_results = taken.numbers.iter().zip(&mut taken.results);
+        for ((number, memory), written) in of_results.zip(&mut written) {
+            if number.is_none() {
+                continue;
+            }
+            match memory {
+                DataMut::F32(memory) => {
+                    let (rest, own, work) =
+                        Rest::of(memory, own(*number, Element::F32), work(*number));
+                    *written = (*number, rest);
+                    if place.result == *number {
+                        result = DataMut::F32(own);
+                    }
+                    if workspace.result == *number {
+                        work_memory = work;
+                    }
+                }
+                DataMut::I64(memory) => result = DataMut::I64(memory),
+                DataMut::Bool(memory) => result = DataMut::Bool(memory),
+            }
+        }
+        let kept = Kept {
+            numbers,
+            integers,
+            flags,
+            results,
+            written,
+        };
+        let workspace = work_memory;
+        (Written { result, workspace }, kept)
+    }
+
+    /// All of it, to read.
+    pub(crate) fn all<'a>(&'a self, results: &'a [DataMut<'a>]) -> Kept<'a> {
+        Kept {
+            numbers: Rest::all(&self.numbers),
+            integers: Rest::all(&self.integers),
+            flags: Rest::all(&self.flags),
+            results,
+            written: [(None, Rest::all(&[])), (None, Rest::all(&[]))],
+        }
+    }
+}
+
+impl<'a> Kept<'a> {
+    /// The `len` elements at `place`; none, if they are what is written.
+    pub(crate) fn data(&self, place: Place, element: Element, len: usize) -> Data<'a> {
+        match (element, place.result) {
+            (Element::F32, _) => Data::F32(self.numbers(place, len)),
+            (_, Some(result)) => self.results[result].shared(),
+            (Element::I64, None) => Data::I64(self.integers.get(place.start, len)),
+            (Element::Bool, None) => Data::Bool(self.flags.get(place.start, len)),
+        }
+    }
+
+    /// The same for numbers.
+    pub(crate) fn numbers(&self, place: Place, len: usize) -> &'a [f32] {
+        let Some(result) = place.result else {
+            return self.numbers.get(place.start, len);
+        };
+        let written = self.written.iter();
+        let mut written = written.filter(|(number, _)| *number == Some(result));
+        match written.next() {
+            Some((_, rest)) => rest.get(place.start, len),
+            None => {
+                let all = self.results[result].shared().numbers();
+                &all[place.start..place.start + len]
+            }
+        }
+    }
+}
+
+/// Memory that ranges were taken out of: what is left, and where it begins.
+struct Rest<'a, T> {
+    pieces: [(usize, &'a [T]); 3],
+}
+
+impl<'a, T> Rest<'a, T> {
+    fn all(memory: &'a [T]) -> Self {
+        Self {
+            pieces: [(0, memory), (0, &[]), (0, &[])],
+        }
+    }
+
+    /// Takes out two ranges that lie apart.
+    fn of(
+        memory: &'a mut [T],
+        first: Range<usize>,
+        second: Range<usize>,
+    ) -> (Self, &'a mut [T], &'a mut [T]) {
+        let swapped = second.start < first.start;
+        let (low, high) = match swapped {
+            true => (second, first),
+            false => (first, second),
+        };
+        let (before, rest) = memory.split_at_mut(low.start);
+        let (low_piece, rest) = rest.split_at_mut(low.len());
+        let (between, rest) = rest.split_at_mut(high.start.saturating_sub(low.end));
+        let (high_piece, after) = rest.split_at_mut(high.len());
+        let after_start = low.end.max(high.end);
+        let rest = Self {
+            pieces: [(0, before), (low.end, between), (after_start, after)],
+        };
+        match swapped {
+            true => (rest, high_piece, low_piece),
+            false => (rest, low_piece, high_piece),
+        }
+    }
+
+    fn get(&self, start: usize, len: usize) -> &'a [T] {
+        for &(from, piece) in &self.pieces {
+            let at = start.checked_sub(from);
+            if let Some(found) = at.and_then(|at| piece.get(at..at + len)) {
+                return found;
+            }
+        }
+        &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_out_is_not_in_the_rest() {
+        for (first, second) in [(2..4, 6..9), (6..9, 2..4), (4..6, 6..8), (0..0, 3..5)] {
+            let mut memory: Vec<usize> = (0..10).collect();
+            let whole = memory.clone();
+            let (rest, one, other) = Rest::of(&mut memory, first.clone(), second.clone());
+            assert_eq!(one, &whole[first.clone()]);
+            assert_eq!(other, &whole[second.clone()]);
+            for start in 0..10 {
+                for len in 1..=10 - start {
+                    let apart = |range: &Range<usize>| {
+                        range.is_empty() || start + len <= range.start || range.end <= start
+                    };
+                    let expected = match apart(&first) && apart(&second) {
+                        true => &whole[start..start + len],
+                        false => &[],
+                    };
+                    assert_eq!(
+                        rest.get(start, len),
+                        expected,
+                        "{first:?} {second:?} {start} {len}"
+                    );
+                }
+            }
+        }
+    }
+}
