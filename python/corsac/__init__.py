@@ -13,7 +13,7 @@ from corsac._core import __version__
 from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from corsac import backends
+    from corsac import backends, cache
     from corsac._compile import CompileError, HostWarning, compile
     from corsac._drawing import draw, draw_diff
     from corsac._engine_profile import profile
@@ -32,6 +32,7 @@ __all__ = [
     "__version__",
     "backends",
     "build",
+    "cache",
     "compile",
     "describe",
     "draw",
@@ -61,5 +62,5 @@ __getattr__, __dir__ = lazy_names(
         "lowering": ("lower",),
         "minifier": ("minify",),
     },
-    modules=("backends",),
+    modules=("backends", "cache"),
 )

@@ -67,6 +67,41 @@ class Budget:
         ...
 
 @final
+class CacheFolder:
+    """A folder in which what was found out about compiled programs is kept for other processes.
+
+    Entries are found by facts: names and texts that are all that they depend on, besides the version of
+    corsac and the processor, which are always looked at. `limit` is a size such as `"64M"`, its default.
+    Raises `OSError` if the folder cannot be made, belongs to another user or can be written to by others,
+    and `ValueError` for a limit that is no size.
+    """
+    def __new__(cls, path: Any, limit: Any = None) -> CacheFolder: ...
+    def clear(self) -> Any:
+        """Removes all entries; answers how many."""
+        ...
+    def contents(self) -> Any:
+        """How many entries there are, and what they take on the disk, in bytes."""
+        ...
+    def get(self, facts: Any) -> Any:
+        """The steps of a program, and the seconds that ways to run it took; None if nothing is known of it."""
+        ...
+    @property
+    def limit_bytes(self) -> Any:
+        """How many bytes it may take."""
+        ...
+    @limit_bytes.setter
+    def limit_bytes(self, value: Any) -> None: ...
+    @property
+    def path(self) -> Any:
+        """Where it is."""
+        ...
+    @path.setter
+    def path(self, value: Any) -> None: ...
+    def put(self, facts: Any, program: Any, seconds: Any) -> Any:
+        """Keeps these; raises `OSError` if they cannot be written."""
+        ...
+
+@final
 class CodeDraft:
     """The parts of the code of a graph, for a code generator that overrides some of them."""
     @property
@@ -293,6 +328,9 @@ class Graph:
     def owning_module(self, value: Any) -> None: ...
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
         """An input of the program, called `name`. `*name` and `**name` take what is left over."""
+        ...
+    def portable_hash(self) -> Any:
+        """The same, for other processes; None if the graph has constants that count by identity."""
         ...
     def to_lossless(self) -> Any:
         """The graph as text that `Graph.parse` reads back without loss.

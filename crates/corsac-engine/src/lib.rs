@@ -9,12 +9,14 @@
 //! Elements are `f32`, and tensors are row-major. What cannot be lowered is an error that names the
 //! node and the reason; nothing is guessed.
 //!
-//! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch.
+//! A [`Model`] is a program in a file, loaded and run with no Python and no PyTorch. A [`CacheFolder`] has
+//! what was found out about programs in earlier processes.
 
 #![forbid(unsafe_code)]
 
 mod attention;
 mod blocking;
+pub mod cache;
 mod data;
 mod execute;
 mod fusion;
@@ -33,6 +35,7 @@ mod threads;
 mod transposition;
 mod weight_cache;
 
+pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements};
 pub use execute::{Executable, RunError};

@@ -14,7 +14,11 @@ use crate::graph::PyGraph;
 use crate::passes::{Site, site};
 
 /// What Python says of opaque values and callables, found before the graph is walked.
-struct Texts(FxHashMap<ExternalId, String>);
+struct Texts {
+    texts: FxHashMap<ExternalId, String>,
+    /// Whether all of it says the same in every process.
+    portable: bool,
+}
 
 impl Texts {
     fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
@@ -25,17 +29,23 @@ impl Texts {
             externals.map(|(id, o)| (id, o.clone_ref(py))).collect()
         };
         let describe = effects(py)?.getattr(intern!(py, "describe_value"))?;
-        let texts = objects.into_iter().map(|(id, object)| {
-            let text = describe.call1((object,))?.extract()?;
-            Ok((id, text))
-        });
-        Ok(Self(texts.collect::<PyResult<_>>()?))
+        let mut all = Self {
+            texts: FxHashMap::default(),
+            portable: true,
+        };
+        for (id, object) in objects {
+            let text: String = describe.call1((&object,))?.extract()?;
+            // What is known by identity is told by where it is.
+            all.portable &= !text.ends_with(&format!(" at {}", object.as_ptr().addr()));
+            all.texts.insert(id, text);
+        }
+        Ok(all)
     }
 }
 
 impl ExternalIdentity for Texts {
     fn text(&self, _graph: &Graph, external: ExternalId) -> Option<String> {
-        let text = self.0.get(&external).cloned();
+        let text = self.texts.get(&external).cloned();
         text.or_else(|| Some(format!("external {}", external.index())))
     }
 }
@@ -77,5 +87,16 @@ impl PyGraph {
         let borrowed = slf.try_borrow()?;
         let form = canonical::of_graph(borrowed.ir(), &facts, &texts).map_err(pass_error)?;
         Ok(format!("{:032x}", form.hash))
+    }
+
+    /// The same, for other processes; None if the graph has constants that count by identity.
+    fn portable_hash(slf: &Bound<'_, Self>) -> PyResult<Option<String>> {
+        let (facts, texts) = (Facts::of_graph(slf)?, Texts::of_graph(slf)?);
+        if !texts.portable {
+            return Ok(None);
+        }
+        let borrowed = slf.try_borrow()?;
+        let form = canonical::of_graph(borrowed.ir(), &facts, &texts).map_err(pass_error)?;
+        Ok(Some(format!("{:032x}", form.hash)))
     }
 }

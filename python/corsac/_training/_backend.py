@@ -49,6 +49,8 @@ class AtenGraph:
     def __str__(self) -> str:
         where = f"{self.native} of {self.calls} calls native, in {len(self.parts)} parts"
         lines = [f"{self.kind}: {where}, compiled in {self.seconds * 1e3:.1f} ms"]
+        if kept := sum(made.kept for made in self.made):
+            lines[0] += f"; {kept} of {len(self.made)} as measured in an earlier process"
         if self.host:
             lines.append("  PyTorch runs:")
         lines += [f"    {count} calls: {reason}" for reason, count in self.host.items()]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from corsac import _core
+from corsac import _core, cache
 from corsac._native import NativeCall
 from corsac._training._expansions import expand
 from corsac._training._parts import spec_of, value_of
@@ -132,11 +132,60 @@ class Made:
         part: the native part; None where PyTorch runs it.
         reason: why PyTorch does.
         seconds: what a run took, natively and by PyTorch; None where it was not measured.
+        kept: whether that was measured in an earlier process.
     """
 
     part: NativePart | None
     reason: str | None = None
     seconds: tuple[float, float] | None = None
+    kept: bool = False
+
+
+class _Kept:
+    """What is kept of a part from one process to the next, if anything is."""
+
+    def __init__(
+        self,
+        module: GraphModule,
+        examples: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
+        precision: str,
+    ) -> None:
+        self._cache = cache.current()
+        self._program = ""
+        self.seconds: tuple[float, float] | None = None
+        graph = None if self._cache is None else module.graph.portable_hash()
+        if self._cache is None or graph is None:
+            self._cache = None
+            return
+        self._facts = [
+            ("kind", "part of a training graph"),
+            ("graph", graph),
+            ("inputs", str(_types(examples))),
+            ("results", str(_types(results))),
+            ("precision", precision),
+            *cache.surroundings(),
+        ]
+        known = self._cache.get(self._facts)
+        if known is not None and set(known[1]) == {"native", "host"}:
+            self._program, seconds = known
+            self.seconds = seconds["native"], seconds["host"]
+
+    def is_for(self, program: _core.NativeProgram) -> bool:
+        """Whether the times are of ``program``: others need other times."""
+        return self.seconds is not None and self._program == str(program)
+
+    def use(self, part: NativePart | None, reason: str | None = None) -> Made:
+        """The part as it was decided on."""
+        if self._cache is not None:
+            self._cache.found += 1
+        return Made(part, reason, self.seconds, kept=True)
+
+    def put(self, program: _core.NativeProgram, native: float, host: float) -> None:
+        """Keep what was measured."""
+        if self._cache is not None:
+            self._cache.missed += 1
+            self._cache.put(self._facts, str(program), {"native": native, "host": host})
 
 
 class _Memory:
@@ -201,6 +250,9 @@ def _make(
 ) -> Made:
     if any(_overlaps(own) for own in results):
         return Made(None, "a result of its part has several elements in one place")
+    kept = _Kept(module, examples, results, precision) if measure else None
+    if kept is not None and kept.seconds is not None and not _is_worth_it(*kept.seconds):
+        return kept.use(None, _took(*kept.seconds))
     graph = copied_graph(module.graph)
     written = GraphModule(module, graph)
     for node, example in zip(graph.find_nodes(op="placeholder"), examples, strict=True):
@@ -218,14 +270,25 @@ def _make(
     if list(zip(program.output_shapes, program.output_dtypes, strict=True)) != wanted:
         return Made(None, f"its part would give {program.output_shapes}, not {wanted}")
     part = NativePart(program, examples, results)
-    if not measure:
+    if kept is None:
         return Made(part)
+    if kept.is_for(program):
+        return kept.use(part)
     arguments = [_example(own) for own in examples]
     native, host = _best(part.forward, module.forward, arguments)
-    if native < min(MARGIN * host, host - GAIN):
+    kept.put(program, native, host)
+    if _is_worth_it(native, host):
         return Made(part, None, (native, host))
-    shown = f"{native * 1e6:.0f} µs natively, {host * 1e6:.0f} µs by PyTorch"
-    return Made(None, f"its part took {shown}", (native, host))
+    return Made(None, _took(native, host), (native, host))
+
+
+def _is_worth_it(native: float, host: float) -> bool:
+    """Whether a part that takes so many seconds natively, and by PyTorch, is native."""
+    return native < min(MARGIN * host, host - GAIN)
+
+
+def _took(native: float, host: float) -> str:
+    return f"its part took {native * 1e6:.0f} µs natively, {host * 1e6:.0f} µs by PyTorch"
 
 
 def _put_in_order(
@@ -284,5 +347,9 @@ def _text(module: GraphModule, examples: Sequence[Any], results: Sequence[Any]) 
         numbers[node] = len(numbers)
         target = "" if node.op in ("placeholder", "output") else str(node.target)
         rows.append(f"{node.op} {target} {args}")
-    types = [(own.dtype, tuple(own.shape), own.stride()) for own in (*examples, *results)]
-    return "\n".join(rows), tuple(types)
+    return "\n".join(rows), _types([*examples, *results])
+
+
+def _types(tensors: Sequence[torch.Tensor]) -> Any:
+    """What programs are made for."""
+    return tuple((own.dtype, tuple(own.shape), own.stride()) for own in tensors)

@@ -1,6 +1,7 @@
 //! A model file, read and checked.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -179,6 +180,14 @@ impl ModelFile {
                 .map_err(|error| weights.into_error().unwrap_or(ModelError::Run(error)))
         })
     }
+}
+
+/// The metadata of a safetensors file in memory.
+pub(crate) fn file_metadata(
+    bytes: Vec<u8>,
+    limits: &Limits,
+) -> Result<HashMap<String, String>, ModelError> {
+    Ok(read_header(&Source::Memory(bytes), limits)?.metadata)
 }
 
 fn read_header(source: &Source, limits: &Limits) -> Result<Header, ModelError> {

@@ -50,8 +50,10 @@ use std::sync::Mutex;
 
 pub use error::{ModelError, ModelErrorKind};
 pub use file::ModelFile;
+pub(crate) use file::file_metadata;
 pub use limits::Limits;
 pub use tensor::{Tensor, TensorSpec};
+pub(crate) use write::{header_bytes, temporary};
 pub use write::{model_bytes, write_model};
 
 use crate::data::{Data, DataMut, Elements};

@@ -38,7 +38,7 @@ pub fn write_model(
         _ => Path::new("."),
     };
     // What is said of the file in between means nothing to the caller.
-    let mut file = temporary(folder).map_err(|error| failed(error.kind().into()))?;
+    let mut file = temporary(folder, 0o666).map_err(|error| failed(error.kind().into()))?;
     let mut out = BufWriter::new(file.as_file_mut());
     let write = (|| {
         out.write_all(&header)?;
@@ -71,16 +71,18 @@ pub fn model_bytes(
     Ok(bytes)
 }
 
-/// A file that others may read once it has its name.
-fn temporary(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
+/// A file with these permissions, as far as the user's mask leaves them, which is to get its name when it is
+/// whole.
+pub(crate) fn temporary(folder: &Path, mode: u32) -> io::Result<tempfile::NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".corsac-").suffix(".partial");
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // What the user's mask leaves of it, as for any new file.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
+        builder.permissions(std::fs::Permissions::from_mode(mode));
     }
+    #[cfg(not(unix))]
+    let _ = mode;
     builder.tempfile_in(folder)
 }
 
@@ -113,13 +115,18 @@ fn header(
         }
         start = end;
     }
+    Ok(header_bytes(entries))
+}
+
+/// The beginning of a safetensors file whose header has these entries.
+pub(crate) fn header_bytes(entries: Map<String, Json>) -> Vec<u8> {
     let text = Json::Object(entries).to_string();
     let mut header = text.into_bytes();
     // Tensors begin at a multiple of eight bytes; spaces are no part of the JSON text.
     header.resize(header.len().next_multiple_of(8), b' ');
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.append(&mut header);
-    Ok(bytes)
+    bytes
 }
 
 /// `graph` without what only its host knows, and without where its nodes come from: paths of

@@ -1,5 +1,6 @@
 //! Programs of the engine, for Python: compiled from a graph, run on tensors and arrays.
 
+mod cache;
 mod model;
 mod program;
 mod runner;
@@ -165,6 +166,7 @@ fn explain_compilation<'py>(
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("CompileError", m.py().get_type::<CompileError>())?;
+    m.add_class::<cache::PyCacheFolder>()?;
     m.add_class::<PyProgram>()?;
     m.add_class::<model::PyNativeModel>()?;
     m.add_class::<runner::PyRunner>()?;

@@ -1,0 +1,147 @@
+"""What was found out about compiled programs, kept for other processes.
+
+Off unless ``CORSAC_CACHE_DIR`` names a folder, which is made if it is not there. ``CORSAC_CACHE_LIMIT`` says how
+large it may become (``64M``). docs/engine.md says what is kept, and what that saves.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from corsac import _core
+
+__all__ = ["CacheInfo", "CacheWarning", "clear", "info"]
+
+#: Where the folder is, and how large it may become.
+FOLDER, LIMIT = "CORSAC_CACHE_DIR", "CORSAC_CACHE_LIMIT"
+
+
+class CacheWarning(UserWarning):
+    """Compiled programs are not kept, and why. Everything else works."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What is kept, and what became of it in this process.
+
+    Attributes:
+        folder: where; None if nothing is kept.
+        limit_bytes: how many bytes entries may take.
+        entries: how many there are.
+        bytes: what they take on the disk.
+        found: how many programs this process has found there.
+        missed: how many it has looked for, and compiled and measured itself.
+    """
+
+    folder: str | None = None
+    limit_bytes: int = 0
+    entries: int = 0
+    bytes: int = 0
+    found: int = 0
+    missed: int = 0
+
+    def __str__(self) -> str:
+        if self.folder is None:
+            return f"compiled programs are not kept: {FOLDER} names no folder that can be used"
+        return (
+            f"{self.folder}: {self.entries:,} entries, {self.bytes:,} of {self.limit_bytes:,} bytes; "
+            f"in this process, {self.found} found and {self.missed} not"
+        )
+
+
+class _Cache:
+    """A folder with what this process knows of it."""
+
+    def __init__(self, path: str, limit: str | None) -> None:
+        self.folder: _core.CacheFolder | None = None
+        self.found = self.missed = 0
+        self._writes = True
+        try:
+            self.folder = _core.CacheFolder(path, limit)
+        except (OSError, ValueError) as error:
+            _warn(error)
+
+    def get(self, facts: Sequence[tuple[str, str]]) -> tuple[str, dict[str, float]] | None:
+        return None if self.folder is None else self.folder.get(facts)
+
+    def put(
+        self, facts: Sequence[tuple[str, str]], program: str, seconds: Mapping[str, float]
+    ) -> None:
+        if self.folder is None or not self._writes:
+            return
+        try:
+            self.folder.put(facts, program, seconds)
+        except OSError as error:
+            # Said once, and not tried again.
+            self._writes = False
+            _warn(error)
+
+
+def _warn(error: Exception) -> None:
+    warnings.warn(f"compiled programs are not kept: {error}", CacheWarning, stacklevel=2)
+
+
+_caches: dict[tuple[str, str | None], _Cache] = {}
+
+
+def current() -> _Cache | None:
+    """The cache that the environment names; None if it names none."""
+    path = os.environ.get(FOLDER)
+    if not path:
+        return None
+    limit = os.environ.get(LIMIT) or None
+    cache = _caches.get((path, limit))
+    if cache is None:
+        cache = _caches.setdefault((path, limit), _Cache(path, limit))
+    return cache
+
+
+def info() -> CacheInfo:
+    """What is kept for other processes.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    cache = current()
+    if cache is None or cache.folder is None:
+        return CacheInfo()
+    entries, size = cache.folder.contents()
+    own = CacheInfo(str(cache.folder.path), cache.folder.limit_bytes, entries, size)
+    return replace(own, found=cache.found, missed=cache.missed)
+
+
+def clear() -> int:
+    """Remove all entries, of other processes, too; answers how many there were.
+
+    What this process has compiled stays as it is.
+
+    Raises:
+        OSError: the folder cannot be listed, or an entry cannot be removed.
+    """
+    cache = current()
+    return 0 if cache is None or cache.folder is None else cache.folder.clear()
+
+
+def surroundings() -> list[tuple[str, str]]:
+    """What the time of a program depends on besides itself, the processor and the version of corsac."""
+    import torch
+
+    backends = torch.backends
+    built = os.stat(_core.__file__)
+    facts: dict[str, Any] = {
+        # Versions of corsac that are being worked on have one number.
+        "build": f"{built.st_size} bytes, {built.st_mtime_ns}",
+        "torch": torch.__version__,
+        "torch_processor": backends.cpu.get_cpu_capability(),
+        "processors": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "corsac_threads": os.environ.get("CORSAC_NUM_THREADS", ""),
+        "mkldnn": backends.mkldnn.enabled,
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+    return [(name, str(value)) for name, value in facts.items()]
