@@ -88,6 +88,12 @@ RESULTS = {
     "graph_effects": (
         "list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, int]]"
     ),
+    "CacheFolder.get": "tuple[str, dict[str, float]] | None",
+    "CacheFolder.put": "None",
+    "CacheFolder.contents": "tuple[int, int]",
+    "CacheFolder.clear": "int",
+    "CacheFolder.limit_bytes": "int",
+    "Graph.portable_hash": "str | None",
     "Graph.create_node": "Node",
     "Graph.placeholder": "Node",
     "Graph.call_function": "Node",

@@ -15,5 +15,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Nothing of earlier runs is found, and nothing is left behind.
+os.environ.pop("CORSAC_CACHE_DIR", None)
+
 # Many small calls on a few cores: threads that wait for each other cost more than they save.
 torch.set_num_threads(1)

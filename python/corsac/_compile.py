@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 
 import torch
 
-from corsac import _core
+from corsac import _core, cache
 from corsac._dynamo import PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import NativeCall
 from corsac._trace_watch import WatchingTracer, watched_trace
@@ -225,6 +225,8 @@ class _Compiled:
     seconds: float
     #: What went where, if parts of the graph are left to PyTorch.
     preview: Preview | None = None
+    #: Whether an earlier process has made the same program.
+    kept: bool = False
 
     def explain(self) -> str:
         made = f"captured and compiled in {self.seconds * 1e3:.1f} ms"
@@ -232,7 +234,8 @@ class _Compiled:
             program = self.run.program
             rounded = ", products in bfloat16" if program.precision == "bf16" else ""
             values = f"{program.arena_bytes:,} bytes for values"
-            return f"{program.step_count} steps{rounded}, {values}, {made}"
+            known = ", as in an earlier process" if self.kept else ""
+            return f"{program.step_count} steps{rounded}, {values}, {made}{known}"
         assert self.preview is not None
         lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
         lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
@@ -393,7 +396,8 @@ class CompiledModule(StandIn):
             # PyTorch has the last word on calls that fail: it raises what users expect.
             compiled = f"{type(error).__name__}: {error}"
         else:
-            compiled = _Compiled(run, time.perf_counter() - start, preview)
+            seconds = time.perf_counter() - start
+            compiled = _Compiled(run, seconds, preview, self._is_kept(run, inputs))
         for used in self._runner.recent():
             # Most calls pass this by: which programs they used is known there.
             with contextlib.suppress(KeyError):
@@ -470,6 +474,26 @@ class CompiledModule(StandIn):
             if not preview.parts:
                 raise
             return lowered, preview
+
+    def _is_kept(self, run: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
+        """Whether an earlier process has made the same program; if none has, it is kept for later ones."""
+        known = cache.current()
+        if known is None or not isinstance(run, NativeCall):
+            return False
+        graph = self._captured.graph.portable_hash()
+        if graph is None:
+            return False
+        weights = [*self._captured.named_parameters(), *self._captured.named_buffers()]
+        facts = [
+            ("kind", "program"),
+            ("graph", graph),
+            ("inputs", str(_key(inputs))),
+            ("weights", str([(name, own.dtype, tuple(own.shape)) for name, own in weights])),
+            ("precision", self._precision),
+            ("strict", str(self._capture is not None)),
+            *cache.surroundings(),
+        ]
+        return known.knows(facts, str(run.program))
 
     def native_programs(self) -> list[_core.NativeProgram]:
         """The programs that there are for whole graphs, those of Dynamo's graphs among them."""

@@ -76,28 +76,22 @@ class CacheFolder:
     and `ValueError` for a limit that is no size.
     """
     def __new__(cls, path: Any, limit: Any = None) -> CacheFolder: ...
-    def clear(self) -> Any:
+    def clear(self) -> int:
         """Removes all entries; answers how many."""
         ...
-    def contents(self) -> Any:
+    def contents(self) -> tuple[int, int]:
         """How many entries there are, and what they take on the disk, in bytes."""
         ...
-    def get(self, facts: Any) -> Any:
+    def get(self, facts: Any) -> tuple[str, dict[str, float]] | None:
         """The steps of a program, and the seconds that ways to run it took; None if nothing is known of it."""
         ...
     @property
-    def limit_bytes(self) -> Any:
+    def limit_bytes(self) -> int:
         """How many bytes it may take."""
         ...
     @limit_bytes.setter
-    def limit_bytes(self, value: Any) -> None: ...
-    @property
-    def path(self) -> Any:
-        """Where it is."""
-        ...
-    @path.setter
-    def path(self, value: Any) -> None: ...
-    def put(self, facts: Any, program: Any, seconds: Any) -> Any:
+    def limit_bytes(self, value: int) -> None: ...
+    def put(self, facts: Any, program: Any, seconds: Any) -> None:
         """Keeps these; raises `OSError` if they cannot be written."""
         ...
 
@@ -329,8 +323,10 @@ class Graph:
     def placeholder(self, name: str, type_expr: Any = None, default_value: Any = ...) -> Node:
         """An input of the program, called `name`. `*name` and `**name` take what is left over."""
         ...
-    def portable_hash(self) -> Any:
-        """The same, for other processes; None if the graph has constants that count by identity."""
+    def portable_hash(self) -> str | None:
+        """The hash of `canonical_hash`, which every process gives an equal graph; None if there are
+        constants that count by identity.
+        """
         ...
     def to_lossless(self) -> Any:
         """The graph as text that `Graph.parse` reads back without loss.

@@ -53,11 +53,12 @@ class CacheInfo:
         )
 
 
-class _Cache:
+class Cache:
     """A folder with what this process knows of it."""
 
     def __init__(self, path: str, limit: str | None) -> None:
         self.folder: _core.CacheFolder | None = None
+        self.path = path
         self.found = self.missed = 0
         self._writes = True
         try:
@@ -67,6 +68,16 @@ class _Cache:
 
     def get(self, facts: Sequence[tuple[str, str]]) -> tuple[str, dict[str, float]] | None:
         return None if self.folder is None else self.folder.get(facts)
+
+    def knows(self, facts: Sequence[tuple[str, str]], program: str) -> bool:
+        """Whether ``program`` is what is known; if not, it is from now on."""
+        known = self.get(facts)
+        if known is not None and known[0] == program:
+            self.found += 1
+            return True
+        self.missed += 1
+        self.put(facts, program, {})
+        return False
 
     def put(
         self, facts: Sequence[tuple[str, str]], program: str, seconds: Mapping[str, float]
@@ -85,10 +96,10 @@ def _warn(error: Exception) -> None:
     warnings.warn(f"compiled programs are not kept: {error}", CacheWarning, stacklevel=2)
 
 
-_caches: dict[tuple[str, str | None], _Cache] = {}
+_caches: dict[tuple[str, str | None], Cache] = {}
 
 
-def current() -> _Cache | None:
+def current() -> Cache | None:
     """The cache that the environment names; None if it names none."""
     path = os.environ.get(FOLDER)
     if not path:
@@ -96,7 +107,7 @@ def current() -> _Cache | None:
     limit = os.environ.get(LIMIT) or None
     cache = _caches.get((path, limit))
     if cache is None:
-        cache = _caches.setdefault((path, limit), _Cache(path, limit))
+        cache = _caches.setdefault((path, limit), Cache(path, limit))
     return cache
 
 
@@ -110,7 +121,7 @@ def info() -> CacheInfo:
     if cache is None or cache.folder is None:
         return CacheInfo()
     entries, size = cache.folder.contents()
-    own = CacheInfo(str(cache.folder.path), cache.folder.limit_bytes, entries, size)
+    own = CacheInfo(cache.path, cache.folder.limit_bytes, entries, size)
     return replace(own, found=cache.found, missed=cache.missed)
 
 

@@ -1,5 +1,7 @@
 //! The canonical order and hash of a graph.
 
+use std::cell::Cell;
+
 use corsac_ir::canonical::ExternalIdentity;
 use corsac_ir::{EntityId, ExternalId, Graph};
 use corsac_passes::canonical;
@@ -15,9 +17,10 @@ use crate::passes::{Site, site};
 
 /// What Python says of opaque values and callables, found before the graph is walked.
 struct Texts {
-    texts: FxHashMap<ExternalId, String>,
-    /// Whether all of it says the same in every process.
-    portable: bool,
+    /// The texts, and whether they are the same in every process.
+    texts: FxHashMap<ExternalId, (String, bool)>,
+    /// Whether all that was asked for is.
+    portable: Cell<bool>,
 }
 
 impl Texts {
@@ -31,13 +34,13 @@ impl Texts {
         let describe = effects(py)?.getattr(intern!(py, "describe_value"))?;
         let mut all = Self {
             texts: FxHashMap::default(),
-            portable: true,
+            portable: Cell::new(true),
         };
         for (id, object) in objects {
             let text: String = describe.call1((&object,))?.extract()?;
             // What is known by identity is told by where it is.
-            all.portable &= !text.ends_with(&format!(" at {}", object.as_ptr().addr()));
-            all.texts.insert(id, text);
+            let portable = !text.ends_with(&format!(" at {}", object.as_ptr().addr()));
+            all.texts.insert(id, (text, portable));
         }
         Ok(all)
     }
@@ -45,8 +48,11 @@ impl Texts {
 
 impl ExternalIdentity for Texts {
     fn text(&self, _graph: &Graph, external: ExternalId) -> Option<String> {
-        let text = self.texts.get(&external).cloned();
-        text.or_else(|| Some(format!("external {}", external.index())))
+        let known = self.texts.get(&external).cloned();
+        let (text, portable) =
+            known.unwrap_or_else(|| (format!("external {}", external.index()), false));
+        self.portable.set(self.portable.get() && portable);
+        Some(text)
     }
 }
 
@@ -89,14 +95,13 @@ impl PyGraph {
         Ok(format!("{:032x}", form.hash))
     }
 
-    /// The same, for other processes; None if the graph has constants that count by identity.
+    /// The hash of `canonical_hash`, which every process gives an equal graph; None if there are
+    /// constants that count by identity.
     fn portable_hash(slf: &Bound<'_, Self>) -> PyResult<Option<String>> {
         let (facts, texts) = (Facts::of_graph(slf)?, Texts::of_graph(slf)?);
-        if !texts.portable {
-            return Ok(None);
-        }
         let borrowed = slf.try_borrow()?;
         let form = canonical::of_graph(borrowed.ir(), &facts, &texts).map_err(pass_error)?;
-        Ok(Some(format!("{:032x}", form.hash)))
+        let portable = texts.portable.get();
+        Ok(portable.then(|| format!("{:032x}", form.hash)))
     }
 }

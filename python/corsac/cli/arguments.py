@@ -302,6 +302,11 @@ def _nothing(parser: argparse.ArgumentParser) -> None:
     """Commands on model files are those of the native program: ``corsac.cli.main`` passes them on."""
 
 
+def _cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clear", action="store_true", help="remove all entries")
+    _json(parser)
+
+
 def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
     parser.add_argument(
@@ -485,6 +490,13 @@ examples:
   corsac bench resnet50.safetensors
 """,
         _save,
+    ),
+    Command(
+        "cache",
+        "what is kept of compiled programs",
+        "Say what the folder in CORSAC_CACHE_DIR has of compiled programs, or remove it.",
+        "example (with CORSAC_CACHE_DIR set):\n  corsac cache --clear\n",
+        _cache,
     ),
     Command(
         "run",

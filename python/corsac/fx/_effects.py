@@ -128,17 +128,19 @@ def _is_zero(padding: Any) -> bool:
 def describe_value(value: Any) -> str:
     """A text that is equal for values that count as the same: by content where that is plain,
     by identity otherwise."""
-    name = getattr(value, "__qualname__", None)
-    if isinstance(value, type) or (name is not None and "<" not in name):
+    # Functions of torch say where they are implemented, and by their short names where they are found.
+    for name in (getattr(value, "__qualname__", None), getattr(value, "__name__", None)):
         module = getattr(value, "__module__", None)
-        found: Any = sys.modules.get(module) if isinstance(module, str) else None
-        for part in name.split(".") if isinstance(name, str) else ():
+        if not isinstance(name, str) or not isinstance(module, str) or "<" in name:
+            continue
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
             found = getattr(found, part, None)
         if found is value:
             return f"{module}.{name}"
     if isinstance(value, enum.Enum):
         return f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
-    if isinstance(value, torch._ops.OpOverload):
+    if isinstance(value, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return str(value)
     return f"{type(value).__module__}.{type(value).__qualname__} at {id(value)}"
 

@@ -85,10 +85,4 @@ impl PyCacheFolder {
     fn limit_bytes(&self) -> u64 {
         self.folder.limit_bytes()
     }
-
-    /// Where it is.
-    #[getter]
-    fn path(&self) -> PathBuf {
-        self.folder.path().to_owned()
-    }
 }

@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from corsac import cache
 from corsac.fx.experimental._mkldnn_layout import (
     MklSubgraph,
     run_on_mkldnn,
@@ -73,7 +74,8 @@ def gen_mkl_autotuner(
         warmup: how often each way runs before.
         decisions: a JSON file to which decisions are added, and from which they are taken where a
             subgraph of the same structure was measured with inputs of the same shapes and dtypes,
-            on a machine with the same instructions, number of threads and PyTorch.
+            on a machine with the same instructions, number of threads and PyTorch. Without it,
+            decisions are kept in the folder that ``CORSAC_CACHE_DIR`` names, if it does.
 
     Raises:
         ValueError: the file holds something else.
@@ -97,7 +99,11 @@ class MklAutotuner:
     ) -> None:
         self._example_inputs = list(example_inputs)
         self._iters, self._warmup = max(1, iters), max(0, warmup)
-        self._decisions = None if decisions is None else _Decisions(Path(decisions))
+        self._decisions: _Decisions | _KeptDecisions | None = None
+        if decisions is not None:
+            self._decisions = _Decisions(Path(decisions))
+        elif (kept := cache.current()) is not None:
+            self._decisions = _KeptDecisions(kept)
         self._values: dict[str, Any] = {}
         self._measured: Graph | None = None
         self.measurements: list[Measurement] = []
@@ -112,6 +118,8 @@ class MklAutotuner:
             known = self._measure(owner, graph, inputs)
             if self._decisions is not None:
                 self._decisions.put(key, known)
+        elif not known.first:
+            known = replace(known, first=graph.nodes[0].name, nodes=len(graph.nodes))
         self.measurements.append(known)
         return known.use_mkldnn
 
@@ -270,6 +278,30 @@ class _Decisions:
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+class _KeptDecisions:
+    """The same among what is kept for other processes, without names."""
+
+    def __init__(self, kept: cache.Cache) -> None:
+        self._kept = kept
+
+    def _facts(self, key: str) -> list[tuple[str, str]]:
+        return [("kind", "subgraph for oneDNN"), ("graph", key), *cache.surroundings()]
+
+    def get(self, key: str) -> Measurement | None:
+        known = self._kept.get(self._facts(key))
+        seconds = {} if known is None else known[1]
+        if set(seconds) != {"mkldnn", "plain"}:
+            return None
+        self._kept.found += 1
+        plain, mkldnn = seconds["plain"], seconds["mkldnn"]
+        return Measurement("", 0, plain, mkldnn, mkldnn < plain, reused=True)
+
+    def put(self, key: str, measurement: Measurement) -> None:
+        self._kept.missed += 1
+        seconds = {"plain": measurement.plain_seconds, "mkldnn": measurement.mkldnn_seconds}
+        self._kept.put(self._facts(key), "", seconds)
 
 
 class _Progress:
