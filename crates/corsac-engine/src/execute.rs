@@ -13,6 +13,7 @@ use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
+use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
 use crate::memory::{Context, Kept, Taken, Written};
@@ -357,17 +358,15 @@ impl Executable {
         let shape = program.shape(step.output);
         let in_place = self.plan.is_in_place(at);
         let in_blocks = program.value(step.output).layout == Layout::Blocks;
-        // What steps that work in place find in their result to begin with.
-        let begin = |out: &mut [f32]| {
-            if !in_place {
-                out.copy_from_slice(values.get(step.inputs[0]));
-            }
+        let finish = |start: usize, chunk: &mut [f32]| {
+            finish(&step.post, values, start, chunk);
+        };
+        let over = || Over {
+            from: (!in_place).then(|| input(0)),
+            finish: &finish,
         };
         match (&step.op, &self.prepared[at]) {
             (Op::Conv(_) | Op::Linear, prepared) => {
-                let finish = |start: usize, chunk: &mut [f32]| {
-                    finish(&step.post, values, start, chunk);
-                };
                 let bias = || step.inputs.get(2).map(|&bias| values.get(bias));
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
@@ -427,13 +426,13 @@ impl Executable {
                 kernel.run(&operands, out);
             }
             (Op::ChannelAffine, _) => {
-                begin(out);
                 let plane = shape[2..].iter().product();
-                if in_blocks {
-                    blocked::affine::channel_affine(out, input(1), input(2), plane);
-                } else {
-                    elementwise::channel_affine(out, input(1), input(2), plane);
-                }
+                let channel_affine = match in_blocks {
+                    true => blocked::affine::channel_affine,
+                    false => elementwise::channel_affine,
+                };
+                channel_affine(&over(), out, input(1), input(2), plane);
+                return;
             }
             (
                 Op::LayerNorm {
@@ -444,15 +443,15 @@ impl Executable {
                 },
                 _,
             ) => {
-                begin(out);
                 let row = shape[shape.len() - dims..].iter().product();
                 let weight_values = weight.then(|| input(1));
                 let bias_values = bias.then(|| input(1 + usize::from(*weight)));
-                normalise::layer_norm(out, row, weight_values, bias_values, *eps);
+                normalise::layer_norm(&over(), out, row, [weight_values, bias_values], *eps);
+                return;
             }
             (Op::Unary(function), _) => {
-                begin(out);
-                elementwise::unary(*function, out);
+                elementwise::unary(&over(), *function, out);
+                return;
             }
             (Op::Binary(function), _) => {
                 if in_blocks && shape_of(0) != shape_of(1) {
@@ -474,9 +473,9 @@ impl Executable {
                 }
             }
             (Op::Softmax { dim, log }, _) => {
-                begin(out);
                 let inner = shape[dim + 1..].iter().product();
-                normalise::softmax_strided(out, shape[*dim], inner, *log);
+                normalise::softmax_strided(&over(), out, shape[*dim], inner, *log);
+                return;
             }
             (Op::MaxPool(pool), _) => {
                 let max_pool = match in_blocks {
@@ -558,7 +557,7 @@ impl Executable {
             out.par_chunks_mut(crate::kernels::GRAIN)
                 .enumerate()
                 .for_each(|(index, chunk)| {
-                    finish(&step.post, values, index * crate::kernels::GRAIN, chunk);
+                    finish(index * crate::kernels::GRAIN, chunk);
                 });
         }
     }

@@ -7,15 +7,12 @@ use rten_vecmath::{ApproxGelu, Elu, Erf, Exp, Gelu, LeakyRelu, Sigmoid, Silu, Ta
 use smallvec::SmallVec;
 
 use super::GRAIN;
+use super::over::Over;
 use crate::program::{Binary, Unary};
 
 /// Applies `function` to each element.
-pub fn unary(function: Unary, data: &mut [f32]) {
-    if data.len() <= GRAIN {
-        return unary_chunk(function, data);
-    }
-    data.par_chunks_mut(GRAIN)
-        .for_each(|chunk| unary_chunk(function, chunk));
+pub fn unary(over: &Over<'_>, function: Unary, out: &mut [f32]) {
+    over.pieces(out, GRAIN, |_, piece| unary_chunk(function, piece));
 }
 
 /// Applies `function` to each element of a piece that fits a cache.
@@ -290,16 +287,16 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
         });
 }
 
-/// `x * factor + offset` by channel: `data` has rows of `row` elements, the channels of which repeat.
-pub fn channel_affine(data: &mut [f32], factors: &[f32], offsets: &[f32], row: usize) {
-    if data.is_empty() {
-        return;
-    }
-    data.par_chunks_mut(row.max(1))
-        .enumerate()
-        .with_min_len(GRAIN.div_ceil(row.max(1)))
-        .for_each(|(at, row)| {
-            let channel = at % factors.len();
-            simple_unary(Unary::Affine(factors[channel], offsets[channel]), row);
-        });
+/// `x * factor + offset` by channel: `out` has rows of `row` elements, the channels of which repeat.
+pub fn channel_affine(
+    over: &Over<'_>,
+    out: &mut [f32],
+    factors: &[f32],
+    offsets: &[f32],
+    row: usize,
+) {
+    over.pieces(out, row, |number, piece| {
+        let channel = number % factors.len();
+        simple_unary(Unary::Affine(factors[channel], offsets[channel]), piece);
+    });
 }

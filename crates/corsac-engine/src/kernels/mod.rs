@@ -11,6 +11,7 @@ pub mod generic;
 pub mod layout;
 pub mod matmul;
 pub mod normalise;
+pub mod over;
 mod piece;
 pub mod pool;
 pub mod reduce;

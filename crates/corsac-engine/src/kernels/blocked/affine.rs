@@ -4,23 +4,27 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::BLOCK;
+use crate::kernels::over::Over;
 use crate::program::Binary;
 
 /// `x * factor + offset` by channel, of images with `plane` pixels.
-pub fn channel_affine(data: &mut [f32], factors: &[f32], offsets: &[f32], plane: usize) {
+pub fn channel_affine(
+    over: &Over<'_>,
+    out: &mut [f32],
+    factors: &[f32],
+    offsets: &[f32],
+    plane: usize,
+) {
     let blocks = factors.len().div_ceil(BLOCK);
-    let len = (plane * BLOCK).max(1);
-    data.par_chunks_exact_mut(len)
-        .enumerate()
-        .with_min_len(crate::kernels::GRAIN.div_ceil(len))
-        .for_each(|(at, data)| {
-            let channels = at % blocks * BLOCK..factors.len().min((at % blocks + 1) * BLOCK);
-            // Channels that fill up the last block stay zero.
-            let (mut factor, mut offset) = ([0.0; BLOCK], [0.0; BLOCK]);
-            factor[..channels.len()].copy_from_slice(&factors[channels.clone()]);
-            offset[..channels.len()].copy_from_slice(&offsets[channels]);
-            affine(data, &factor, &offset);
-        });
+    over.pieces(out, plane * BLOCK, |number, piece| {
+        let first = number % blocks * BLOCK;
+        let channels = first..factors.len().min(first + BLOCK);
+        // Channels that fill up the last block stay zero.
+        let (mut factor, mut offset) = ([0.0; BLOCK], [0.0; BLOCK]);
+        factor[..channels.len()].copy_from_slice(&factors[channels.clone()]);
+        offset[..channels.len()].copy_from_slice(&offsets[channels]);
+        affine(piece, &factor, &offset);
+    });
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]

@@ -1,0 +1,111 @@
+//! What is computed in place: of what is there, or of other numbers that are copied piece by piece.
+
+use rayon::prelude::*;
+
+use super::GRAIN;
+
+/// How many elements are worked on at once where rows need not be whole: they stay in the first-level cache.
+const TILE: usize = 4 * 1024;
+
+/// What is done to each piece of a result before and after.
+#[derive(Clone, Copy)]
+pub struct Over<'a> {
+    /// The numbers that the piece begins with; what is there, if there are none.
+    pub from: Option<&'a [f32]>,
+    /// Called at last, with where the piece begins.
+    pub finish: &'a (dyn Fn(usize, &mut [f32]) + Sync),
+}
+
+impl Over<'_> {
+    /// Calls `compute` with each row of `row` elements of `out`. An element takes as long as `cost` operations
+    /// of the simplest kind.
+    pub(super) fn rows(
+        &self,
+        out: &mut [f32],
+        row: usize,
+        cost: usize,
+        compute: impl Fn(&mut [f32]) + Sync,
+    ) {
+        self.tiles(out, [row, row], cost, |_, row| compute(row));
+    }
+
+    /// Calls `compute` with the number of a row and a piece of it, for all of them.
+    pub(super) fn pieces(
+        &self,
+        out: &mut [f32],
+        row: usize,
+        compute: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        self.tiles(out, [row, TILE], 1, compute);
+    }
+
+    fn tiles(
+        &self,
+        out: &mut [f32],
+        [row, tile]: [usize; 2],
+        cost: usize,
+        compute: impl Fn(usize, &mut [f32]) + Sync,
+    ) {
+        if row == 0 {
+            return;
+        }
+        let one_row = |(number, elements): (usize, &mut [f32])| {
+            for (at, piece) in elements.chunks_mut(tile).enumerate() {
+                let start = number * row + at * tile;
+                if let Some(from) = self.from {
+                    piece.copy_from_slice(&from[start..start + piece.len()]);
+                }
+                compute(number, piece);
+                (self.finish)(start, piece);
+            }
+        };
+        if out.len().saturating_mul(cost) <= GRAIN {
+            return out.chunks_mut(row).enumerate().for_each(one_row);
+        }
+        out.par_chunks_mut(row)
+            .enumerate()
+            .with_min_len(GRAIN.div_ceil(cost * row))
+            .for_each(one_row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_piece_is_copied_computed_and_finished_once() {
+        for (rows, row) in [(3, 5), (1, 3 * TILE + 7), (40, TILE)] {
+            let from: Vec<f32> = (0..rows * row).map(|at| at as f32).collect();
+            let add_place = |start: usize, piece: &mut [f32]| {
+                piece
+                    .iter_mut()
+                    .zip(start..)
+                    .for_each(|(x, at)| *x += at as f32);
+            };
+            let mut out = vec![f32::NAN; rows * row];
+            let over = |from| Over {
+                from,
+                finish: &add_place,
+            };
+            over(Some(&from)).pieces(&mut out, row, |number, piece| {
+                piece.iter_mut().for_each(|x| *x += number as f32);
+            });
+            let expected = |at: usize| (2 * at + at / row) as f32;
+            assert!(out.iter().enumerate().all(|(at, &x)| x == expected(at)));
+            over(None).rows(&mut out, row, 4, |piece| {
+                assert_eq!(piece.len(), row);
+                piece.iter_mut().for_each(|x| *x = -*x);
+            });
+            let expected = |at: usize| at as f32 - expected(at);
+            assert!(out.iter().enumerate().all(|(at, &x)| x == expected(at)));
+        }
+        let finish = |_: usize, _: &mut [f32]| unreachable!("there is nothing");
+        let over = Over {
+            from: Some(&[]),
+            finish: &finish,
+        };
+        over.pieces(&mut [], 0, |_, _| unreachable!("there is nothing"));
+        over.rows(&mut [], 4, 1, |_| unreachable!("there is nothing"));
+    }
+}
