@@ -76,7 +76,7 @@ def backend(
 def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """What runs a graph that Dynamo captured; Dynamo asks again where gradients are wanted or not."""
     precision = options.get("precision", "f32")
-    if not _wants_gradients(module, example_inputs):
+    if not _wants_gradients(module, example_inputs) and not _transforms(module.graph):
         return Piece(module, precision)
     # Not at the top: Dynamo is not imported before somebody uses it.
     from corsac._training import train
@@ -108,6 +108,18 @@ def _records(graph: Any) -> bool:
         elif enabled and node.op.startswith("call_"):
             return True
     return False
+
+
+def _transforms(graph: Any) -> bool:
+    """Whether transforms of ``torch.func`` are among the calls of ``graph``.
+
+    Between them tensors have dimensions that are not seen; AOTAutograd writes graphs without.
+    """
+    return any(
+        "_functorch" in (getattr(node.target, "__module__", None) or "")
+        for node in graph.nodes
+        if node.op == "call_function"
+    )
 
 
 class Piece:

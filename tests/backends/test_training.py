@@ -270,6 +270,14 @@ ACTIVATIONS = [
     lambda x: torch.cat([x, x.flip(1)], 1).max(1).values,
     lambda x: F.glu(x) + x.mean((0, 2), keepdim=True)[..., :3],
     lambda x: torch.where(x > 0.3, x, x.exp()),
+    lambda x: x[:, ::2] * x[:, 1::2][:, -1:] + x[:, 1:2:3] * x[..., 4:2:1].sum(),
+    # What reads nothing, of the shape of an image.
+    lambda x: torch.where(x[None] > 0, torch.full((1, 4, 5, 6), 0.5), x * 2),
+    lambda x: F.layer_norm(F.layer_norm(x * 2, x.shape[-1:]), x.shape[-1:]),
+    # Its mean is read by its place in memory.
+    lambda x: (
+        F.adaptive_avg_pool1d(F.layer_norm(x, x.shape[-1:]).transpose(1, 2), 1).flatten(1) * 2
+    ),
 ]
 
 
@@ -300,6 +308,48 @@ def test_dropout_is_drawn_by_pytorch():
         )
 
     compared(make, torch.randn(8, 6))
+
+
+def test_gradients_of_attention_where_a_query_sees_nothing():
+    # Rows whose mask hides everything are zeros, and so are their gradients.
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    mask[2] = False
+
+    def function(q, k, v):
+        return F.scaled_dot_product_attention(q * 1.0, k, v, attn_mask=mask)
+
+    def gradients(run):
+        given = [own.clone().requires_grad_() for own in (q, k, v)]
+        result = run(*given)
+        (result * result).sum().backward()
+        return [result, *(own.grad for own in given)]
+
+    q, k, v = (torch.randn(2, 3, 5, 4) for _ in range(3))
+    compiled = corsac.compile(function, options={"training": "native"})
+    found, expected = gradients(compiled), gradients(function)
+    for own, its in zip(found, expected, strict=True):
+        torch.testing.assert_close(own, its, rtol=1e-5, atol=1e-6)
+    assert found[0][:, :, 2].eq(0).all()
+
+
+def test_gradients_of_dropout_are_native():
+    model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Tanh(), nn.Linear(64, 3))
+    compiled = corsac.compile(model, options={"training": "native"})
+    compiled(torch.randn(8, 6)).sum().backward()
+    backward = compiled.explain().split("backward: ")[1]
+    assert "native_dropout" not in backward and "in 1 parts" in backward
+
+
+def test_what_is_read_by_its_place_keeps_the_rest_native():
+    def function(x):
+        return F.adaptive_avg_pool1d((x * 2).exp().transpose(1, 2), 1).tanh()
+
+    compiled = corsac.compile(function, options={"training": "native"})
+    compiled(torch.randn(2, 4, 8, requires_grad=True)).sum().backward()
+    text = compiled.explain()
+    assert "it reads elements by their place in memory" in text
+    assert "as_strided reads its elements by their place in memory" in text
+    assert len(compiled.native_programs()) >= 2
 
 
 def test_dropouts_keep_their_order():
@@ -529,6 +579,22 @@ def test_explain_says_what_is_native():
     assert "forward: " in text and "backward: " in text
     assert "calls native, in 1 parts" in text
     assert compiled.native_programs()
+
+
+def test_a_graph_that_aotautograd_cannot_make(monkeypatch):
+    def fails(self, module, example_inputs):
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr("corsac._training._backend.TrainedGraph.capture", fails)
+    model = mlp()
+    other, compiled = copy.deepcopy(model), corsac.compile(model)
+    x, labels = rows()
+    with pytest.warns(corsac.HostWarning, match="AOTAutograd failed: RuntimeError: not today"):
+        loss_of(compiled(x), labels).backward()
+    loss_of(other(x), labels).backward()
+    same_gradients(model, other)
+    assert "5 calls: AOTAutograd failed" in compiled.explain()
+    assert compiled.native_programs() == []
 
 
 def test_nothing_is_native_if_options_say_so():

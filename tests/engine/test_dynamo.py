@@ -215,3 +215,27 @@ def test_inputs_that_are_written_to():
     with torch.no_grad():
         assert torch.compile(grows, backend="corsac")(x).tolist() == [3, 3, 3]
     assert x.tolist() == [1, 1, 1]
+
+
+def energy(x):
+    return (x.exp() * 2).tanh().sum()
+
+
+TRANSFORMED = {
+    "vmap": lambda x: torch.vmap(energy)(x * 3) + 1,
+    "grad": lambda x: torch.func.grad(energy)(x * 3) + 1,
+    "vmap of grad": lambda x: torch.vmap(torch.func.grad(energy))(x),
+    "jacrev": lambda x: torch.func.jacrev(lambda x: x.tanh().sum(0))(x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_of_functions(name):
+    # Between the calls that begin and end a transform, tensors are of one dimension more than is seen.
+    function = TRANSFORMED[name]
+    x = torch.randn(4, 5)
+    compiled = corsac.compile(function, options={"training": "native"})
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("error", corsac.HostWarning)
+        torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)
+    assert compiled.native_programs()

@@ -125,7 +125,10 @@ impl Blocking<'_> {
         let Some(shape) = self.shape(step.output) else {
             return false;
         };
-        let first = step.inputs[0];
+        // Constants read nothing.
+        let Some(&first) = step.inputs.first() else {
+            return false;
+        };
         let same = |&value: &ValueId| self.shape(value) == Some(shape);
         // What fills up the last block has to stay a number that times zero is zero.
         let fills = shape[1] % BLOCK != 0;

@@ -83,6 +83,12 @@ class TrainedGraph:
         # AOTAutograd writes to what it is given.
         self._run = run(to_torch(module), list(example_inputs))
 
+    def leave(self, module: Any, reason: str) -> None:
+        """Let PyTorch run ``module``, and say why."""
+        calls = sum(map(_computes, module.graph.nodes))
+        self.graphs = [AtenGraph("forward", calls, host={reason: calls})]
+        self._run = module
+
     def explain(self) -> str:
         """What is native, and what PyTorch runs and why, as text."""
         return "\n".join(map(str, self.graphs)) or "not called yet"
@@ -198,5 +204,5 @@ def train(
 
         reason = f"AOTAutograd failed: {type(error).__name__}: {error}"
         warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
-        return module
+        trained.leave(module, reason)
     return trained

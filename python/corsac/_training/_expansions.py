@@ -1,7 +1,7 @@
 """Operators of backward graphs, written with operators that the engine has.
 
 Formulas are those of ``tools/autograd/derivatives.yaml`` and of ``torch/_decomp/decompositions.py``
-in PyTorch. Values and gradients are float32; what is not is left to PyTorch by who asks.
+in PyTorch. Values and gradients are float32, and masks bool; what is not is left to PyTorch by who asks.
 """
 
 from __future__ import annotations
@@ -103,6 +103,19 @@ def _log_softmax(graph: Graph, grad: Node, result: Node, dim: int, dtype: Any) -
     return graph.call_function(torch.sub, (grad, _product(graph, softmax, total)))
 
 
+def _dropout(graph: Graph, grad: Node, mask: Node, scale: float) -> Node:
+    return _product(graph, grad, graph.call_function(torch.where, (mask, scale, 0.0)))
+
+
+def _safe_softmax(graph: Graph, x: Node, dim: int, dtype: Any = None) -> Node:
+    """The softmax, and zeros where all of a row is minus infinity."""
+    del dtype
+    masked = graph.call_function(torch.eq, (x, -math.inf))
+    masked = graph.call_function(torch.all, (masked, dim, True))
+    softmax = graph.call_function(torch.softmax, (x, dim))
+    return graph.call_function(torch.where, (masked, 0.0, softmax))
+
+
 def _layer_norm(
     graph: Graph,
     x: Node,
@@ -169,10 +182,22 @@ def _select(graph: Graph, grad: Node, sizes: Sequence[int], dim: int, index: int
 def _slice(
     graph: Graph, grad: Node, sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Node:
-    del step
-    dim %= len(sizes)
-    start, end, _ = slice(start, end).indices(sizes[dim])
-    return _padded(graph, grad, len(sizes), dim, start, sizes[dim] - end)
+    rank, size = len(sizes), sizes[dim % len(sizes)]
+    dim %= rank
+    start, end, _ = slice(start, end).indices(size)
+    if step == 1:
+        return _padded(graph, grad, rank, dim, start, size - max(start, end))
+    # Zeros go behind each, as many as were left out, and what is beyond the last place goes.
+    count = len(range(start, end, step))
+    spread = graph.call_function(torch.unsqueeze, (grad, dim + 1))
+    spread = _padded(graph, spread, rank + 1, dim + 1, 0, step - 1)
+    within = min(count * step, size - start)
+    spread = graph.call_function(
+        torch.reshape, (spread, [*sizes[:dim], count * step, *sizes[dim + 1 :]])
+    )
+    if within < count * step:
+        spread = graph.call_function(torch.narrow, (spread, dim, 0, within))
+    return _padded(graph, spread, rank, dim, start, size - start - within)
 
 
 def _padded(graph: Graph, x: Node, rank: int, dim: int, before: int, after: int) -> Node:
@@ -196,6 +221,8 @@ _EXPANSIONS: dict[Any, Expansion] = {
     aten.hardtanh_backward.default: _hardtanh,
     aten._softmax_backward_data.default: _softmax,
     aten._log_softmax_backward_data.default: _log_softmax,
+    aten.native_dropout_backward.default: _dropout,
+    aten._safe_softmax.default: _safe_softmax,
     aten.native_layer_norm.default: _layer_norm,
     aten.native_layer_norm_backward.default: _layer_norm_gradients,
     aten.select_backward.default: _select,
@@ -204,16 +231,20 @@ _EXPANSIONS: dict[Any, Expansion] = {
 
 
 def can_expand(node: Node) -> bool:
-    """Whether ``node``, whose tensors are of float32 and whose sizes are numbers, can be expanded."""
+    """Whether ``node``, whose sizes are numbers, can be expanded, if its tensors are of float32."""
     if node.target not in _EXPANSIONS:
         return False
-    if node.target is aten.slice_backward.default:
-        return node.args[5] == 1
     if node.target is aten.leaky_relu_backward.default:
         return node.args[2] >= 0
     gives_several = isinstance(node.meta.get("val"), tuple | list)
     # Items are all that the several results are for.
     return not gives_several or all(user.target is operator.getitem for user in node.users)
+
+
+def _replace(node: Node, by: Node) -> None:
+    # Expansions of what reads it ask for its type.
+    by.meta.setdefault("val", node.meta["val"])
+    node.replace_all_uses_with(by)
 
 
 def expand(graph: Graph) -> None:
@@ -232,9 +263,9 @@ def expand(graph: Graph) -> None:
             made = _EXPANSIONS[node.target](graph, *node.args, **node.kwargs)
         if isinstance(made, list):
             for item in list(node.users):
-                item.replace_all_uses_with(made[item.args[1]])
+                _replace(item, made[item.args[1]])
                 graph.erase_node(item)
         else:
-            node.replace_all_uses_with(made)
+            _replace(node, made)
         graph.erase_node(node)
     graph.eliminate_dead_code()

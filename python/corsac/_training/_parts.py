@@ -36,6 +36,8 @@ VIEWS = frozenset(
         aten.alias.default,
     ]
 )
+#: Calls that take truth values beside float32.
+MASKED = frozenset([aten.native_dropout_backward.default])
 #: What the order of programs is kept for.
 _BARRIER = "it has an effect besides its result"
 
@@ -61,8 +63,6 @@ def why_not_split(graph: Graph) -> str | None:
     if has_symbols(graph):
         return "its sizes are symbols"
     for node in graph.nodes:
-        if "as_strided" in str(node.target):
-            return f"{node.name} reads elements by their place in memory"
         if _writes(node) and not _writes_to_input(node):
             return f"{node.name} writes to what the graph made"
     return None
@@ -75,6 +75,31 @@ def _writes(node: Node) -> bool:
 def _writes_to_input(node: Node) -> bool:
     to = node.args[0] if node.args else None
     return node.target is aten.copy_.default and isinstance(to, Node) and to.op == "placeholder"
+
+
+def _read_by_place(graph: Graph) -> dict[Node, str]:
+    """Calls whose results have to lie in the memory that PyTorch would put them in, and why."""
+    found: dict[Node, str] = {}
+    for node in graph.nodes:
+        if "as_strided" not in str(node.target):
+            continue
+        found[node] = "it reads elements by their place in memory"
+        # Views lie where the tensor does that they are of.
+        shown = node.args[0]
+        while shown.op == "call_function":
+            found.setdefault(shown, f"{node.name} reads its elements by their place in memory")
+            if not _shows(shown):
+                break
+            shown = shown.args[0]
+    return found
+
+
+def _shows(node: Node) -> bool:
+    """Whether what ``node`` gives may lie where its first argument does."""
+    if node.target is operator.getitem or node.target in VIEWS:
+        return True
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(own.alias_info is not None for own in schema.returns)
 
 
 def _has_effect(node: Node) -> bool:
@@ -132,9 +157,13 @@ class Parts:
         placeholders = self.graph.find_nodes(op="placeholder")
         specs = tuple(_spec_or_none(value_of(node)) for node in placeholders)
         found: dict[Node, str] = dict(_core.explain_compilation(self.graph, specs, _host_types))
-        reasons = {}
+        by_place = _read_by_place(self.graph)
+        reasons: dict[Node, str] = {}
         for node in self.graph.nodes:
             if node.op != "call_function":
+                continue
+            if node in by_place:
+                reasons[node] = by_place[node]
                 continue
             if node.target is operator.getitem:
                 source = node.args[0]
@@ -259,4 +288,5 @@ def _is_plain(node: Node) -> bool:
 
 
 def _floats_only(node: Node) -> bool:
-    return _is_plain(node) and all(own.dtype is torch.float32 for own in _tensors(node))
+    known = {torch.float32, torch.bool if node.target in MASKED else torch.float32}
+    return _is_plain(node) and all(own.dtype in known for own in _tensors(node))
