@@ -1,0 +1,79 @@
+"""Where the graphs ran that ``torch.compile(backend="corsac")`` was given."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import corsac._dynamo
+from corsac._compile import _Compiled
+from corsac._dynamo import Piece
+from corsac._training import TrainedGraph
+
+
+@dataclass
+class Placed:
+    """Calls of operators, by kind of graph: ``"inference"``, ``"forward"`` or ``"backward"``.
+
+    Attributes:
+        calls: how many there are.
+        native: how many of them the engine runs.
+    """
+
+    calls: Counter[str] = field(default_factory=Counter)
+    native: Counter[str] = field(default_factory=Counter)
+
+    def share(self, kind: str) -> float:
+        """The part of the calls that is native."""
+        return self.native[kind] / self.calls[kind] if self.calls[kind] else 0.0
+
+
+class Pieces(list[Any]):
+    """What runs each graph."""
+
+    def placed(self) -> Placed:
+        """Where the calls of all of them run."""
+        found = Placed()
+        for piece in self:
+            if isinstance(piece, TrainedGraph):
+                for graph in piece.graphs:
+                    found.calls[graph.kind] += graph.calls
+                    found.native[graph.kind] += graph.native
+            elif isinstance(piece, Piece):
+                for module in piece.variants():
+                    for program in module._programs.values():
+                        _add(found, module, program)
+        return found
+
+
+def _add(found: Placed, module: Any, program: _Compiled | str) -> None:
+    """Count the calls of a graph for inference."""
+    calls = sum(node.op.startswith("call_") for node in module._captured.graph.nodes)
+    native = calls
+    if isinstance(program, str):
+        native = 0
+    elif program.preview is not None:
+        calls = len(program.preview.placements)
+        native = calls - len(program.preview.host)
+    found.calls["inference"] += calls
+    found.native["inference"] += native
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[Pieces]:
+    """What runs the graphs that Dynamo hands to the backend ``"corsac"`` in the block."""
+    pieces = Pieces()
+    own = corsac._dynamo.piece_for
+
+    def piece_for(*args: Any) -> Any:
+        pieces.append(own(*args))
+        return pieces[-1]
+
+    corsac._dynamo.piece_for = piece_for
+    try:
+        yield pieces
+    finally:
+        corsac._dynamo.piece_for = own
