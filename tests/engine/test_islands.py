@@ -69,3 +69,16 @@ def test_compiled(function):
     compiled = corsac.compile(function)
     with torch.no_grad():
         torch.testing.assert_close(compiled(*inputs()), function(*inputs()))
+
+
+def test_finding_types_draws_no_numbers():
+    def function(x):
+        return x.sin() * 2 + torch.normal(0.0, 1.0, (2, 3))
+
+    compiled, x = corsac.compile(function), torch.zeros(2, 3)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        expected = [function(x) for _ in range(2)]
+        torch.manual_seed(0)
+        for one in expected:
+            torch.testing.assert_close(compiled(x), one)

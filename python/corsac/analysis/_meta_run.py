@@ -32,7 +32,9 @@ class MetaRun:
             args, kwargs = torch.utils._pytree.tree_map_only(
                 Node, lambda n: self._input(n, known), (tuple(node.args), dict(node.kwargs))
             )
-            result = self._run(node, args, kwargs)
+            # Calls without a tensor compute, and some draw: programs are not to see it.
+            with torch.random.fork_rng(devices=[]):
+                result = self._run(node, args, kwargs)
         except Exception as error:  # whatever it is, the node stays unknown
             self.failures[node.name] = f"{type(error).__name__}: {error}"
             return None

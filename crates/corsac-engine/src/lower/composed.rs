@@ -163,7 +163,8 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let rank = self.shape(input).len();
                 let mut dims: Vec<usize> = (0..rank).collect();
-                dims.swap(rank - 1, rank.checked_sub(2).ok_or("a transposed vector")?);
+                let last_but_one = rank.checked_sub(2).ok_or("a transposed vector")?;
+                dims.swap(rank - 1, last_but_one);
                 self.permuted(input, &dims)
             }
             "hstack" | "vstack" | "row_stack" | "dstack" | "column_stack" => self.stacked(call)?,
@@ -177,7 +178,8 @@ impl Lowerer<'_, '_> {
                 let step = call.int("step")?.unwrap_or(1) as isize;
                 let view = View::of(&shape);
                 let mut strides = view.strides.clone();
-                strides.push(strides[dim]);
+                // A tensor of no dimensions has one window.
+                strides.push(strides.get(dim).copied().unwrap_or(1));
                 strides[dim] *= step;
                 self.copied(
                     input,
