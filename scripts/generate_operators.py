@@ -19,7 +19,8 @@ HEAD = """\
 
 `corsac.analysis.propagate` finds the types of values by rules, `corsac.analysis.cost` counts what
 they cost. This page lists the rules; `scripts/generate_operators.py` writes it from the table, and a
-test compares. [What the engine runs](engine-operators.md) has a page of its own.
+test compares. [What the engine runs](engine-operators.md) has a page of its own, and so has [what becomes of
+operators in torch.compile](compiled-operators.md).
 
 A name alone stands for the function of `torch`, the function of `torch.nn.functional`, the tensor
 method and the operator of `torch.ops.aten`, as far as there is one, and for its in-place form where
@@ -43,8 +44,12 @@ layer norm 7, group norm 7, batch norm 2 (a factor and an offset).
 """
 
 
+#: The part that scripts/generate_compiled_operators.py writes, which is the last.
+SAMPLES = "## Samples through torch.compile\n"
+
+
 def page() -> str:
-    """The text of the page."""
+    """The text of the page. What the other script writes of it stays."""
     rules = _core.shape_rules()
     count = sum(len(names) for _, names, _ in rules)
     lines = [HEAD, f"{len(rules)} rules for {count} names.\n"]
@@ -55,12 +60,13 @@ def page() -> str:
             f"| {', '.join(f'`{name}`' for name in names)} | {cost} |" for _, names, cost in rows
         ]
         lines.append("")
-    return "\n".join(lines)
+    _, heading, samples = PAGE.read_text().partition(SAMPLES)
+    return "\n".join(lines) + heading + samples
 
 
 def main() -> int:
     if "--check" in sys.argv[1:]:
-        if PAGE.exists() and PAGE.read_text() == page():
+        if PAGE.read_text() == page():
             return 0
         print(f"{PAGE} is out of date: run python {Path(__file__).name}", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,42 +205,88 @@ def run(op: Any, limit: int) -> Outcome:
     """Run up to ``limit`` samples of each element type."""
     outcome = Outcome(full_name(op))
     for dtype in DTYPES:
-        if dtype not in op.dtypes or op.name.startswith(("empty", "new_empty")):
-            continue
         if op.name in ORDERING and dtype is not torch.float32:
             continue
-        torch.manual_seed(0)
-        samples = []
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for sample in op.sample_inputs("cpu", dtype, requires_grad=False):
-                samples.append(sample)
-                if len(samples) == limit:
-                    break
-        for sample in samples:
-            _try(op, sample, dtype, outcome)
+        for sample in samples(op, dtype, limit):
+            _try(op, sample, outcome)
     return outcome
 
 
-def _try(op: Any, sample: Any, dtype: torch.dtype, outcome: Outcome) -> None:
-    leaves, spec = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool = False) -> list[Any]:
+    """Up to ``limit`` samples of an element type, the same in each call; what they are of may want gradients."""
+    found: list[Any] = []
+    if dtype not in op.dtypes or op.name.startswith(("empty", "new_empty")):
+        return found
+    torch.manual_seed(0)
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for sample in op.sample_inputs("cpu", dtype, requires_grad=requires_grad):
+            found.append(sample)
+            if len(found) == limit:
+                break
+    return found
 
-    def call(*given: torch.Tensor) -> Any:
+
+class Call:
+    """The call of a sample, as a function of its tensors.
+
+    Attributes:
+        function: what is called.
+        tensors: the tensors among its arguments.
+    """
+
+    def __init__(self, op: Any, sample: Any) -> None:
+        self.function = op.op
+        self._leaves, self._spec = pytree.tree_flatten(
+            ((sample.input, *sample.args), sample.kwargs)
+        )
+        self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor)]
+
+    def arguments(self, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with ``given`` in the places of tensors."""
         rest = iter(given)
-        full = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        args, kwargs = pytree.tree_unflatten(full, spec)
-        return op.op(*args, **kwargs)
+        full = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
+        return pytree.tree_unflatten(full, self._spec)
 
+    def __call__(self, *given: Any) -> Any:
+        args, kwargs = self.arguments(given)
+        return self.function(*args, **kwargs)
+
+    def traced(self) -> fx.GraphModule:
+        """The call as a graph of operators.
+
+        Raises:
+            ValueError: nothing would stand in it for what is called.
+        """
+        if self.tensors:
+            tracer = fx.Tracer()
+            names = ", ".join(f"x{i}" for i in range(len(self.tensors)))
+            graph = tracer.trace(eval(f"lambda {names}: call({names})", {"call": self}))
+            return fx.GraphModule(tracer.root, graph)
+        # A tracer would make the tensor now.
+        if getattr(self.function, "__name__", "<lambda>") == "<lambda>":
+            raise ValueError("a lambda has no name to be called by")
+        graph = fx.Graph()
+        graph.output(graph.call_function(self.function, *self.arguments(())))
+        return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def described(sample: Any, call: Call, error: object) -> str:
+    """A sample and what went wrong with it."""
+    shapes = ", ".join(f"{t.dtype}{list(t.shape)}" for t in call.tensors)
+    return f"({shapes}) {sample.args} {sample.kwargs}: {' '.join(str(error).split())[:300]}"
+
+
+def _try(op: Any, sample: Any, outcome: Outcome) -> None:
+    call = Call(op, sample)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            expected = call(*(tensor.clone() for tensor in tensors))
+            expected = call(*(tensor.clone() for tensor in call.tensors))
         except Exception:
             return
         try:
-            program = _program(call, tensors)
-            found = program(*tensors)
+            found = _program(call)(*call.tensors)
             rtol, atol = TOLERANCES[kind(op.name)]
             _compare(found, expected, rtol, atol)
             outcome.native += 1
@@ -250,29 +296,23 @@ def _try(op: Any, sample: Any, dtype: torch.dtype, outcome: Outcome) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a panic is no Exception
-            shapes = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors)
-            text = " ".join(str(error).split())[:300]
-            outcome.failing.append(f"({shapes}) {sample.args} {sample.kwargs}: {text}")
+            outcome.failing.append(described(sample, call, error))
 
 
 class _Left(Exception):
     """The engine leaves a call to PyTorch."""
 
 
-def _program(call: Any, tensors: list[torch.Tensor]) -> Any:
+def _program(call: Call) -> Any:
     """The call as a program of the engine."""
     from corsac._native import NativeCall
 
-    names = ", ".join(f"x{i}" for i in range(len(tensors)))
-    function = eval(f"lambda {names}: call({names})", {"call": call})
     try:
-        tracer = fx.Tracer()
-        graph = tracer.trace(function)
-        module = fx.GraphModule(tracer.root, graph)
+        module = call.traced()
     except Exception as error:
         raise _Left(f"not traced: {type(error).__name__}") from error
     try:
-        return NativeCall(_core.compile_graph(module.graph, tuple(tensors)))
+        return NativeCall(_core.compile_graph(module.graph, tuple(call.tensors)))
     except corsac.CompileError as error:
         raise _Left(_short(str(error))) from error
     except _core.ShapeInferenceError as error:

@@ -48,6 +48,23 @@ class Pieces(list[Any]):
                         _add(found, module, program)
         return found
 
+    def reasons(self) -> Counter[str]:
+        """Why PyTorch runs calls, and in how many graphs."""
+        found: Counter[str] = Counter()
+        for piece in self:
+            if isinstance(piece, TrainedGraph):
+                for graph in piece.graphs:
+                    found.update(graph.host)
+            elif isinstance(piece, Piece):
+                for module in piece.variants():
+                    for program in module._programs.values():
+                        if isinstance(program, str):
+                            found[program] += 1
+                        elif program.preview is not None:
+                            found.update({str(row.reason) for row in program.preview.host})
+                    found.update(module._reasons.keys() - found.keys())
+        return found
+
 
 def _add(found: Placed, module: Any, program: _Compiled | str) -> None:
     """Count the calls of a graph for inference."""
