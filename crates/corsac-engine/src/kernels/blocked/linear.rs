@@ -322,37 +322,46 @@ impl<const V: usize, const PER_BLOCK: usize> SimdOp for WithVectors<'_, '_, V, P
                 }
             }
             by_width!(out.len(), V, PER_BLOCK, P => {
+                let Ok(out) = <&mut [&mut [f32]; P]>::try_from(out) else {
+                    unreachable!("these are so many rows");
+                };
                 let begin = match own.bias {
                     Some(bias) => [load::<I, V>(isa, bias); P],
                     None => load_rows::<I, P, V>(isa, own.column, out),
                 };
                 let sums = tile.sums::<I, P, BLOCK, V>(isa, begin);
-                store::<I, P, V, PER_BLOCK>(isa, own.column, sums, out);
+                store::<I, P, V>(isa, own.column, sums, out);
             });
         }
     }
 }
+
+/// The widest group of columns.
+const WIDEST: usize = 4 * BLOCK;
 
 /// Loads vectors from rows from `column` on; what is past their end is zero.
 #[inline(always)]
 fn load_rows<I: Isa, const P: usize, const V: usize>(
     isa: I,
     column: usize,
-    rows: &[&mut [f32]],
+    rows: &[&mut [f32]; P],
 ) -> [[I::F32; V]; P] {
     let ops = isa.f32();
     let len = ops.len();
     let mut begin = [[ops.splat(0.0); V]; P];
-    for p in 0..P {
-        let row = &rows[p][column..];
-        for v in 0..V {
-            if row.len() >= (v + 1) * len {
-                begin[p][v] = ops.load(&row[v * len..][..len]);
-            } else if let Some(rest) = row.get(v * len..) {
-                let mut all = [0.0; BLOCK];
-                all[..rest.len()].copy_from_slice(rest);
-                begin[p][v] = ops.load(&all[..len]);
-            }
+    // Rows of a piece are of one length.
+    if rows.iter().all(|row| row.len() >= column + V * len) {
+        for p in 0..P {
+            begin[p] = load(isa, &rows[p][column..]);
+        }
+    } else {
+        let mut padded = [[0.0; WIDEST]; P];
+        for (padded, row) in padded.iter_mut().zip(rows) {
+            let rest = row.get(column..).unwrap_or(&[]);
+            padded[..rest.len()].copy_from_slice(rest);
+        }
+        for p in 0..P {
+            begin[p] = load(isa, &padded[p]);
         }
     }
     begin
@@ -364,15 +373,14 @@ fn load_rows<I: Isa, const P: usize, const V: usize>(
     reason = "loops over ranges are unrolled before sums are put in registers"
 )]
 #[inline(always)]
-fn store<I: Isa, const P: usize, const V: usize, const PER_BLOCK: usize>(
+fn store<I: Isa, const P: usize, const V: usize>(
     isa: I,
     column: usize,
     sums: [[I::F32; V]; P],
-    out: &mut [&mut [f32]],
+    out: &mut [&mut [f32]; P],
 ) {
     let ops = isa.f32();
-    let len = BLOCK / PER_BLOCK;
-    // Rows of a piece are of one length.
+    let len = ops.len();
     if out.iter().all(|row| row.len() >= column + V * len) {
         for p in 0..P {
             let row = &mut out[p][column..][..V * len];
@@ -382,13 +390,14 @@ fn store<I: Isa, const P: usize, const V: usize, const PER_BLOCK: usize>(
         }
         return;
     }
+    let mut padded = [[0.0; WIDEST]; P];
     for p in 0..P {
         for v in 0..V {
-            let mut all = [0.0; BLOCK];
-            ops.store(sums[p][v], &mut all[..len]);
-            let rest = out[p].get_mut(column + v * len..).unwrap_or(&mut []);
-            let count = rest.len().min(len);
-            rest[..count].copy_from_slice(&all[..count]);
+            ops.store(sums[p][v], &mut padded[p][v * len..][..len]);
         }
+    }
+    for (padded, row) in padded.iter().zip(out) {
+        let rest = row.get_mut(column..).unwrap_or(&mut []);
+        rest.copy_from_slice(&padded[..rest.len()]);
     }
 }
