@@ -368,10 +368,8 @@ fn load_rows<I: Isa, const P: usize, const V: usize>(
 }
 
 /// Stores sums in rows from `column` on; what is past their end is left out.
-#[expect(
-    clippy::needless_range_loop,
-    reason = "loops over ranges are unrolled before sums are put in registers"
-)]
+// Loops over ranges are unrolled before sums are put in registers: sums that are in memory anywhere are
+// written there after every run of a tile.
 #[inline(always)]
 fn store<I: Isa, const P: usize, const V: usize>(
     isa: I,
