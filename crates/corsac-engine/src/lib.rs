@@ -17,6 +17,7 @@
 mod attention;
 mod blocking;
 pub mod cache;
+mod copies;
 mod data;
 mod execute;
 mod fusion;

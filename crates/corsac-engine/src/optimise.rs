@@ -5,10 +5,12 @@ use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 use crate::scaling::Scaling;
-use crate::{attention, blocking, fusion, transposition};
+use crate::{attention, blocking, copies, fusion, transposition};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
+    copies::compose(program);
+    remove_unused(program);
     attention::fuse(program);
     // Copies that attention has not taken.
     transposition::read_in_place(program);

@@ -5,6 +5,7 @@
 use corsac_ops::shape::Value;
 
 use super::call::Call;
+use super::views::View;
 use super::{Lowerer, Reason};
 use crate::general::{Arithmetic, Comparison, General, Scalar};
 use crate::program::{Binary, Element, Op, Reduction, Unary, ValueId};
@@ -100,6 +101,13 @@ impl Lowerer<'_, '_> {
         }
         let (count, len, own) = (windows.count(), windows.len(), channels / heads);
         let all = batch * count;
+        let is_shifted = shift != [0, 0];
+        // A mask is for the windows of an image, and the same for all of these.
+        let stack = match is_shifted {
+            true => vec![batch, count, heads],
+            false => vec![all, heads],
+        };
+        let matrices = |size: [usize; 2]| [&stack[..], &size].concat();
         let [apart, _] = windows.shapes(channels);
         let pieces = self.alias(x, apart);
         let pieces = self.permuted(pieces, &[0, 1, 3, 2, 4, 5]);
@@ -119,18 +127,26 @@ impl Lowerer<'_, '_> {
         }
         let inputs = [pieces, weight].into_iter().chain(bias);
         let qkv = self.emit(Op::Linear, inputs, vec![all, len, 3 * channels]);
-        let qkv = self.alias(qkv, vec![all, len, 3, heads, own]);
-        let qkv = self.permuted(qkv, &[2, 0, 3, 1, 4]);
+        let windows_of = stack.len() - 1;
+        let qkv = self.alias(qkv, [&stack[..windows_of], &[len, 3, heads, own]].concat());
+        let order: Vec<usize> = [windows_of + 1]
+            .into_iter()
+            .chain(0..windows_of)
+            .chain([windows_of + 2, windows_of, windows_of + 3])
+            .collect();
+        let qkv = self.permuted(qkv, &order);
         let mut parts = (0..3).map(|part| {
-            let part = self.narrowed(qkv, 0, part, 1);
-            self.alias(part, vec![all, heads, len, own])
+            let mut view = View::of(&self.shape(qkv));
+            view.slice(0, part, 1, 1);
+            view.remove(0);
+            self.copied(qkv, view)
         });
         let (query, key, value) = (parts.next(), parts.next(), parts.next());
         drop(parts);
         let (Some(mut query), Some(mut key), Some(value)) = (query, key, value) else {
             return Err("a linear layer without queries, keys and values".to_owned());
         };
-        let scores = vec![all, heads, len, len];
+        let scores = matrices([len, len]);
         if scale.is_some() {
             query = self.unit_rows(query)?;
             key = self.unit_rows(key)?;
@@ -150,18 +166,22 @@ impl Lowerer<'_, '_> {
             let factor = self.single(Unary::Exp, bounded);
             weights = self.pairwise(Binary::Mul, weights, factor)?;
         }
-        let bias = call.tensor("relative_position_bias")?;
-        weights = self.pairwise(Binary::Add, weights, bias)?;
-        if shift != [0, 0] {
+        // Both are added at once, so that this is attention with one mask.
+        let mut bias = call.tensor("relative_position_bias")?;
+        if is_shifted {
             let mask = self.window_mask(&windows, shift)?;
-            let apart = self.alias(weights, vec![batch, count, heads, len, len]);
-            let masked = self.pairwise(Binary::Add, apart, mask)?;
-            weights = self.alias(masked, scores.clone());
+            bias = self.pairwise(Binary::Add, bias, mask)?;
         }
-        let softmax = Op::Softmax { dim: 3, log: false };
+        weights = self.pairwise(Binary::Add, weights, bias)?;
+        let softmax = Op::Softmax {
+            dim: scores.len() - 1,
+            log: false,
+        };
         let weights = self.emit(softmax, [weights], scores);
         let mixed = self.matmul(weights, value)?;
-        let merged = self.permuted(mixed, &[0, 2, 1, 3]);
+        let mut order: Vec<usize> = (0..stack.len() + 2).collect();
+        order.swap(stack.len() - 1, stack.len());
+        let merged = self.permuted(mixed, &order);
         let merged = self.alias(merged, vec![all, len, channels]);
         let inputs = [merged, call.tensor("proj_weight")?].into_iter();
         let inputs = inputs.chain(call.optional("proj_bias")?);

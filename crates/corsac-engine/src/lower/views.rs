@@ -30,7 +30,7 @@ impl View {
     }
 
     /// Keeps `len` elements from `start` on, `step` apart.
-    fn slice(&mut self, dim: usize, start: usize, len: usize, step: usize) {
+    pub(super) fn slice(&mut self, dim: usize, start: usize, len: usize, step: usize) {
         self.offset += start * self.strides[dim].unsigned_abs();
         // A step that leaves one element may be as large as it likes.
         let step = if len > 1 { step } else { 1 };
@@ -38,7 +38,7 @@ impl View {
         self.shape[dim] = len;
     }
 
-    fn remove(&mut self, dim: usize) {
+    pub(super) fn remove(&mut self, dim: usize) {
         self.shape.remove(dim);
         self.strides.remove(dim);
     }
