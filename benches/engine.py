@@ -103,11 +103,17 @@ def _made(
     return runs
 
 
+#: Seconds until the threads of the peer before have gone to sleep: those of OpenMP and ONNX Runtime spin for some
+#: milliseconds after each call, on the cores that the next one wants.
+REST = 0.02
+
+
 def _samples(chosen: Workload, runs: dict[str, Function], seconds: float) -> dict[str, list[float]]:
     samples: dict[str, list[float]] = {peer: [] for peer in runs}
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(next(iter(samples.values()))) < 5:
         for peer, run in runs.items():
+            time.sleep(REST)
             start = time.perf_counter()
             for _ in range(chosen.repeat):
                 chosen.call(run, chosen.inputs)

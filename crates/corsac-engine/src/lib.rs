@@ -3,7 +3,7 @@
 //! A graph with known types is lowered to a [`Program`]: steps of a small set of operators over
 //! numbered values ([`lower`]). The program is simplified ([`optimise`]: batch norms go into
 //! convolutions, activations and sums into what comes before them), its values are given places in
-//! few buffers ([`Plan`]), weights are packed once ([`Executable`]), and then it runs: no graph, no
+//! little memory ([`Plan`]), weights are packed once ([`Executable`]), and then it runs: no graph, no
 //! allocation for values, no Python.
 //!
 //! Elements are `f32`, and tensors are row-major. What cannot be lowered is an error that names the
