@@ -99,6 +99,10 @@ bench-engine: $(EXTENSION) ## running models: corsac and its peers; writes targe
 	$(call say,'eager$(,) torch.fx$(,) inductor$(,) ONNX Runtime and OpenVINO against corsac$(,) in one process')
 	@$(PY) benches/engine.py
 
+.PHONY: bench-warm
+bench-warm: $(EXTENSION) ## first calls in fresh processes, with and without CORSAC_CACHE_DIR; writes target/bench/warm_start.json
+	@$(PY) benches/warm_start.py
+
 .PHONY: bench-readme
 bench-readme: $(EXTENSION) ## write the ratios of the last `make bench` into README.md
 	@$(PY) benches/readme.py

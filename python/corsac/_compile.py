@@ -488,7 +488,7 @@ class CompiledModule(StandIn):
             ("kind", "program"),
             ("graph", graph),
             ("inputs", str(_key(inputs))),
-            ("weights", str([(name, own.dtype, tuple(own.shape)) for name, own in weights])),
+            ("weights", cache.digest([(name, own.dtype, own.shape) for name, own in weights])),
             ("precision", self._precision),
             ("strict", str(self._capture is not None)),
             *cache.surroundings(),

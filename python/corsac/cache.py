@@ -6,6 +6,7 @@ large it may become (``64M``). docs/engine.md says what is kept, and what that s
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -135,6 +136,11 @@ def clear() -> int:
     """
     cache = current()
     return 0 if cache is None or cache.folder is None else cache.folder.clear()
+
+
+def digest(value: Any) -> str:
+    """What stands for a long list among facts."""
+    return hashlib.sha256(str(value).encode()).hexdigest()
 
 
 def surroundings() -> list[tuple[str, str]]:
