@@ -1,11 +1,12 @@
 """First calls in fresh processes: without a cache, with an empty one, and with what the process before has kept.
 
-    python benches/warm_start.py [--only PATTERN] [--threads N] [--repeat N]
+    python benches/warm_start.py [--only PATTERN] [--threads N] [--repeat N] [--cpu-time]
 
 A first call is capture, compilation and the call, or a whole training step, in a process that has imported
 everything and made the model. Processes of the three kinds are started in turn; the minimum and the median are
 given. What the first call gives with the cache is compared bit by bit with what it gives without, and with an
 empty one for training steps, where the parts that are native differ from one process to the next without it.
+``--cpu-time`` gives seconds of the processor instead of the clock, for one thread on a machine that others use, too.
 
 Writes target/bench/warm_start.json: by model, ``none``, ``cold`` and ``warm``, lists of seconds, and ``bytes``,
 what the cache takes on the disk.
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ import corsac
 from machine import machine
 
 REPORT = Path("target/bench/warm_start.json")
+Clock = Callable[[], float]
 KINDS = ("none", "cold", "warm")
 #: Of `engine_models.py` and of `training.py`.
 INFERENCE = ("resnet50", "vit_b_16")
@@ -47,17 +50,17 @@ def _digest(tensors: list[torch.Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _infer(name: str) -> tuple[float, str]:
+def _infer(name: str, clock: Clock) -> tuple[float, str]:
     from engine_models import workload
 
     chosen = workload(name)
     with torch.inference_mode():
-        start = time.perf_counter()
+        start = clock()
         result = chosen.result(corsac.compile(chosen.model))
-        return time.perf_counter() - start, _digest([result])
+        return clock() - start, _digest([result])
 
 
-def _train(name: str, folder: str | None) -> tuple[float, str]:
+def _train(name: str, folder: str | None, clock: Clock) -> tuple[float, str]:
     from training import MODELS, Trained
 
     torch.manual_seed(0)
@@ -68,15 +71,15 @@ def _train(name: str, folder: str | None) -> tuple[float, str]:
     torch._dynamo.reset()
     if folder is not None:
         os.environ["CORSAC_CACHE_DIR"] = folder
-    start = time.perf_counter()
+    start = clock()
     trained = Trained(model, corsac.compile)
     trained.step(x, labels)
-    seconds = time.perf_counter() - start
+    seconds = clock() - start
     return seconds, _digest([own.grad for own in trained.model.parameters()])
 
 
-def _first_call(name: str, threads: int, folder: str | None) -> tuple[float, str]:
-    command = [sys.executable, __file__, "--first", name, "--threads", str(threads)]
+def _first_call(name: str, words: list[str], folder: str | None) -> tuple[float, str]:
+    command = [sys.executable, __file__, "--first", name, *words]
     # Of an installed package: compiled to bytecode once.
     left_out = ("PYTHONDONTWRITEBYTECODE", "CORSAC_CACHE_DIR", "CORSAC_CACHE_LIMIT")
     environment = {k: v for k, v in os.environ.items() if k not in left_out}
@@ -87,14 +90,14 @@ def _first_call(name: str, threads: int, folder: str | None) -> tuple[float, str
     return float(seconds), digest
 
 
-def _measure(name: str, threads: int, repeat: int) -> dict[str, Any]:
+def _measure(name: str, words: list[str], repeat: int) -> dict[str, Any]:
     result: dict[str, Any] = {kind: [] for kind in KINDS}
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as parent:
             folder = str(Path(parent, "programs"))
             digests = []
             for kind in KINDS:
-                seconds, digest = _first_call(name, threads, None if kind == "none" else folder)
+                seconds, digest = _first_call(name, words, None if kind == "none" else folder)
                 result[kind].append(seconds)
                 digests.append(digest)
             same = digests[1:] if name in TRAINING else digests
@@ -109,23 +112,26 @@ def main() -> None:
     parser.add_argument("--only", default="", help="models whose name has this")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--repeat", type=int, default=5, help="processes of each kind")
+    parser.add_argument("--cpu-time", action="store_true", help="seconds of the processor")
     parser.add_argument("--first", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.first is not None:
         torch.set_num_threads(chosen.threads)
+        clock = time.process_time if chosen.cpu_time else time.perf_counter
         folder = os.environ.get("CORSAC_CACHE_DIR")
         if chosen.first in TRAINING:
             os.environ.pop("CORSAC_CACHE_DIR", None)
-            print(*_train(chosen.first, folder))
+            print(*_train(chosen.first, folder, clock))
         else:
-            print(*_infer(chosen.first))
+            print(*_infer(chosen.first, clock))
         return
+    words = ["--threads", str(chosen.threads), *(["--cpu-time"] if chosen.cpu_time else [])]
     report: dict[str, Any] = {"machine": machine(), "threads": chosen.threads, "models": {}}
     print(f"{report['machine']}, {chosen.threads} threads; ms of a first call: minimum (median)")
     for name in (*INFERENCE, *TRAINING):
         if not re.search(chosen.only, name):
             continue
-        result = report["models"][name] = _measure(name, chosen.threads, chosen.repeat)
+        result = report["models"][name] = _measure(name, words, chosen.repeat)
         shown = [
             f"{kind} {min(result[kind]) * 1e3:7.0f} ({statistics.median(result[kind]) * 1e3:.0f})"
             for kind in KINDS

@@ -59,7 +59,7 @@ class Cache:
 
     def __init__(self, path: str, limit: str | None) -> None:
         self.folder: _core.CacheFolder | None = None
-        self.path = path
+        self.path = path = os.path.abspath(os.path.expanduser(path))
         self.found = self.missed = 0
         self._writes = True
         try:
