@@ -22,6 +22,7 @@ from corsac._dynamo import PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import NativeCall
 from corsac._trace_watch import WatchingTracer, watched_trace
 from corsac.fx import GraphModule, Node
+from corsac.fx._module_attributes import _get_attr
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError, Preview, lower
 from corsac.lowering._engine import Engine
@@ -574,6 +575,11 @@ def captured(model: torch.nn.Module) -> Captured:
     # Tensors that are made when a program is traced are with the tracer.
     root = tracer.root if isinstance(model, Shell) else model
     watch.check(graph, root)
+    known = {id(own) for own in (*model.parameters(), *model.buffers())}
+    for node in graph.find_nodes(op="get_attr"):
+        value = _get_attr(root, str(node.target))
+        if isinstance(value, torch.Tensor) and value.requires_grad and id(value) not in known:
+            raise TraceError(f"{node.target} wants gradients, and is no input and no parameter")
     if root is not model:
         root.training = False
     return Captured(GraphModule(root, graph), watch.constants(graph, root), watch.outside)

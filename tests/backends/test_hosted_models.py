@@ -303,6 +303,18 @@ def test_a_graph_may_write_to_what_a_runtime_returned():
             assert torch.equal(compiled(x), program(x))
 
 
+def test_fallback_lets_dynamo_capture_anew():
+    # AOTAutograd asks for that once it knows what is done with a number.
+    def function(x, factor):
+        return (x * factor).tanh().view(int(factor), -1)
+
+    backend = fallback(["torch:aot_eager", "eager"])
+    compiled, x = corsac.compile(function, backend=backend, dynamic=True), torch.randn(12, 4)
+    torch.testing.assert_close(compiled(x, 2.5), function(x, 2.5))
+    assert "run by torch:aot_eager" in compiled.explain()
+    assert "run by eager" not in compiled.explain()
+
+
 def test_fallback_records_why_each_declined():
     def broken(module, example_inputs):
         module.graph.erase_node(module.graph.output_node())

@@ -417,6 +417,26 @@ def test_inputs_that_are_written_to():
     torch.testing.assert_close(weight.grad, ((expected * weight).exp() * expected).sum(0))
 
 
+class Reading(nn.Module):
+    """A module without parameters that reads a tensor that wants gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.ones(4, requires_grad=True)
+
+    def forward(self, x):
+        return (x * self.weight).tanh() * 2
+
+
+def test_a_tensor_from_outside_gets_gradients():
+    weight, x, reading = torch.ones(4, requires_grad=True), torch.randn(3, 4), Reading()
+    expected = ((1 - x.tanh() ** 2) * x * 2).sum(0)
+    corsac.compile(lambda x: (x * weight).tanh() * 2)(x).sum().backward()
+    corsac.compile(reading)(x).sum().backward()
+    torch.testing.assert_close(weight.grad, expected)
+    torch.testing.assert_close(reading.weight.grad, expected)
+
+
 def test_gradients_add_up():
     model = mlp()
     other, compiled = copy.deepcopy(model), corsac.compile(model)
@@ -558,6 +578,23 @@ def test_sizes_that_come_back_are_native(name):
         same_gradients(model, other)
     assert "its sizes are symbols" in compiled.explain()
     assert len(compiled.native_programs()) >= 4
+
+
+def test_numbers_that_are_symbols_too():
+    # AOTAutograd asks Dynamo to capture the program again once it has found what is done with the number.
+    def function(x, factor):
+        return (x * factor).tanh().view(int(factor), -1)
+
+    compiled = torch.compile(
+        function, backend="corsac", dynamic=True, options={"training": "native"}
+    )
+    for factor in (2.5, 3.5):
+        x = torch.randn(12, 4, requires_grad=True)
+        result = compiled(x, factor)
+        torch.testing.assert_close(result, function(x, factor))
+        result.sum().backward()
+        expected = (1 - (x * factor).tanh() ** 2) * factor
+        torch.testing.assert_close(x.grad, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_graph_that_ends_in_the_middle():

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import RestartAnalysis
 
 from corsac._training._native_part import Made, NativePart, make
 from corsac._training._parts import VIEWS, Parts, has_symbols, why_not_split
@@ -198,6 +199,9 @@ def train(
     trained = TrainedGraph(precision, placement)
     try:
         trained.capture(module, example_inputs)
+    except RestartAnalysis:
+        # Dynamo captures the program anew, with what AOTAutograd has found out.
+        raise
     except Exception as error:
         # Programs may have calls that AOTAutograd cannot trace, and PyTorch can still run.
         from corsac._compile import HostWarning

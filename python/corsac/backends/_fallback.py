@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ class Fallback:
             except Declined as error:
                 declined.append((name, str(error)))
             except Exception as error:
+                if _restarts(error):
+                    raise
                 declined.append((name, f"{type(error).__name__}: {_first_line(error)}"))
             else:
                 return Chosen(name, compiled, tuple(declined))
@@ -50,6 +53,12 @@ class Fallback:
 
     def __repr__(self) -> str:
         return f"<backend {self.name}>"
+
+
+def _restarts(error: Exception) -> bool:
+    """Whether ``error`` asks Dynamo to capture the program anew, for the backend that raised it."""
+    exceptions = sys.modules.get("torch._dynamo.exc")
+    return exceptions is not None and isinstance(error, exceptions.RestartAnalysis)
 
 
 class Chosen:
