@@ -98,8 +98,8 @@ def main() -> int:
     found = [own for own in (compare(op, options.limit) for op in entries()) if own.samples]
     if not options.check:
         PAGE.write_text(page(found, options.limit))
-        before = COUNTS.read_text().split(HEADING)[0]
-        COUNTS.write_text(before + counts(found, options.limit))
+        before = COUNTS.read_text().split(HEADING)[0].rstrip()
+        COUNTS.write_text(f"{before}\n\n{counts(found, options.limit)}")
     for own in found:
         for sample in own.failing:
             print(f"{own.name}: {sample}", file=sys.stderr)

@@ -61,7 +61,9 @@ def page() -> str:
         ]
         lines.append("")
     _, heading, samples = PAGE.read_text().partition(SAMPLES)
-    return "\n".join(lines) + heading + samples
+    if heading:
+        lines.append(heading + samples)
+    return "\n".join(lines)
 
 
 def main() -> int:
