@@ -8,7 +8,8 @@ In the parameter list `*` starts the keyword-only parameters, `!` marks one that
 writes to, `~` one that the result may share storage with. Flags: `r`, the operator draws random
 numbers (tag `nondeterministic_seeded`); `c`, the operator is a composition whose schema promises
 nothing about sharing storage, so that its result may be an argument (as `type_as` does);
-`l`, it has several results, or a list.
+`l`, it has several results, or a list; `p`, each element of its result is computed from one element of
+each operand (tag `pointwise`).
 
     python scripts/generate_schemas.py
 """
@@ -24,6 +25,7 @@ import torch
 TABLE = Path(__file__).parent.parent / "crates/corsac-ops/src/schema/table.rs"
 NAMESPACES = ("aten", "prims")
 SEEDED = torch.Tag.nondeterministic_seeded
+POINTWISE = torch.Tag.pointwise
 
 HEAD = """\
 //! Operator schemas of torch {version}, written by `scripts/generate_schemas.py`; do not edit.
@@ -95,6 +97,8 @@ def row(schema) -> tuple[str, str, str] | None:
         flags += "c"
     if len(schema.returns) != 1 or "List" in str(schema.returns[0].type):
         flags += "l"
+    if POINTWISE in operator.tags:
+        flags += "p"
     return ("" if namespace == "aten" else f"{namespace}::") + name, " ".join(params), flags
 
 

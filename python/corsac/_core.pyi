@@ -1157,6 +1157,12 @@ def compile_graph(graph: Graph, inputs: Any, *, strict: Any = False, precision: 
     """
     ...
 
+def computing_again(target: Any) -> Any:
+    """How long computing the elements of what an operator gives takes: "long", "none", "copied" (as long as
+    reading and writing them) or "function".
+    """
+    ...
+
 def convert_mkldnn(graph: Graph, supported: Any, with_operand: Any, unfit: Any, enter: Any, leave: Any) -> Any:
     """Finds the maximal subgraphs of `graph` that run on oneDNN's layout and puts calls of `enter`
     and `leave` around them.
@@ -1404,6 +1410,12 @@ def pad_input_of_linear(graph: Graph, call: Any, pad: Any) -> Any:
 
 def parse_rules(text: str) -> Any:
     """Reads rules from their text form, one on a line."""
+    ...
+
+def partition_joint(graph: Graph, values: Any, forward_outputs: Any) -> Any:
+    """A joint graph in two, of which the first `forward_outputs` outputs are those of the way forward. Nodes
+    are numbered in the order of the graph.
+    """
     ...
 
 def place_by_cost(graph: Graph, sizes: Any, devices: Any, seconds: Any, rate: Any) -> Any:

@@ -12,6 +12,7 @@
 //! | [`constants`] | finds what is the same in every call |
 //! | [`conv_bn`] | folds a batch norm into the weights of the layer beside it |
 //! | [`dropout`] | removes dropouts that are the identity |
+//! | [`joint`] | takes a graph of the way forward and the way back in two, saving few bytes |
 //! | [`linears`] | merges linear layers with one input, makes biases columns of weights |
 //! | [`division`] | multiplies by the inverse of a number |
 //! | [`functional`] | calls functions in the place of modules, and back |
@@ -21,6 +22,7 @@
 //! | [`decompose`] | takes calls apart by rules |
 //! | [`effect_order`] | finds which nodes wait for others since one of the two writes |
 //! | [`inversion`] | finds the input of a program from its result |
+//! | [`min_cut`] | finds the cheapest cut of a network, for [`joint`] |
 //! | [`mkldnn`] | finds subgraphs for oneDNN's layout, and one call for a layer and what follows |
 //! | [`placement`] | puts parts on devices, by memory and by cost |
 //! | [`no_ops`] | removes what computes what is there already |
@@ -71,7 +73,9 @@ pub mod effect_order;
 mod error;
 pub mod functional;
 pub mod inversion;
+pub mod joint;
 pub mod linears;
+pub mod min_cut;
 pub mod mkldnn;
 pub mod no_ops;
 pub mod normal_form;

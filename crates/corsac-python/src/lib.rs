@@ -37,6 +37,7 @@ mod host;
 mod host_text;
 mod insert_point;
 mod inversion;
+mod joint;
 mod linears;
 mod liveness;
 mod matching;
@@ -95,6 +96,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     mkldnn::register(m)?;
     linears::register(m)?;
     placement::register(m)?;
+    joint::register(m)?;
     conversion::register(m)?;
     normal_form::register(m)?;
     m.add_function(wrap_pyfunction!(inversion::invert, m)?)?;

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from corsac.backends._explanation import Break, ExplainedGraph, Explanation, Guard, Operator
     from corsac.backends._fallback import fallback
     from corsac.backends._hosted import HostedModule
+    from corsac.backends._partition import min_cut_partition
     from corsac.backends._registry import (
         UnknownBackend,
         get_default_backend,
@@ -64,6 +65,7 @@ __all__ = [
     "list_backends",
     "lookup_backend",
     "make_boxed_func",
+    "min_cut_partition",
     "register_backend",
     "set_default_backend",
     "unregister_backend",
@@ -93,6 +95,7 @@ __getattr__, __dir__ = lazy_names(
         ),
         "_fallback": ("fallback",),
         "_hosted": ("HostedModule",),
+        "_partition": ("min_cut_partition",),
         "_registry": (
             "UnknownBackend",
             "get_default_backend",

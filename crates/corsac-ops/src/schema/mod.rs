@@ -42,6 +42,8 @@ pub struct Schema {
     pub composite: bool,
     /// Whether it has one result that is no list.
     pub single: bool,
+    /// Whether each element of its result is computed from one element of each operand.
+    pub pointwise: bool,
 }
 
 impl Schema {
@@ -83,6 +85,7 @@ impl Schema {
             random: row.flags.contains('r'),
             composite: row.flags.contains('c'),
             single: !row.flags.contains('l'),
+            pointwise: row.flags.contains('p'),
         }
     }
 }
@@ -120,6 +123,8 @@ mod tests {
         assert!(!schema.random && !schema.composite);
         assert!(Schema::overload("bernoulli").unwrap().random);
         assert!(Schema::overload("type_as").unwrap().composite);
+        assert!(Schema::overload("add.Tensor").unwrap().pointwise);
+        assert!(!Schema::overload("sum").unwrap().pointwise);
         assert!(Schema::overload("split.Tensor").unwrap().params[0].aliased);
         assert_eq!(Schema::overload("add"), None);
     }

@@ -18,6 +18,7 @@ impl Schema {
             random: false,
             composite: false,
             single: false,
+            pointwise: false,
         };
         let mut keyword_only = false;
         for part in top_level_parts(params) {

@@ -1,0 +1,686 @@
+//! A joint graph, of the way forward and the way back, in two.
+//!
+//! What it does: says which nodes of a graph that computes results and their gradients belong to the way
+//! forward and which to the way back, which values the first hands to the second (it *saves* them), and
+//! which the second computes again. The values saved are those that take the fewest bytes, and of several
+//! such sets the one for which the least is computed again.
+//!
+//! How: what depends on tangents, the gradients that come in, is the way back; what it reads of the rest is
+//! *demanded*. Everything that a demanded value is computed from is a part of a [network](crate::min_cut): a
+//! value has a vertex where its operands are there and one where it is there, with an arc between them that
+//! costs its bytes; to cut it is to save the value. What is computed again is wholly on the side of the sink,
+//! and its operands have to be there too. What cannot or should not be computed again hangs on the source.
+//! Then the cheapest cut is the cheapest set.
+//!
+//! Computed again is what is cheap ([`again`]): views, elementwise functions, fills, indexing and
+//! reductions, unless their results take less than a fourth of what they are computed from. Random numbers
+//! are drawn once, writes are done once, and products, convolutions, attention, norms and all that is not
+//! known are computed once. Of a checkpointed region ([`Policy::Recompute`]) nothing but its random numbers'
+//! generator state is saved.
+//!
+//! What is computed twice is computed once, so that it is not saved twice ([`Partition::merged`]); no value
+//! that only results need is merged with one that gradients need.
+//!
+//! Not more is saved than by partitioners that take the bounds of what may be computed again as here or
+//! narrower: theirs are cuts of the same network. That is so for `torch._functorch.partitioners`, whose
+//! `default_partition` computes nothing again, and whose `min_cut_rematerialization_partition` has the list
+//! of [`again`] with bounds for what is far apart, in long chains, or written to memory on the way back, and
+//! prices that grow with the distance. Reference for the cut: the docstrings there, and H. Horace, "Min-cut
+//! optimal(*) recomputation (i.e. activation checkpointing) with AOTAutograd", dev-discuss.pytorch.org, 2022.
+//!
+//! Needs: a graph in which definitions come before uses, sizes of values, and the ways of its inputs.
+//! Preserves: the graph, which is only read.
+//!
+//! ```
+//! use corsac_ir::{Arg, Graph, SecondaryMap};
+//! use corsac_ops::Unhosted;
+//! use corsac_passes::joint::{Role, Value, partition};
+//!
+//! // y = exp(cos(x)); its gradient needs cos(x), which is computed again from x, and y.
+//! let mut graph = Graph::new();
+//! let x = graph.placeholder("x")?;
+//! let [cos, exp, mul] = ["cos.default", "exp.default", "mul.Tensor"]
+//!     .map(|name| graph.function(&format!("torch.ops.aten.{name}")));
+//! let a = graph.call_function(cos, [x.into()])?;
+//! let y = graph.call_function(exp, [a.into()])?;
+//! let tangent = graph.placeholder("tangent")?;
+//! let b = graph.call_function(mul, [tangent.into(), y.into()])?;
+//! let c = graph.call_function(mul, [b.into(), a.into()])?;
+//! graph.output(Arg::tuple([y.into(), c.into()])?)?;
+//!
+//! let mut values = SecondaryMap::new();
+//! for node in graph.nodes() {
+//!     let role = if node == tangent { Role::Tangent } else { Role::Value };
+//!     values.set(node, Value { bytes: 4, role, ..Value::default() });
+//! }
+//! let parts = partition(&graph, &Unhosted, &values, 1)?;
+//! assert_eq!((&parts.saved[..], parts.saved_bytes), (&[x][..], 4));
+//! assert_eq!(parts.recomputed, [a, y]);
+//! assert_eq!(parts.backward, [a, y, b, c]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod again;
+mod order;
+#[cfg(test)]
+mod tests;
+
+use corsac_ir::{Arg, Graph, NodeId, Op, SecondaryMap};
+use corsac_ops::{Effects, Host};
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::analysis::Analysis;
+use crate::common_subexpressions as cse;
+use crate::error::PassError;
+use crate::min_cut::{Capacity, Network, Vertex};
+
+use again::Again;
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A tensor.
+    #[default]
+    Tensor,
+    /// A whole number that is known when the program runs, such as a size.
+    Size,
+    /// Another number or truth value that is known when the program runs.
+    Number,
+    /// Something that cannot be handed over: several values in one, or none.
+    Other,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// It is computed, or an input of the way forward.
+    #[default]
+    Value,
+    /// It is an input of the way forward that stays in memory anyway: saving it costs nothing.
+    Parameter,
+    /// It is an input that there is on the way back only: a gradient that comes in.
+    Tangent,
+}
+
+/// What the host says about when a node runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// Whenever its value is used.
+    #[default]
+    ByUse,
+    /// It was traced on the way back. What draws random numbers or has effects runs there.
+    Backward,
+    /// It runs on the way forward and nowhere else.
+    OnlyForward,
+    /// It runs on the way back and nowhere else.
+    OnlyBackward,
+}
+
+/// What the user says about saving.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Nothing.
+    #[default]
+    Free,
+    /// It is not computed again.
+    Save,
+    /// It is computed again, whatever that takes, and not saved.
+    Recompute,
+}
+
+/// What has to be known of a value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Value {
+    /// What its elements take; of several values in one, all together.
+    pub bytes: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Where it comes from.
+    pub role: Role,
+    /// When it is computed.
+    pub time: Time,
+    /// What the user says.
+    pub policy: Policy,
+    /// The number of the checkpointed region that it is computed in. What a later region reads is saved.
+    pub region: Option<u32>,
+    /// Whether somebody wants to see its gradient, which may be needed before it could be computed again.
+    pub hooked: bool,
+    /// Whether it is an input that somebody writes to when the way forward has run.
+    pub overwritten: bool,
+}
+
+/// Why a graph cannot be taken in two.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum JointError {
+    /// The graph is not sorted.
+    #[error(transparent)]
+    Pass(#[from] PassError),
+    /// There is no output, or it is no flat sequence of values.
+    #[error("the graph returns no flat sequence of values")]
+    NoOutputs,
+    /// There are fewer outputs than those of the way forward.
+    #[error("the graph has {given} outputs, and {expected} are said to be of the way forward")]
+    TooFewOutputs {
+        /// How many there are.
+        given: usize,
+        /// How many there should be at least.
+        expected: usize,
+    },
+    /// The way forward needs something that there is on the way back only.
+    #[error("{node} is needed on the way forward and depends on a tangent")]
+    NeedsTangent {
+        /// The name of the node.
+        node: String,
+    },
+    /// The way back writes to what the way forward has made.
+    #[error("{node} runs on the way back and writes to {written}, which is not made there")]
+    WritesBack {
+        /// The name of the node.
+        node: String,
+        /// The name of what it writes to.
+        written: String,
+    },
+    /// Something is needed on the way back that can neither be saved nor be computed again.
+    #[error("a value that the way back needs can neither be saved nor be computed again")]
+    NotSaved,
+}
+
+/// A joint graph in two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Partition {
+    /// Nodes that say the same as an earlier one, with that one, which is used instead.
+    pub merged: Vec<(NodeId, NodeId)>,
+    /// Tensors that the way forward hands over, in the order of the graph; inputs may be among them.
+    pub saved: Vec<NodeId>,
+    /// Numbers that it hands over.
+    pub saved_numbers: Vec<NodeId>,
+    /// What `saved` takes, but for parameters.
+    pub saved_bytes: u64,
+    /// Calls and attributes of the way forward, in the order in which they run.
+    pub forward: Vec<NodeId>,
+    /// Calls and attributes of the way back, in the order in which they run.
+    pub backward: Vec<NodeId>,
+    /// Calls that are in both, in the order of the graph.
+    pub recomputed: Vec<NodeId>,
+    /// Those of `recomputed` that draw random numbers: the second draw has to begin with the state of the
+    /// generator that the first began with, which is saved besides.
+    pub redrawn: Vec<NodeId>,
+}
+
+/// The value of an output: a node, or something that is known.
+type Leaf = Option<NodeId>;
+
+/// Takes a joint graph in two. The graph returns a flat tuple or list, of which the first
+/// `forward_outputs` are results of the way forward, and the rest of the way back.
+///
+/// # Errors
+/// [`JointError`], if that cannot be done.
+pub fn partition(
+    graph: &Graph,
+    host: &dyn Host,
+    values: &SecondaryMap<NodeId, Value>,
+    forward_outputs: usize,
+) -> Result<Partition, JointError> {
+    let joint = Joint::of(graph, host, values, forward_outputs)?;
+    let chosen = joint.choose()?;
+    Ok(joint.parted(&chosen))
+}
+
+/// A joint graph. Nodes are numbered in its order.
+struct Joint<'g> {
+    graph: &'g Graph,
+    nodes: Vec<NodeId>,
+    number: SecondaryMap<NodeId, u32>,
+    values: Vec<Value>,
+    /// What each node uses, after merging.
+    inputs: Vec<SmallVec<[u32; 4]>>,
+    /// By node: the earlier one that says the same.
+    merged: Vec<Option<u32>>,
+    /// By node: what it takes to compute it again.
+    again: Vec<Again>,
+    /// Nodes with effects, which have to run.
+    impure: FixedBitSet,
+    /// Nodes of the way back alone.
+    back: FixedBitSet,
+    /// Nodes that results or effects of the way forward need.
+    ahead: FixedBitSet,
+    /// Nodes that gradients or effects of the way back need.
+    behind: FixedBitSet,
+    /// Values whose memory the way forward writes to.
+    stale: FixedBitSet,
+    /// What the way forward has to compute, and what the way back has to.
+    forward_roots: Vec<u32>,
+    backward_roots: Vec<u32>,
+}
+
+/// What becomes of each node that the way back needs and that does not depend on tangents.
+struct Chosen {
+    saved: FixedBitSet,
+}
+
+/// A price beyond those of all values together, for what should not be saved if there is another way.
+const STALE: u64 = 1 << 46;
+/// No value costs more than this, so that prices can be summed up.
+const DEAREST: u64 = 1 << 45;
+/// What numbers cost: a size next to nothing, others more than computing them again is likely to.
+const SIZE: u64 = 1;
+const NUMBER: u64 = 1_000_000;
+/// A byte costs more than all the work there is: work decides between sets of the same bytes.
+const WORK_BITS: u32 = 48;
+
+fn price(bytes: u64, work: u64) -> Capacity {
+    let most = 1 << (WORK_BITS - 21);
+    Capacity::of((u128::from(bytes) << WORK_BITS) + u128::from(work.min(most)))
+}
+
+impl<'g> Joint<'g> {
+    fn of(
+        graph: &'g Graph,
+        host: &dyn Host,
+        values: &SecondaryMap<NodeId, Value>,
+        forward_outputs: usize,
+    ) -> Result<Self, JointError> {
+        let outputs = outputs_of(graph)?;
+        if outputs.len() < forward_outputs {
+            return Err(JointError::TooFewOutputs {
+                given: outputs.len(),
+                expected: forward_outputs,
+            });
+        }
+        let analysis = Analysis::of_graph(graph, host)?;
+        let nodes = analysis.nodes.clone();
+        let mut number = SecondaryMap::with_capacity(graph.id_bound());
+        for (at, &node) in (0_u32..).zip(&nodes) {
+            number.set(node, at);
+        }
+        let len = nodes.len();
+        let inputs = nodes.iter().map(|&node| {
+            let mut own: SmallVec<[u32; 4]> = SmallVec::new();
+            graph.inputs(node).for_each(|n| own.push(*number.get(n)));
+            own
+        });
+        let mut joint = Self {
+            graph,
+            values: nodes.iter().map(|&node| *values.get(node)).collect(),
+            inputs: inputs.collect(),
+            nodes,
+            number,
+            merged: vec![None; len],
+            again: Vec::with_capacity(len),
+            impure: FixedBitSet::with_capacity(len),
+            back: FixedBitSet::with_capacity(len),
+            ahead: FixedBitSet::with_capacity(len),
+            behind: FixedBitSet::with_capacity(len),
+            stale: FixedBitSet::with_capacity(len),
+            forward_roots: Vec::new(),
+            backward_roots: Vec::new(),
+        };
+        let (forward, backward) = outputs.split_at(forward_outputs);
+        joint.place(&analysis, forward, backward)?;
+        joint.merge(host)?;
+        joint.classify(&analysis);
+        joint.mark_boundaries();
+        joint.mark_stale(&analysis)?;
+        Ok(joint)
+    }
+
+    /// Which nodes have effects, and which depend on tangents.
+    fn place(
+        &mut self,
+        analysis: &Analysis,
+        forward: &[Leaf],
+        backward: &[Leaf],
+    ) -> Result<(), JointError> {
+        for (at, node, effects) in analysis.walk() {
+            let index = at as usize;
+            let value = self.values[index];
+            let impure = is_impure(effects) && self.graph.node(node).op() != Op::Output;
+            let back = match value.time {
+                Time::OnlyForward => false,
+                Time::OnlyBackward => true,
+                Time::Backward if impure || effects.random => true,
+                Time::Backward | Time::ByUse => {
+                    value.role == Role::Tangent
+                        || self.inputs[index]
+                            .iter()
+                            .any(|&n| self.back.contains(n as usize))
+                }
+            };
+            self.impure.set(index, impure);
+            self.back.set(index, back);
+        }
+        for at in self.impure.ones() {
+            if self.back.contains(at) {
+                self.backward_roots.push(at as u32);
+            } else {
+                self.forward_roots.push(at as u32);
+            }
+        }
+        let number = &self.number;
+        for (roots, leaves) in [
+            (&mut self.forward_roots, forward),
+            (&mut self.backward_roots, backward),
+        ] {
+            roots.extend(leaves.iter().flatten().map(|&node| *number.get(node)));
+        }
+        self.find_needed()
+    }
+
+    /// Sets what the way forward and the way back need.
+    fn find_needed(&mut self) -> Result<(), JointError> {
+        self.ahead = self.ancestors(&self.forward_roots, |_| true);
+        self.behind = self.ancestors(&self.backward_roots, |_| true);
+        match self.ahead.intersection(&self.back).next() {
+            None => Ok(()),
+            Some(at) => Err(JointError::NeedsTangent {
+                node: self.name(at),
+            }),
+        }
+    }
+
+    /// `roots` and what they are computed from, as far as `enters` says.
+    fn ancestors(&self, roots: &[u32], enters: impl Fn(usize) -> bool) -> FixedBitSet {
+        let mut found = FixedBitSet::with_capacity(self.nodes.len());
+        let mut open: Vec<u32> = Vec::new();
+        for &root in roots {
+            if !found.put(root as usize) {
+                open.push(root);
+            }
+        }
+        while let Some(node) = open.pop() {
+            if !enters(node as usize) {
+                continue;
+            }
+            for &input in &self.inputs[node as usize] {
+                if !found.put(input as usize) {
+                    open.push(input);
+                }
+            }
+        }
+        found
+    }
+
+    /// Computes once what is computed twice.
+    fn merge(&mut self, host: &dyn Host) -> Result<(), JointError> {
+        let report = cse::find(self.graph, host)?;
+        for (gone, kept) in report.merged {
+            let (gone, kept) = (*self.number.get(gone), *self.number.get(kept));
+            let (a, b) = (self.values[gone as usize], self.values[kept as usize]);
+            let alike = self.behind.contains(gone as usize) == self.behind.contains(kept as usize)
+                && self.back.contains(gone as usize) == self.back.contains(kept as usize)
+                && (a.policy, a.region) == (b.policy, b.region);
+            if alike {
+                self.merged[gone as usize] = Some(kept);
+            }
+        }
+        let is_late: Vec<u32> = (0..self.nodes.len() as u32)
+            .filter(|&at| self.merged[at as usize].is_some() && !self.ahead.contains(at as usize))
+            .collect();
+        for inputs in &mut self.inputs {
+            for input in inputs {
+                *input = self.merged[*input as usize].unwrap_or(*input);
+            }
+        }
+        for roots in [&mut self.forward_roots, &mut self.backward_roots] {
+            for root in roots {
+                *root = self.merged[*root as usize].unwrap_or(*root);
+            }
+        }
+        self.find_needed()?;
+        // What the program computes anew on the way back may be computed there.
+        self.again = vec![Again::Never; self.nodes.len()];
+        for at in is_late {
+            if let Some(kept) = self.merged[at as usize] {
+                self.again[kept as usize] = Again::Anyway;
+            }
+        }
+        Ok(())
+    }
+
+    /// What it takes to compute each node again.
+    fn classify(&mut self, analysis: &Analysis) {
+        let mut classes = again::Classes::default();
+        for (at, node, effects) in analysis.walk() {
+            let index = at as usize;
+            let value = self.values[index];
+            let view = self.graph.node(node);
+            let is_call = !matches!(view.op(), Op::Placeholder | Op::Output);
+            let drawn = effects.random || effects.unrepeatable;
+            let only_ahead = value.time == Time::OnlyForward;
+            self.again[index] = if !is_call || self.impure.contains(index) && !effects.opaque {
+                Again::Never
+            } else if view.op() == Op::GetAttr {
+                Again::Anyway
+            } else if value.policy == Policy::Recompute && !only_ahead {
+                if effects.random {
+                    Again::Redrawn
+                } else {
+                    Again::Anyway
+                }
+            } else if drawn || only_ahead || effects.opaque {
+                Again::Never
+            } else if !self.ahead.contains(index) || self.again[index] == Again::Anyway {
+                // It was not computed before.
+                if value.policy == Policy::Save {
+                    Again::Never
+                } else {
+                    Again::Anyway
+                }
+            } else if value.policy == Policy::Save {
+                Again::Never
+            } else {
+                let read = self.inputs[index].iter();
+                let read: u64 = read.map(|&n| self.values[n as usize].bytes).sum();
+                let direct = view.args().iter().filter_map(Arg::as_node);
+                let direct = direct
+                    .map(|n| self.values[*self.number.get(n) as usize].bytes)
+                    .sum::<u64>();
+                again::bounded(classes.of(view, value.kind), value.bytes, read, direct)
+            };
+        }
+    }
+
+    /// What a later checkpointed region reads of an earlier one is saved, so that one region is computed
+    /// again without the other.
+    fn mark_boundaries(&mut self) {
+        for user in 0..self.nodes.len() {
+            let reader = self.values[user];
+            for at in 0..self.inputs[user].len() {
+                let read = self.inputs[user][at] as usize;
+                let own = self.values[read];
+                let later = matches!((own.region, reader.region), (Some(a), Some(b)) if a < b);
+                let both = reader.policy == Policy::Recompute && own.policy == Policy::Recompute;
+                if later && both {
+                    self.keep(read);
+                }
+            }
+        }
+        let mut read_again = FixedBitSet::with_capacity(self.nodes.len());
+        for (user, value) in self.values.iter().enumerate() {
+            if value.policy == Policy::Recompute {
+                read_again.extend(self.inputs[user].iter().map(|&n| n as usize));
+            }
+        }
+        for at in 0..self.nodes.len() {
+            let value = self.values[at];
+            if value.hooked && value.policy == Policy::Recompute && !read_again.contains(at) {
+                self.keep(at);
+            }
+        }
+    }
+
+    fn keep(&mut self, at: usize) {
+        self.values[at].policy = Policy::Save;
+        if self.values[at].kind != Kind::Other {
+            self.again[at] = Again::Never;
+        }
+    }
+
+    /// Finds values whose memory is written to on the way forward: what is there later is something else.
+    /// Inputs are taken for tensors apart from each other.
+    fn mark_stale(&mut self, analysis: &Analysis) -> Result<(), JointError> {
+        let inputs = (0..)
+            .zip(&self.values)
+            .filter(|(_, value)| value.overwritten);
+        let mut written: Vec<u32> = inputs.map(|(at, _)| at).collect();
+        for (at, effects) in analysis.special().filter(|(_, effects)| !effects.opaque) {
+            for &value in &effects.mutates {
+                let number = *self.number.get(value);
+                if !self.back.contains(at as usize) {
+                    written.push(number);
+                } else if !self.back.contains(number as usize) {
+                    return Err(JointError::WritesBack {
+                        node: self.name(at as usize),
+                        written: self.name(number as usize),
+                    });
+                }
+            }
+        }
+        if written.is_empty() {
+            return Ok(());
+        }
+        // Values that share memory, each with one that stands for all of them.
+        let mut shares: Vec<u32> = (0..self.nodes.len() as u32).collect();
+        let first = |shares: &mut Vec<u32>, mut at: u32| {
+            while shares[at as usize] != at {
+                shares[at as usize] = shares[shares[at as usize] as usize];
+                at = shares[at as usize];
+            }
+            at
+        };
+        for (at, effects) in analysis.special().filter(|(_, effects)| !effects.opaque) {
+            for &alias in &effects.aliases {
+                let [a, b] = [at, *self.number.get(alias)].map(|own| first(&mut shares, own));
+                shares[a as usize] = b;
+            }
+        }
+        let written: Vec<u32> = written.iter().map(|&at| first(&mut shares, at)).collect();
+        for at in 0..self.nodes.len() as u32 {
+            let own = first(&mut shares, at);
+            self.stale.set(at as usize, written.contains(&own));
+        }
+        Ok(())
+    }
+
+    /// Finds the cheapest set of values to save.
+    fn choose(&self) -> Result<Chosen, JointError> {
+        let len = self.nodes.len();
+        let demanded = self.demanded();
+        let list: Vec<u32> = demanded.ones().map(|at| at as u32).collect();
+        let wanted = self.ancestors(&list, |_| true);
+        let mut network = Network::new();
+        // Where a value's operands are there, and where it is.
+        let mut ends: Vec<Option<(Vertex, Vertex)>> = vec![None; len];
+        for at in wanted.ones() {
+            let price = self.price(at);
+            let before = network.vertex();
+            let after = if price.is_some() {
+                network.vertex()
+            } else {
+                before
+            };
+            if let Some(price) = price {
+                network.arc(before, after, price);
+            }
+            let computed = match self.again[at] {
+                Again::Never => Capacity::UNLIMITED,
+                Again::Anyway => Capacity::of(0),
+                // The state of a generator is saved in the place of what it gave.
+                Again::Redrawn => self::price(GENERATOR_BYTES, 1),
+                Again::Work(work) => self::price(0, work),
+            };
+            network.arc(Network::SOURCE, before, computed);
+            for &input in &self.inputs[at] {
+                if let Some((_, after)) = ends[input as usize] {
+                    network.arc(after, before, Capacity::UNLIMITED);
+                }
+            }
+            if demanded.contains(at) {
+                network.arc(after, Network::SINK, Capacity::UNLIMITED);
+            }
+            ends[at] = Some((before, after));
+        }
+        let cut = network.min_cut().ok_or(JointError::NotSaved)?;
+        let mut saved = FixedBitSet::with_capacity(len);
+        for (at, ends) in ends.iter().enumerate() {
+            if let Some((before, after)) = *ends {
+                saved.set(at, !cut.is_with_sink(before) && cut.is_with_sink(after));
+            }
+        }
+        Ok(Chosen { saved })
+    }
+
+    /// What the way back reads and is not of it.
+    fn demanded(&self) -> FixedBitSet {
+        let mut demanded = FixedBitSet::with_capacity(self.nodes.len());
+        for &root in &self.backward_roots {
+            demanded.set(root as usize, !self.back.contains(root as usize));
+        }
+        for at in self.behind.intersection(&self.back) {
+            for &input in &self.inputs[at] {
+                if !self.back.contains(input as usize) {
+                    demanded.insert(input as usize);
+                }
+            }
+        }
+        demanded
+    }
+
+    /// What saving a value costs; `None` for what cannot be saved.
+    fn price(&self, at: usize) -> Option<Capacity> {
+        let value = self.values[at];
+        // What is not computed again although the user says so has to be saved.
+        if value.policy == Policy::Recompute && self.again[at] != Again::Never {
+            return None;
+        }
+        let bytes = match value.kind {
+            Kind::Other => return None,
+            Kind::Size => SIZE,
+            Kind::Number => NUMBER,
+            Kind::Tensor if value.role == Role::Parameter => 0,
+            Kind::Tensor => value.bytes.min(DEAREST),
+        };
+        let bytes = if self.stale.contains(at) {
+            bytes + STALE
+        } else {
+            bytes
+        };
+        Some(self::price(bytes, 0))
+    }
+
+    fn name(&self, at: usize) -> String {
+        self.graph.node(self.nodes[at]).name().to_owned()
+    }
+}
+
+/// The state of PyTorch's generator of the processor (a Mersenne twister and what goes with it), in bytes.
+const GENERATOR_BYTES: u64 = 5056;
+
+/// Whether a node does something besides computing its value.
+fn is_impure(effects: &Effects) -> bool {
+    !effects.mutates.is_empty()
+        || effects.side_effect
+        || effects.writes_state
+        || effects.barrier
+        || effects.opaque
+}
+
+/// What a graph returns.
+fn outputs_of(graph: &Graph) -> Result<Vec<Leaf>, JointError> {
+    let output = graph.output_node().ok_or(JointError::NoOutputs)?;
+    let items = graph.node(output).args().first().and_then(Arg::as_items);
+    let mut leaves = Vec::new();
+    for item in items.ok_or(JointError::NoOutputs)? {
+        match item {
+            Arg::Node(node) => leaves.push(Some(*node)),
+            Arg::Tuple(_) | Arg::List(_) | Arg::Dict(_) | Arg::NamedTuple(_) => {
+                return Err(JointError::NoOutputs);
+            }
+            _ => leaves.push(None),
+        }
+    }
+    Ok(leaves)
+}

@@ -1,0 +1,152 @@
+//! What it takes to compute a value again.
+
+use corsac_ir::{FunctionId, Node, SecondaryMap, Target};
+use corsac_ops::schema::Schema;
+
+use super::Kind;
+
+/// What it takes to compute a value again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    /// It is not computed again.
+    Never,
+    /// Nothing that would not be done anyway.
+    Anyway,
+    /// The state of the generator that it was drawn from.
+    Redrawn,
+    /// So much: bytes that are read and written, in hundreds, more for functions that take long.
+    Work(u64),
+}
+
+/// How long computing the elements of a result takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// As long as what takes products of matrices, or as nobody knows.
+    Long,
+    /// No time: it shows a value in another way, or is a number.
+    None,
+    /// As long as reading and writing them.
+    Copied,
+    /// Longer: a function such as an exponential.
+    Function,
+}
+
+/// Views, and what takes them out of several values.
+#[rustfmt::skip]
+const VIEWS: &[&str] = &[
+    "_conj", "_neg_view", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "chunk", "detach",
+    "diagonal", "expand", "expand_as", "narrow", "permute", "real", "imag", "reshape", "select", "slice",
+    "split", "split_with_sizes", "squeeze", "swapaxes", "t", "transpose", "unbind", "unfold", "unsqueeze",
+    "view", "view_as", "view_as_complex", "view_as_real", "prims::broadcast_in_dim",
+    "prims::view_of", "prims::transpose", "prims::squeeze", "prims::split_dim", "prims::collapse_view",
+];
+
+/// Fills, copies, indexing and reductions.
+#[rustfmt::skip]
+const COPIES: &[&str] = &[
+    "__and__", "__or__", "_grad_sum_to_size", "_to_copy", "all", "amax", "amin", "any", "arange", "argmax",
+    "argmin", "broadcast_tensors", "broadcast_to", "cat", "clone", "constant_pad_nd", "contiguous", "copy",
+    "diag_embed", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "fill", "flip", "full",
+    "full_like", "gather", "index", "index_select", "lift_fresh", "lift_fresh_copy", "masked_fill", "max", "mean",
+    "min", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "repeat",
+    "roll", "scalar_tensor", "select_scatter", "slice_scatter", "split_copy", "split_with_sizes_copy", "stack",
+    "std", "sum", "sum_to_size", "to", "tril", "triu", "type_as", "var", "var_mean", "where", "zeros",
+    "zeros_like", "prims::_low_memory_max_pool_offsets_to_indices", "prims::amax", "prims::amin",
+    "prims::convert_element_type", "prims::iota", "prims::prepare_softmax_online", "prims::sum", "prims::var",
+    "prims::div", "prims::mul", "prims::add", "prims::sub", "prims::where",
+];
+
+/// Elementwise functions that take no longer than reading and writing.
+#[rustfmt::skip]
+const SIMPLE: &[&str] = &[
+    "abs", "add", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "clamp_max",
+    "clamp_min", "div", "eq", "floor", "ge", "gt", "hardtanh", "hardtanh_backward", "isinf", "isnan", "le",
+    "leaky_relu", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "maximum", "minimum", "mul",
+    "ne", "neg", "relu", "rsub", "sign", "sub", "threshold", "threshold_backward", "where", "addcmul",
+];
+
+/// Functions of Python whose results are numbers, or parts of several values.
+fn of_numbers(name: &str) -> bool {
+    let (module, own) = name.rsplit_once('.').unwrap_or(("builtins", name));
+    match module {
+        "operator" | "_operator" | "math" => true,
+        "builtins" => matches!(
+            own,
+            "pow" | "round" | "max" | "min" | "abs" | "int" | "float" | "bool"
+        ),
+        "torch" | "torch.sym" => own.starts_with("sym_") || own.starts_with("_sym_"),
+        _ => name.starts_with("torch._sym_") || name.starts_with("torch.utils._sympy.functions."),
+    }
+}
+
+/// How long calls of `name` take, `torch.ops.aten.add.Tensor` or a function of Python.
+#[must_use]
+pub fn class_of(name: &str) -> Class {
+    let Some(operator) = name.strip_prefix("torch.ops.") else {
+        return if of_numbers(name) {
+            Class::None
+        } else {
+            Class::Long
+        };
+    };
+    let mut parts = operator.splitn(3, '.');
+    let (Some(namespace), Some(packet)) = (parts.next(), parts.next()) else {
+        return Class::Long;
+    };
+    let packet = match namespace {
+        "aten" => packet.to_owned(),
+        "prims" => format!("prims::{packet}"),
+        _ => return Class::Long,
+    };
+    let own = packet.as_str();
+    if own.starts_with("sym_") || VIEWS.contains(&own) {
+        return Class::None;
+    }
+    if COPIES.contains(&own) || SIMPLE.contains(&own) {
+        return Class::Copied;
+    }
+    // Of an operator any overload counts: `pow.Scalar` as `pow.Tensor_Tensor`.
+    let pointwise = Schema::overloads(own).any(|schema| schema.pointwise);
+    if pointwise {
+        Class::Function
+    } else {
+        Class::Long
+    }
+}
+
+/// What functions of one graph are, each looked up once.
+#[derive(Default)]
+pub(super) struct Classes {
+    functions: SecondaryMap<FunctionId, Option<Class>>,
+}
+
+impl Classes {
+    pub(super) fn of(&mut self, node: Node<'_>, kind: Kind) -> Class {
+        let Target::Function(function) = node.target() else {
+            return Class::Long;
+        };
+        let class = *self
+            .functions
+            .get_mut(function)
+            .get_or_insert_with(|| class_of(node.target_name()));
+        match (kind, class) {
+            // Numbers are numbers whatever makes them, but one that is read from a tensor.
+            (Kind::Size | Kind::Number, Class::Function | Class::Copied) => Class::None,
+            _ => class,
+        }
+    }
+}
+
+/// What it takes to compute a value of `bytes` again that is computed from `read` bytes, of which `direct`
+/// are arguments by themselves.
+pub(super) fn bounded(class: Class, bytes: u64, read: u64, direct: u64) -> Again {
+    let work = (bytes + read) / 100 + 2;
+    match class {
+        Class::Long => Again::Never,
+        Class::None => Again::Work(1),
+        // Saving what sums things up costs little, and computing it again takes them all.
+        Class::Copied | Class::Function if bytes.saturating_mul(4) < direct => Again::Never,
+        Class::Copied => Again::Work(work),
+        Class::Function => Again::Work(work * 3),
+    }
+}

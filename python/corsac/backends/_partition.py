@@ -1,0 +1,480 @@
+"""Joint graphs of AOTAutograd in two: what the way forward saves, and what the way back computes again."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._functorch import config as functorch_config
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import CheckpointPolicy
+
+from corsac import _core
+from corsac.fx import GraphModule
+from corsac.fx.convert import from_torch, to_torch
+
+#: Bits of what :func:`corsac._core.partition_joint` takes of a value.
+_SIZE, _NUMBER, _OTHER = 1, 2, 3
+_PARAMETER, _TANGENT = 1 << 2, 2 << 2
+_BACKWARD, _ONLY_FORWARD, _ONLY_BACKWARD = 1 << 4, 2 << 4, 3 << 4
+_SAVE, _RECOMPUTE = 1 << 6, 2 << 6
+_HOOKED, _OVERWRITTEN = 1 << 8, 1 << 9
+_TIMES = {
+    "is_backward": _BACKWARD,
+    "must_be_in_forward": _ONLY_FORWARD,
+    "must_be_in_backward": _ONLY_BACKWARD,
+}
+_POLICIES = {
+    CheckpointPolicy.MUST_SAVE: _SAVE,
+    CheckpointPolicy.MUST_RECOMPUTE: _RECOMPUTE,
+    CheckpointPolicy.PREFER_RECOMPUTE: _RECOMPUTE,
+}
+#: What a size that is not known before the program runs is taken for, as PyTorch's partitioners do.
+_UNKNOWN_ELEMENTS = 4096
+
+
+@dataclass(slots=True, frozen=True)
+class Partition:
+    """A joint graph in two, before the two are made.
+
+    Attributes:
+        saved: tensors that the way forward hands over; inputs may be among them.
+        saved_numbers: sizes and other numbers that it hands over.
+        saved_bytes: what ``saved`` takes, without parameters and buffers, which are there anyway.
+        forward: calls of the way forward, in order.
+        backward: calls of the way back, in order.
+        recomputed: calls of both.
+        redrawn: those of them that draw random numbers, from the same state of the generator.
+        merged: nodes that say the same as an earlier one, with the one that stands for them.
+    """
+
+    saved: list[torch.fx.Node] = field(default_factory=list)
+    saved_numbers: list[torch.fx.Node] = field(default_factory=list)
+    saved_bytes: int = 0
+    forward: list[torch.fx.Node] = field(default_factory=list)
+    backward: list[torch.fx.Node] = field(default_factory=list)
+    recomputed: list[torch.fx.Node] = field(default_factory=list)
+    redrawn: list[torch.fx.Node] = field(default_factory=list)
+    merged: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
+
+
+class NotParted(Exception):
+    """A graph has something that only PyTorch's own partitioners know."""
+
+
+def min_cut_partition(
+    joint_module: torch.fx.GraphModule | GraphModule,
+    joint_inputs: Any,
+    *,
+    num_fwd_outputs: int,
+    static_lifetime_input_indices: Sequence[int] | None = None,
+    **keywords: Any,
+) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+    """The way forward and the way back of a joint graph, saving the fewest bytes.
+
+    A ``partition_fn`` for ``aot_autograd``, of corsac or of PyTorch::
+
+        aot_autograd(fw_compiler=mine, partition_fn=corsac.backends.min_cut_partition)
+
+    What is cheap (views, elementwise functions, fills, indexing, some reductions) is computed again on the
+    way back where that saves memory; products, convolutions, attention, norms, and what is not known are
+    computed once, random numbers are drawn once, and what ``torch.utils.checkpoint`` says is done. Not more
+    is saved than by ``default_partition`` and ``min_cut_rematerialization_partition`` of
+    ``torch._functorch.partitioners``. Graphs with what only those know (tensors of other devices that are
+    drawn again, collectives, states of custom classes, a memory budget, offloading) are left to the latter.
+
+    Args:
+        joint_module: what AOTAutograd traced; its inputs for the way back have ``tangents`` in their names,
+            and the metadata of nodes has ``val``. It is only read.
+        joint_inputs: not used.
+        num_fwd_outputs: how many of its outputs are of the way forward; they come first.
+        static_lifetime_input_indices: which inputs stay in memory anyway: parameters and buffers.
+        keywords: for PyTorch's partitioner, where a graph is left to it.
+
+    Returns:
+        The way forward, which returns the outputs and then what it saves (tensors, then numbers), and the way
+        back, which takes numbers, tensors and tangents.
+    """
+    if isinstance(joint_module, GraphModule):
+        joint_module = to_torch(joint_module)
+    static = set(static_lifetime_input_indices or ())
+    try:
+        found = plan_partition(joint_module, num_fwd_outputs=num_fwd_outputs, static=static)
+        return _Extraction(joint_module, found, num_fwd_outputs, static).modules()
+    except NotParted:
+        from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+        return min_cut_rematerialization_partition(
+            joint_module,
+            joint_inputs,
+            num_fwd_outputs=num_fwd_outputs,
+            static_lifetime_input_indices=list(static_lifetime_input_indices or ()),
+            **keywords,
+        )
+
+
+def plan_partition(
+    joint_module: torch.fx.GraphModule, *, num_fwd_outputs: int, static: Iterable[int] = ()
+) -> Partition:
+    """What :func:`min_cut_partition` does with a graph, without making the modules.
+
+    Args:
+        joint_module: as there.
+        num_fwd_outputs: as there.
+        static: which inputs stay in memory anyway.
+
+    Raises:
+        NotParted: the graph is left to PyTorch's partitioner.
+    """
+    if (
+        functorch_config.activation_memory_budget != 1
+        or functorch_config.enable_activation_offloading
+        or functorch_config._sync_decision_cross_ranks
+    ):
+        raise NotParted("PyTorch's settings ask for what its own partitioner does")
+    nodes = list(joint_module.graph.nodes)
+    values = _values(nodes, set(static))
+    try:
+        merged, saved, numbers, saved_bytes, *bodies = _core.partition_joint(
+            from_torch(joint_module.graph), values, num_fwd_outputs
+        )
+    except RuntimeError as error:
+        raise NotParted(str(error)) from error
+    if not any(bits & _TANGENT for _, bits, _ in values):
+        raise NotParted("there is no way back")
+
+    def named(numbers: list[int]) -> list[torch.fx.Node]:
+        return [nodes[number] for number in numbers]
+
+    forward, backward, recomputed, redrawn = map(named, bodies)
+    if any(_device(node) != "cpu" for node in redrawn):
+        raise NotParted("another generator's numbers are drawn again")
+    return Partition(
+        saved=named(saved),
+        saved_numbers=named(numbers),
+        saved_bytes=saved_bytes,
+        forward=forward,
+        backward=backward,
+        recomputed=recomputed,
+        redrawn=redrawn,
+        merged={nodes[gone]: nodes[kept] for gone, kept in merged},
+    )
+
+
+def _device(node: torch.fx.Node) -> str:
+    own = node.meta["val"]
+    while isinstance(own, list | tuple):
+        own = own[0]
+    return own.device.type
+
+
+def _values(nodes: list[torch.fx.Node], static: set[int]) -> list[tuple[int, int, int]]:
+    """What has to be known of the value of each node: bytes, bits, and the checkpointed region."""
+    values = []
+    inputs = 0
+    for node in nodes:
+        meta = node.meta
+        bytes_, bits = _size_of(meta.get("val"), node)
+        region = -1
+        if node.op == "placeholder":
+            name = node.target
+            if "tangents" in name:
+                bits |= _TANGENT
+            elif "seed" in name or "base_offset" in name or "rng_state" in name:
+                raise NotParted("states of generators are inputs")
+            else:
+                bits |= _PARAMETER if inputs in static else 0
+                inputs += 1
+            if "aot_runtime_epilogue_input_mutation" in meta:
+                bits |= _OVERWRITTEN
+        elif node.op == "call_function":
+            if "recompute" in meta:
+                bits |= _POLICIES.get(meta["recompute"], 0)
+                region = meta.get("ac_graph_id", -1)
+            if "has_backward_hook" in meta:
+                bits |= _HOOKED
+            if "partitioner_tag" in meta:
+                bits |= _TIMES.get(meta["partitioner_tag"], 0)
+            if "memory_budget" in meta or "custom" in meta:
+                _check_budget(meta)
+            bits = _of_target(node, bits)
+        values.append((bytes_, bits, region))
+    return values
+
+
+def _check_budget(meta: dict[str, Any]) -> None:
+    custom = meta.get("custom")
+    named = isinstance(custom, dict) and any("budget" in str(key) for key in custom)
+    if named or isinstance(meta.get("memory_budget"), float):
+        raise NotParted("a part of the graph has a memory budget")
+
+
+def _of_target(node: torch.fx.Node, bits: int) -> int:
+    """``bits`` with what follows from what ``node`` calls."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        if target.namespace == "_c10d_functional":
+            raise NotParted("there are collectives")
+        in_backward = bits & _ONLY_BACKWARD == _ONLY_BACKWARD
+        if in_backward and target is torch.ops.aten.copy_.default:
+            raise NotParted("the way back writes to an input")
+    elif isinstance(target, torch._ops.HigherOrderOperator):
+        name = target.name()
+        if name == "control_deps":
+            raise NotParted("there are orders without data")
+        if name == "with_effects":
+            # It has its place in a chain of effects, of one of the ways.
+            bits &= ~(_SAVE | _RECOMPUTE)
+    return bits
+
+
+def _size_of(value: Any, node: torch.fx.Node) -> tuple[int, int]:
+    """What ``value`` takes in bytes, and the bits that say what it is."""
+    if isinstance(value, torch.Tensor):
+        shape = value.shape
+        if type(value).__name__ != "FakeTensor" and type(value) is not torch.Tensor:
+            known = isinstance(value, torch.nn.Parameter)
+            if not known:
+                raise NotParted(f"{node} is a {type(value).__name__}")
+        if value.layout is not torch.strided:
+            raise NotParted(f"{node} is {value.layout}")
+        elements = math.prod(shape)
+        if type(elements) is not int:
+            elements = _guess(elements)
+        return elements * value.dtype.itemsize, 0
+    if value is None:
+        return 0, _OTHER
+    if isinstance(value, torch.SymInt):
+        return 0, _SIZE
+    if isinstance(value, torch.SymFloat | torch.SymBool | int | float):
+        return 0, _NUMBER
+    if isinstance(value, list | tuple):
+        return sum(_size_of(own, node)[0] for own in value), _OTHER
+    if isinstance(value, dict):
+        return sum(_size_of(own, node)[0] for own in value.values()), _OTHER
+    if isinstance(value, torch.device | torch.dtype):
+        return 0, _OTHER
+    raise NotParted(f"{node} is a {type(value).__name__}")
+
+
+def _guess(elements: torch.SymInt) -> int:
+    from torch.fx.experimental.symbolic_shapes import optimization_hint
+
+    return int(optimization_hint(elements, fallback=_UNKNOWN_ELEMENTS))
+
+
+class _Extraction:
+    """Makes the two modules."""
+
+    def __init__(
+        self, joint: torch.fx.GraphModule, parts: Partition, forward_outputs: int, static: set[int]
+    ) -> None:
+        self._joint, self._parts = joint, parts
+        placeholders = joint.graph.find_nodes(op="placeholder")
+        self._tangents = [node for node in placeholders if "tangents" in node.target]
+        self._inputs = [node for node in placeholders if "tangents" not in node.target]
+        for number, node in enumerate(self._inputs):
+            node.meta["is_static_input"] = number in static
+        output = joint.graph.output_node()
+        outputs = list(output.args[0])
+        descriptions = list(output.meta.get("desc", [None] * len(outputs)))
+        self._forward = outputs[:forward_outputs], descriptions[:forward_outputs]
+        self._backward = outputs[forward_outputs:], descriptions[forward_outputs:]
+
+    def modules(self) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        from torch._functorch._aot_autograd.descriptors import (
+            SavedForBackwardsAOTOutput,
+            SavedForBackwardsNoVcCheckAOTOutput,
+        )
+
+        # Those that autograd does not look at when it goes back come last.
+        saved = sorted(self._parts.saved, key=_is_unchecked)
+        numbers = self._numbers(saved)
+        drawn = list(self._parts.redrawn)
+        checked = sum(not _is_unchecked(node) for node in saved)
+        ordered = [*saved[:checked], *(_State(node) for node in drawn), *saved[checked:], *numbers]
+        descriptions = [
+            SavedForBackwardsNoVcCheckAOTOutput(at)
+            if isinstance(node, torch.fx.Node) and node in saved and _is_unchecked(node)
+            else SavedForBackwardsAOTOutput(at)
+            for at, node in enumerate(ordered)
+        ]
+        outputs, known = self._forward
+        body = self._with_numbers(numbers)
+        forward = self._graph(self._inputs, body, [*outputs, *ordered], [*known, *descriptions])
+        tensors = ordered[: len(ordered) - len(numbers)]
+        inputs = [*numbers, *tensors, *self._tangents]
+        backward = self._graph(inputs, self._parts.backward, *self._backward)
+        for node in backward.nodes:
+            if node.op in ("call_function", "get_attr"):
+                node.meta["autograd_backward"] = True
+        return self._module(forward), self._module(backward)
+
+    def _module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+        # AOTAutograd may change the graph, so that its code is written when it is called first.
+        from torch.fx._lazy_graph_module import _make_graph_module
+
+        return _make_graph_module(self._joint, graph)
+
+    def _numbers(self, saved: list[torch.fx.Node]) -> list[torch.fx.Node]:
+        """The numbers to save: first those that bind a symbol, of which some are read by no call, but are
+        sizes of tensors on the way back."""
+        numbers = self._parts.saved_numbers
+        read = [*numbers, *saved, *self._tangents]
+        if not any(map(_has_symbols, read)):
+            return numbers
+        from torch.fx.experimental.symbolic_shapes import (
+            find_symbol_binding_fx_nodes,
+            is_symbol_binding_fx_node,
+        )
+
+        binding = {is_symbol_binding_fx_node(node): node for node in numbers}
+        binding.pop(None, None)
+        derived = [node for node in numbers if node not in binding.values()]
+        bindings = find_symbol_binding_fx_nodes(self._joint.graph)
+        for node in [*derived, *saved, *self._tangents]:
+            for symbol in sorted(_symbols(node.meta.get("val")), key=lambda own: own.name):
+                if symbol in bindings:
+                    binding.setdefault(symbol, bindings[symbol])
+        return [*binding.values(), *derived]
+
+    def _with_numbers(self, numbers: list[torch.fx.Node]) -> list[torch.fx.Node]:
+        """The way forward, with what ``numbers`` are computed from."""
+        own = self._parts.forward
+        there = {*own, *self._inputs}
+        missing = [node for node in numbers if node not in there]
+        if not missing:
+            return own
+        while missing:
+            node = missing.pop()
+            if node not in there:
+                there.add(node)
+                missing += node.all_input_nodes
+        return [
+            node for node in self._joint.graph.nodes if node in there and node.op != "placeholder"
+        ]
+
+    def _graph(
+        self,
+        inputs: Sequence[Any],
+        body: list[torch.fx.Node],
+        outputs: Sequence[Any],
+        descriptions: Sequence[Any],
+    ) -> torch.fx.Graph:
+        graph = torch.fx.Graph()
+        made: dict[Any, torch.fx.Node] = {}
+        merged = self._parts.merged
+
+        def own(node: torch.fx.Node) -> torch.fx.Node:
+            found = made.get(node)
+            return made[merged[node]] if found is None else found
+
+        for node in inputs:
+            if isinstance(node, _State):
+                made[node] = new = graph.placeholder(f"{node.of.name}_state")
+                new.meta["val"] = node.fake()
+            else:
+                made[node] = new = graph.placeholder(node.name)
+                new.meta = node.meta
+        redrawn = set(self._parts.redrawn)
+        map_arg = torch.fx.map_arg
+        for node in body:
+            if node in made:
+                continue
+            args, kwargs = map_arg(node.args, own), map_arg(node.kwargs, own)
+            if node in redrawn:
+                made[node] = _drawn(graph, node, args, kwargs, made)
+                continue
+            made[node] = new = graph.create_node(
+                node.op, node.target, args, kwargs, node.name, node.type
+            )
+            new.meta = node.meta.copy()
+        returned = [
+            own(node)
+            if isinstance(node, torch.fx.Node)
+            else made.get(node, node)
+            if isinstance(node, _State)
+            else node
+            for node in outputs
+        ]
+        output = graph.output(tuple(returned))
+        output.meta["desc"] = list(descriptions)
+        output.meta["output_stack_traces"] = [
+            node.meta.get("stack_trace") if isinstance(node, torch.fx.Node) else None
+            for node in returned
+        ]
+        return graph
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The state of the generator before a node drew."""
+
+    of: torch.fx.Node
+
+    def fake(self) -> Any:
+        value = self.of.meta["val"]
+        while isinstance(value, list | tuple):
+            value = value[0]
+        with _disable_current_modes():
+            state = torch.get_rng_state()
+        return value.fake_mode.from_tensor(state, static_shapes=True)
+
+
+def _drawn(
+    graph: torch.fx.Graph,
+    node: torch.fx.Node,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    made: dict[Any, torch.fx.Node],
+) -> torch.fx.Node:
+    """``node`` on the way forward, with the state of the generator, or on the way back, from that."""
+    from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+
+    key = _State(node)
+    state = made.get(key)
+    if state is not None:
+        arguments = (state, node.target, *args)
+        new = graph.create_node("call_function", run_with_rng_state, arguments, kwargs, node.name)
+        new.meta = node.meta.copy()
+        return new
+    pair = graph.call_function(run_and_save_rng_state, (node.target, *args), kwargs)
+    pair.meta["val"] = (key.fake(), node.meta["val"])
+    made[key] = state = graph.call_function(operator.getitem, (pair, 0))
+    state.meta["val"] = pair.meta["val"][0]
+    new = graph.create_node("call_function", operator.getitem, (pair, 1), {}, node.name)
+    new.meta = node.meta.copy()
+    return new
+
+
+def _is_unchecked(node: torch.fx.Node) -> bool:
+    """Whether it may be written to before the way back: it was kept without ``save_for_backward``."""
+    return bool(node.meta.get("saved_tensor_with_no_vc_check", False))
+
+
+def _symbolic(value: Any) -> list[Any]:
+    """The sizes and numbers in ``value`` that are symbols."""
+    if isinstance(value, torch.Tensor):
+        return [
+            n for n in (*value.shape, *value.stride(), value.storage_offset()) if type(n) is not int
+        ]
+    return [value] if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else []
+
+
+def _has_symbols(node: torch.fx.Node) -> bool:
+    return bool(_symbolic(node.meta.get("val")))
+
+
+def _symbols(value: Any) -> set[Any]:
+    """The symbols in ``value``, before and after they are replaced by what they are known to be."""
+    found: set[Any] = set()
+    for number in _symbolic(value):
+        found |= number.node.expr.free_symbols | number.node._expr.free_symbols
+    return found
+
+
+__all__ = ["Partition", "min_cut_partition", "plan_partition"]
