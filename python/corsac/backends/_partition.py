@@ -291,22 +291,23 @@ class _Extraction:
             SavedForBackwardsNoVcCheckAOTOutput,
         )
 
+        saved = self._parts.saved
         # Those that autograd does not look at when it goes back come last.
-        saved = sorted(self._parts.saved, key=_is_unchecked)
+        unchecked = list(filter(_is_unchecked, saved))
+        checked = [node for node in saved if not _is_unchecked(node)] if unchecked else saved
+        tensors = [*checked, *map(_State, self._parts.redrawn), *unchecked]
         numbers = self._numbers(saved)
-        drawn = list(self._parts.redrawn)
-        checked = sum(not _is_unchecked(node) for node in saved)
-        ordered = [*saved[:checked], *(_State(node) for node in drawn), *saved[checked:], *numbers]
+        first = len(tensors) - len(unchecked)
         descriptions = [
             SavedForBackwardsNoVcCheckAOTOutput(at)
-            if isinstance(node, torch.fx.Node) and node in saved and _is_unchecked(node)
+            if first <= at < len(tensors)
             else SavedForBackwardsAOTOutput(at)
-            for at, node in enumerate(ordered)
+            for at in range(len(tensors) + len(numbers))
         ]
         outputs, known = self._forward
         body = self._with_numbers(numbers)
-        forward = self._graph(self._inputs, body, [*outputs, *ordered], [*known, *descriptions])
-        tensors = ordered[: len(ordered) - len(numbers)]
+        outputs = [*outputs, *tensors, *numbers]
+        forward = self._graph(self._inputs, body, outputs, [*known, *descriptions])
         inputs = [*numbers, *tensors, *self._tangents]
         backward = self._graph(inputs, self._parts.backward, *self._backward)
         for node in backward.nodes:
@@ -315,10 +316,12 @@ class _Extraction:
         return self._module(forward), self._module(backward)
 
     def _module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-        # AOTAutograd may change the graph, so that its code is written when it is called first.
-        from torch.fx._lazy_graph_module import _make_graph_module
+        # AOTAutograd may change the graph, and compilers may never call it: its code is written when it
+        # is called first.
+        from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 
-        return _make_graph_module(self._joint, graph)
+        with _use_lazy_graph_module(True):
+            return _make_graph_module(self._joint, graph)
 
     def _numbers(self, saved: list[torch.fx.Node]) -> list[torch.fx.Node]:
         """The numbers to save: first those that bind a symbol, of which some are read by no call, but are
@@ -369,7 +372,7 @@ class _Extraction:
         made: dict[Any, torch.fx.Node] = {}
         merged = self._parts.merged
 
-        def own(node: torch.fx.Node) -> torch.fx.Node:
+        def own(node: Any) -> torch.fx.Node:
             found = made.get(node)
             return made[merged[node]] if found is None else found
 
