@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 import torch
 
 from corsac import _core, cache
-from corsac._dynamo import PRECISIONS, TRAINING, checked_options, piece_for
+from corsac._dynamo import PARTITIONS, PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import NativeCall
 from corsac._trace_watch import WatchingTracer, watched_trace
 from corsac.fx import GraphModule, Node
@@ -137,8 +137,9 @@ def compile(
         dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
             have changed.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
-        options: for the backend; the engine knows ``{"precision": …}``, and ``{"training": …}``, which is
-            ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch).
+        options: for the backend; the engine knows ``{"precision": …}``, ``{"training": …}``, which is
+            ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and
+            ``{"partition": …}``, which is ``"min_cut"`` or ``"default"`` (docs/backends.md).
 
     Returns:
         A module with the parameters, buffers and submodules of ``model``.
@@ -164,7 +165,7 @@ def compile(
     watched = watch_settings() is not None
     if chosen == ENGINE:
         checked_options(options)
-        settings = {"precision": precision, "training": TRAINING[0], **(options or {})}
+        settings = {"precision": precision, **(options or {})}
         if not watched:
             return CompiledModule(model, **settings, dynamic=dynamic, fullgraph=fullgraph)
         # Its graphs go to the engine as to any backend.
@@ -255,6 +256,7 @@ class CompiledModule(StandIn):
         *,
         precision: str = "f32",
         training: str = TRAINING[0],
+        partition: str = PARTITIONS[0],
         dynamic: bool | None = None,
         fullgraph: bool = False,
         capture: Callable[[], GraphModule] | None = None,
@@ -266,7 +268,7 @@ class CompiledModule(StandIn):
         state = self.__dict__
         state["_precision"] = precision
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
-        state["_placement"] = training
+        state["_placement"], state["_partition"] = training, partition
         #: The model as Dynamo captures it, for calls that autograd records.
         state["_trained"] = None
         # A graph that is given is not traced, and not by Dynamo either.
@@ -286,7 +288,7 @@ class CompiledModule(StandIn):
 
     def __reduce__(self) -> Any:
         settings = (self._fullgraph, self._dynamic, self._precision, self._placement)
-        return _restore, (self._callable, *settings)
+        return _restore, (self._callable, *settings, self._partition)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
@@ -439,7 +441,11 @@ class CompiledModule(StandIn):
         pieces = self._pieces
 
         def backend(module: Any, inputs: Any) -> Callable[..., Any]:
-            options = {"precision": self._precision, "training": self._placement}
+            options = {
+                "precision": self._precision,
+                "training": self._placement,
+                "partition": self._partition,
+            }
             piece = piece_for(module, inputs, options)
             pieces.append(piece)
             return piece
@@ -591,7 +597,13 @@ def _restore(
     dynamic: bool | None = None,
     precision: str = "f32",
     training: str = TRAINING[0],
+    partition: str = PARTITIONS[0],
 ) -> CompiledModule:
     return CompiledModule(
-        model, precision=precision, training=training, dynamic=dynamic, fullgraph=fullgraph
+        model,
+        precision=precision,
+        training=training,
+        partition=partition,
+        dynamic=dynamic,
+        fullgraph=fullgraph,
     )

@@ -18,8 +18,15 @@ PRECISIONS = ("f32", "bf16")
 #: Where graphs that autograd records run: natively where that was faster when it was tried, natively
 #: wherever the engine can, or by PyTorch.
 TRAINING = ("measured", "native", "host")
+#: Who says what the way forward saves for the way back: corsac, which saves the fewest bytes and computes
+#: the rest again, or PyTorch, which computes nothing again.
+PARTITIONS = ("min_cut", "default")
 #: What ``torch.compile(options=…)`` may say, and what it may say of it.
-OPTIONS: dict[str, tuple[Any, ...]] = {"precision": PRECISIONS, "training": TRAINING}
+OPTIONS: dict[str, tuple[Any, ...]] = {
+    "precision": PRECISIONS,
+    "training": TRAINING,
+    "partition": PARTITIONS,
+}
 #: How many times a graph is kept, for weights that differ from call to call.
 VARIANTS = 16
 _REGISTRY = "torch._dynamo.backends.registry"
@@ -54,8 +61,8 @@ def backend(
     Args:
         module: the graph, a ``torch.fx.GraphModule``.
         example_inputs: say whether autograd records; programs are made for the shapes of calls.
-        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`, and ``{"training": …}``, one
-            of :data:`TRAINING`.
+        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`, ``{"training": …}``, one of
+            :data:`TRAINING`, and ``{"partition": …}``, one of :data:`PARTITIONS`.
         mode: of ``torch.compile``; there is one way to compile.
 
     Returns:
@@ -82,7 +89,11 @@ def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, 
     from corsac._training import train
 
     return train(
-        module, example_inputs, precision=precision, placement=options.get("training", TRAINING[0])
+        module,
+        example_inputs,
+        precision=precision,
+        placement=options.get("training", TRAINING[0]),
+        partition=options.get("partition", PARTITIONS[0]),
     )
 
 

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis
+from torch._functorch.partitioners import default_partition
 
 from corsac._training._native_part import Made, NativePart, make
 from corsac._training._parts import VIEWS, Parts, has_symbols, why_not_split
 from corsac._training._sizes import BySizes
+from corsac.backends._partition import min_cut_partition
 from corsac.fx import GraphModule, Node
 from corsac.fx._codegen import _BoxedCodeGen
 from corsac.fx.convert import from_torch, to_torch
@@ -23,6 +25,8 @@ from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_part
 
 #: What submodules with native code are called, with a number behind.
 PREFIX = "native_"
+#: What takes joint graphs in two, by what the option ``partition`` says.
+PARTITIONERS = {"min_cut": min_cut_partition, "default": default_partition}
 
 
 @dataclass(slots=True)
@@ -65,9 +69,10 @@ class TrainedGraph:
         graphs: forward and backward graph.
     """
 
-    def __init__(self, precision: str, placement: str) -> None:
+    def __init__(self, precision: str, placement: str, partition: str) -> None:
         self.graphs: list[AtenGraph] = []
         self._precision, self._placement = precision, placement
+        self._partition = PARTITIONERS[partition]
         self._run: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any) -> Any:
@@ -80,6 +85,7 @@ class TrainedGraph:
             fw_compiler=self._compiler("forward"),
             bw_compiler=self._compiler("backward"),
             inference_compiler=self._compiler("inference"),
+            partition_fn=self._partition,
         )
         # AOTAutograd writes to what it is given.
         self._run = run(to_torch(module), list(example_inputs))
@@ -181,6 +187,7 @@ def train(
     *,
     precision: str = "f32",
     placement: str = "measured",
+    partition: str = "min_cut",
 ) -> Callable[..., Any]:
     """A graph whose results autograd can go back from.
 
@@ -192,11 +199,12 @@ def train(
         example_inputs: its inputs, of which some want gradients.
         precision: as for :func:`corsac.compile`.
         placement: one of :data:`corsac._dynamo.TRAINING`.
+        partition: one of :data:`corsac._dynamo.PARTITIONS`.
 
     Returns:
         A function of what the graph takes.
     """
-    trained = TrainedGraph(precision, placement)
+    trained = TrainedGraph(precision, placement, partition)
     try:
         trained.capture(module, example_inputs)
     except RestartAnalysis:
