@@ -139,7 +139,8 @@ def compile(
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
         options: for the backend; the engine knows ``{"precision": …}``, ``{"training": …}``, which is
             ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and
-            ``{"partition": …}``, which is ``"min_cut"`` or ``"default"`` (docs/backends.md).
+            ``{"partition": …}``, which is ``"min_cut"``, ``"fewest_bytes"`` or ``"default"``
+            (docs/backends.md).
 
     Returns:
         A module with the parameters, buffers and submodules of ``model``.

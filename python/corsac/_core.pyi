@@ -1412,9 +1412,9 @@ def parse_rules(text: str) -> Any:
     """Reads rules from their text form, one on a line."""
     ...
 
-def partition_joint(graph: Graph, values: Any, forward_outputs: Any) -> Any:
+def partition_joint(graph: Graph, values: Any, forward_outputs: Any, fewest_bytes: Any) -> Any:
     """A joint graph in two, of which the first `forward_outputs` outputs are those of the way forward. Nodes
-    are numbered in the order of the graph.
+    are numbered in the order of the graph. `fewest_bytes` computes again all that is cheap.
     """
     ...
 

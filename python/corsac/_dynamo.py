@@ -18,9 +18,9 @@ PRECISIONS = ("f32", "bf16")
 #: Where graphs that autograd records run: natively where that was faster when it was tried, natively
 #: wherever the engine can, or by PyTorch.
 TRAINING = ("measured", "native", "host")
-#: Who says what the way forward saves for the way back: corsac, which saves the fewest bytes and computes
-#: the rest again, or PyTorch, which computes nothing again.
-PARTITIONS = ("min_cut", "default")
+#: What the way forward saves for the way back: what corsac's partitioner says, so that no step takes
+#: longer, or the fewest bytes that computing cheap operators again leaves, or all that it has computed.
+PARTITIONS = ("min_cut", "fewest_bytes", "default")
 #: What ``torch.compile(options=…)`` may say, and what it may say of it.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,

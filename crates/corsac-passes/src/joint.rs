@@ -34,7 +34,7 @@
 //! ```
 //! use corsac_ir::{Arg, Graph, SecondaryMap};
 //! use corsac_ops::Unhosted;
-//! use corsac_passes::joint::{Role, Value, partition};
+//! use corsac_passes::joint::{Effort, Role, Value, partition};
 //!
 //! // y = exp(cos(x)); its gradient needs cos(x), which is computed again from x, and y.
 //! let mut graph = Graph::new();
@@ -53,7 +53,7 @@
 //!     let role = if node == tangent { Role::Tangent } else { Role::Value };
 //!     values.set(node, Value { bytes: 4, role, ..Value::default() });
 //! }
-//! let parts = partition(&graph, &Unhosted, &values, 1)?;
+//! let parts = partition(&graph, &Unhosted, &values, 1, Effort::Balanced)?;
 //! assert_eq!((&parts.saved[..], parts.saved_bytes), (&[x][..], 4));
 //! assert_eq!(parts.recomputed, [a, y]);
 //! assert_eq!(parts.backward, [a, y, b, c]);
@@ -76,7 +76,7 @@ use crate::common_subexpressions as cse;
 use crate::error::PassError;
 use crate::min_cut::{Capacity, Network, Vertex};
 
-use again::Again;
+use again::{Again, Class};
 
 /// What a value is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,6 +210,17 @@ pub struct Partition {
     pub redrawn: Vec<NodeId>,
 }
 
+/// What is computed again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effort {
+    /// What is cheap, but no function such as an exponential whose result the way back has to have in memory,
+    /// since a product or the like reads it: that would take the time of another pass.
+    #[default]
+    Balanced,
+    /// All that is cheap.
+    FewestBytes,
+}
+
 /// The value of an output: a node, or something that is known.
 type Leaf = Option<NodeId>;
 
@@ -223,8 +234,12 @@ pub fn partition(
     host: &dyn Host,
     values: &SecondaryMap<NodeId, Value>,
     forward_outputs: usize,
+    effort: Effort,
 ) -> Result<Partition, JointError> {
-    let joint = Joint::of(graph, host, values, forward_outputs)?;
+    let mut joint = Joint::of(graph, host, values, forward_outputs)?;
+    if effort == Effort::Balanced {
+        joint.keep_functions();
+    }
     let chosen = joint.choose()?;
     Ok(joint.parted(&chosen))
 }
@@ -241,6 +256,8 @@ struct Joint<'g> {
     merged: Vec<Option<u32>>,
     /// By node: what it takes to compute it again.
     again: Vec<Again>,
+    /// By node: how long its target takes.
+    classes: Vec<Class>,
     /// Nodes with effects, which have to run.
     impure: FixedBitSet,
     /// Nodes of the way back alone.
@@ -310,6 +327,7 @@ impl<'g> Joint<'g> {
             number,
             merged: vec![None; len],
             again: Vec::with_capacity(len),
+            classes: Vec::with_capacity(len),
             impure: FixedBitSet::with_capacity(len),
             back: FixedBitSet::with_capacity(len),
             ahead: FixedBitSet::with_capacity(len),
@@ -352,11 +370,13 @@ impl<'g> Joint<'g> {
             self.impure.set(index, impure);
             self.back.set(index, back);
         }
-        for at in self.impure.ones() {
-            if self.back.contains(at) {
-                self.backward_roots.push(at as u32);
-            } else {
-                self.forward_roots.push(at as u32);
+        for (at, _, effects) in analysis.walk() {
+            // Random numbers are drawn even if nobody reads them, so that the next ones are the same.
+            let runs = self.impure.contains(at as usize) || effects.random;
+            if runs && self.back.contains(at as usize) {
+                self.backward_roots.push(at);
+            } else if runs {
+                self.forward_roots.push(at);
             }
         }
         let number = &self.number;
@@ -447,6 +467,8 @@ impl<'g> Joint<'g> {
             let index = at as usize;
             let value = self.values[index];
             let view = self.graph.node(node);
+            let class = classes.of(view, value.kind);
+            self.classes.push(class);
             let is_call = !matches!(view.op(), Op::Placeholder | Op::Output);
             let drawn = effects.random || effects.unrepeatable;
             let only_ahead = value.time == Time::OnlyForward;
@@ -478,8 +500,37 @@ impl<'g> Joint<'g> {
                 let direct = direct
                     .map(|n| self.values[*self.number.get(n) as usize].bytes)
                     .sum::<u64>();
-                again::bounded(classes.of(view, value.kind), value.bytes, read, direct)
+                again::bounded(class, value.bytes, read, direct)
             };
+        }
+    }
+
+    /// Has functions computed once whose results calls of the way back read that take long. PyTorch's
+    /// partitioner does that with all that such calls read, so that not more is saved than by it.
+    fn keep_functions(&mut self) {
+        for user in 0..self.nodes.len() {
+            let view = self.graph.node(self.nodes[user]);
+            let is_operator = view.target_name().starts_with("torch.ops.aten.");
+            let takes_long = self.classes[user] == Class::Long && is_operator;
+            let takes_long = takes_long && self.behind.contains(user);
+            if !takes_long || self.ahead.contains(user) || again::is_fused_at_times(view) {
+                continue;
+            }
+            for at in 0..self.inputs[user].len() {
+                let mut read = self.inputs[user][at] as usize;
+                loop {
+                    let is_work = matches!(self.again[read], Again::Work(_));
+                    if self.classes[read] == Class::Function && is_work {
+                        self.again[read] = Again::Never;
+                    }
+                    match self.inputs[read].first() {
+                        Some(&base) if again::is_plain_view(self.graph.node(self.nodes[read])) => {
+                            read = base as usize;
+                        }
+                        _ => break,
+                    }
+                }
+            }
         }
     }
 
@@ -493,7 +544,9 @@ impl<'g> Joint<'g> {
                 let own = self.values[read];
                 let later = matches!((own.region, reader.region), (Some(a), Some(b)) if a < b);
                 let both = reader.policy == Policy::Recompute && own.policy == Policy::Recompute;
-                if later && both {
+                // PyTorch's partitioner does not look at what is taken out of several results, and saves less.
+                let is_item = self.graph.node(self.nodes[read]).calls("operator.getitem");
+                if later && both && !is_item {
                     self.keep(read);
                 }
             }
@@ -648,7 +701,9 @@ impl<'g> Joint<'g> {
         } else {
             bytes
         };
-        Some(self::price(bytes, 0))
+        // Of a value and a view of it, the value is saved.
+        let is_view = matches!(self.again[at], Again::Work(0) | Again::Anyway);
+        Some(self::price(bytes, u64::from(is_view)))
     }
 
     fn name(&self, at: usize) -> String {

@@ -2,7 +2,7 @@
 
 use corsac_ir::{EntityId, NodeId, SecondaryMap};
 use corsac_passes::joint::again::{Class, class_of};
-use corsac_passes::joint::{JointError, Kind, Policy, Role, Time, Value, partition};
+use corsac_passes::joint::{Effort, JointError, Kind, Policy, Role, Time, Value, partition};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -77,12 +77,13 @@ fn joint_error(error: JointError) -> PyErr {
 }
 
 /// A joint graph in two, of which the first `forward_outputs` outputs are those of the way forward. Nodes
-/// are numbered in the order of the graph.
+/// are numbered in the order of the graph. `fewest_bytes` computes again all that is cheap.
 #[pyfunction]
 pub(crate) fn partition_joint(
     graph: &Bound<'_, PyGraph>,
     values: Values,
     forward_outputs: usize,
+    fewest_bytes: bool,
 ) -> PyResult<Parts> {
     let facts = Facts::of_graph(graph)?;
     let borrowed = graph.try_borrow()?;
@@ -97,7 +98,12 @@ pub(crate) fn partition_joint(
         by_node.set(node, value_of(value)?);
         numbers[node.index()] = number;
     }
-    let parts = partition(ir, &facts, &by_node, forward_outputs).map_err(joint_error)?;
+    let effort = if fewest_bytes {
+        Effort::FewestBytes
+    } else {
+        Effort::Balanced
+    };
+    let parts = partition(ir, &facts, &by_node, forward_outputs, effort).map_err(joint_error)?;
     let number = |node: &NodeId| numbers[node.index()];
     let all = |nodes: &[NodeId]| nodes.iter().map(number).collect::<Vec<_>>();
     let merged = parts.merged.iter();

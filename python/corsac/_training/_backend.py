@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import time
 import warnings
@@ -26,7 +27,11 @@ from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_part
 #: What submodules with native code are called, with a number behind.
 PREFIX = "native_"
 #: What takes joint graphs in two, by what the option ``partition`` says.
-PARTITIONERS = {"min_cut": min_cut_partition, "default": default_partition}
+PARTITIONERS = {
+    "min_cut": min_cut_partition,
+    "fewest_bytes": functools.partial(min_cut_partition, fewest_bytes=True),
+    "default": default_partition,
+}
 
 
 @dataclass(slots=True)

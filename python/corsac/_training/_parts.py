@@ -155,7 +155,7 @@ class Parts:
     def _reasons(self) -> dict[Node, str]:
         """Why calls cannot be native."""
         placeholders = self.graph.find_nodes(op="placeholder")
-        specs = tuple(_spec_or_none(value_of(node)) for node in placeholders)
+        specs = tuple(_example_of(value_of(node)) for node in placeholders)
         found: dict[Node, str] = dict(_core.explain_compilation(self.graph, specs, _host_types))
         by_place = _read_by_place(self.graph)
         reasons: dict[Node, str] = {}
@@ -256,8 +256,11 @@ class Parts:
             return self.graph.node_copy(node)
 
 
-def _spec_or_none(value: Any) -> Any:
-    return spec_of(value) if isinstance(value, torch.Tensor) else value
+def _example_of(value: Any) -> Any:
+    """What the rules take for an input. What was saved lies as it was made, and views of it rely on that."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return spec_of(value) if value.is_contiguous() else _unfilled(value)
 
 
 def _host_types(node: Node, known: Any) -> tuple[Any]:

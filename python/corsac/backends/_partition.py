@@ -72,16 +72,18 @@ def min_cut_partition(
     *,
     num_fwd_outputs: int,
     static_lifetime_input_indices: Sequence[int] | None = None,
+    fewest_bytes: bool = False,
     **keywords: Any,
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """The way forward and the way back of a joint graph, saving the fewest bytes.
+    """The way forward and the way back of a joint graph, saving few bytes.
 
     A ``partition_fn`` for ``aot_autograd``, of corsac or of PyTorch::
 
         aot_autograd(fw_compiler=mine, partition_fn=corsac.backends.min_cut_partition)
 
-    What is cheap (views, elementwise functions, fills, indexing, some reductions) is computed again on the
-    way back where that saves memory; products, convolutions, attention, norms, and what is not known are
+    What is cheap (views, elementwise operators, fills, indexing, some reductions) is computed again on the
+    way back where that saves memory, but no function such as an exponential that a product or the like reads
+    there, unless ``fewest_bytes``. Products, convolutions, attention, norms, and what is not known are
     computed once, random numbers are drawn once, and what ``torch.utils.checkpoint`` says is done. Not more
     is saved than by ``default_partition`` and ``min_cut_rematerialization_partition`` of
     ``torch._functorch.partitioners``. Graphs with what only those know (tensors of other devices that are
@@ -93,6 +95,7 @@ def min_cut_partition(
         joint_inputs: not used.
         num_fwd_outputs: how many of its outputs are of the way forward; they come first.
         static_lifetime_input_indices: which inputs stay in memory anyway: parameters and buffers.
+        fewest_bytes: compute again all that is cheap.
         keywords: for PyTorch's partitioner, where a graph is left to it.
 
     Returns:
@@ -103,7 +106,12 @@ def min_cut_partition(
         joint_module = to_torch(joint_module)
     static = set(static_lifetime_input_indices or ())
     try:
-        found = plan_partition(joint_module, num_fwd_outputs=num_fwd_outputs, static=static)
+        found = plan_partition(
+            joint_module,
+            num_fwd_outputs=num_fwd_outputs,
+            static=static,
+            fewest_bytes=fewest_bytes,
+        )
         return _Extraction(joint_module, found, num_fwd_outputs, static).modules()
     except NotParted:
         from torch._functorch.partitioners import min_cut_rematerialization_partition
@@ -118,7 +126,11 @@ def min_cut_partition(
 
 
 def plan_partition(
-    joint_module: torch.fx.GraphModule, *, num_fwd_outputs: int, static: Iterable[int] = ()
+    joint_module: torch.fx.GraphModule,
+    *,
+    num_fwd_outputs: int,
+    static: Iterable[int] = (),
+    fewest_bytes: bool = False,
 ) -> Partition:
     """What :func:`min_cut_partition` does with a graph, without making the modules.
 
@@ -126,6 +138,7 @@ def plan_partition(
         joint_module: as there.
         num_fwd_outputs: as there.
         static: which inputs stay in memory anyway.
+        fewest_bytes: as there.
 
     Raises:
         NotParted: the graph is left to PyTorch's partitioner.
@@ -137,10 +150,10 @@ def plan_partition(
     ):
         raise NotParted("PyTorch's settings ask for what its own partitioner does")
     nodes = list(joint_module.graph.nodes)
-    values = _values(nodes, set(static))
+    values = _values(nodes, set(static), _overwritten(joint_module.graph))
     try:
         merged, saved, numbers, saved_bytes, *bodies = _core.partition_joint(
-            from_torch(joint_module.graph), values, num_fwd_outputs
+            from_torch(joint_module.graph), values, num_fwd_outputs, fewest_bytes
         )
     except RuntimeError as error:
         raise NotParted(str(error)) from error
@@ -172,7 +185,16 @@ def _device(node: torch.fx.Node) -> str:
     return own.device.type
 
 
-def _values(nodes: list[torch.fx.Node], static: set[int]) -> list[tuple[int, int, int]]:
+def _overwritten(graph: torch.fx.Graph) -> list[Any]:
+    """The inputs, as AOTAutograd describes them, that are written to when the way forward has run."""
+    described = graph.output_node().meta.get("desc") or ()
+    written = (getattr(own, "mutated_input", None) for own in described)
+    return [own for own in written if own is not None]
+
+
+def _values(
+    nodes: list[torch.fx.Node], static: set[int], overwritten: list[Any]
+) -> list[tuple[int, int, int]]:
     """What has to be known of the value of each node: bytes, bits, and the checkpointed region."""
     values = []
     inputs = 0
@@ -189,7 +211,8 @@ def _values(nodes: list[torch.fx.Node], static: set[int]) -> list[tuple[int, int
             else:
                 bits |= _PARAMETER if inputs in static else 0
                 inputs += 1
-            if "aot_runtime_epilogue_input_mutation" in meta:
+            is_written = overwritten and meta.get("desc") in overwritten
+            if is_written or "aot_runtime_epilogue_input_mutation" in meta:
                 bits |= _OVERWRITTEN
         elif node.op == "call_function":
             if "recompute" in meta:

@@ -114,6 +114,39 @@ pub fn class_of(name: &str) -> Class {
     }
 }
 
+/// The operator that a node calls, without its namespace and overload.
+fn packet(node: Node<'_>) -> &str {
+    let operator = node.target_name().strip_prefix("torch.ops.aten.");
+    let operator = operator.unwrap_or_default();
+    operator
+        .split_once('.')
+        .map_or(operator, |(packet, _)| packet)
+}
+
+/// Whether a node is a view that PyTorch's partitioner knows as such.
+pub(super) fn is_plain_view(node: Node<'_>) -> bool {
+    matches!(
+        packet(node),
+        "alias"
+            | "as_strided"
+            | "expand"
+            | "permute"
+            | "select"
+            | "slice"
+            | "split"
+            | "squeeze"
+            | "t"
+            | "unsqueeze"
+            | "view"
+    )
+}
+
+/// Whether PyTorch's partitioner takes a call for one that is fused with those around it, although it is
+/// not computed again: draws of random numbers.
+pub(super) fn is_fused_at_times(node: Node<'_>) -> bool {
+    matches!(packet(node), "native_dropout" | "rand_like" | "randn_like")
+}
+
 /// What functions of one graph are, each looked up once.
 #[derive(Default)]
 pub(super) struct Classes {
@@ -143,7 +176,7 @@ pub(super) fn bounded(class: Class, bytes: u64, read: u64, direct: u64) -> Again
     let work = (bytes + read) / 100 + 2;
     match class {
         Class::Long => Again::Never,
-        Class::None => Again::Work(1),
+        Class::None => Again::Work(0),
         // Saving what sums things up costs little, and computing it again takes them all.
         Class::Copied | Class::Function if bytes.saturating_mul(4) < direct => Again::Never,
         Class::Copied => Again::Work(work),

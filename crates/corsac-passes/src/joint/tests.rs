@@ -59,12 +59,16 @@ impl Sketch {
     }
 
     fn parted(&self, forward: usize) -> Result<Partition, JointError> {
-        partition(&self.graph, &Unhosted, &self.values, forward)
+        self.parted_with(forward, Effort::FewestBytes)
+    }
+
+    fn parted_with(&self, forward: usize, effort: Effort) -> Result<Partition, JointError> {
+        partition(&self.graph, &Unhosted, &self.values, forward, effort)
     }
 }
 
 /// A linear layer, an activation and a linear layer: `(saved, recomputed)` by the name of the activation.
-fn mlp(activation: &str) -> (Vec<String>, Vec<String>) {
+fn mlp(activation: &str, effort: Effort) -> (Vec<String>, Vec<String>) {
     let mut own = Sketch::new();
     let [x, v, w] = ["x", "v", "w"].map(|name| own.input(name, 100));
     for parameter in [v, w] {
@@ -83,7 +87,7 @@ fn mlp(activation: &str) -> (Vec<String>, Vec<String>) {
     );
     let grad_v = own.call("mm.default", &[x, grad], 100);
     own.returns(&[y, grad_v, grad_w]);
-    let parts = own.parted(1).unwrap();
+    let parts = own.parted_with(1, effort).unwrap();
     let names = |nodes: &[NodeId]| {
         let names = nodes
             .iter()
@@ -95,14 +99,24 @@ fn mlp(activation: &str) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn an_activation_is_computed_again_and_a_product_is_saved() {
-    let (saved, recomputed) = mlp("gelu");
+    let (saved, recomputed) = mlp("gelu", Effort::FewestBytes);
     assert_eq!(saved, ["x", "w", "mm_default"]);
     assert_eq!(recomputed, ["gelu_default"]);
 }
 
 #[test]
+fn a_function_that_a_product_reads_is_computed_once_if_that_is_faster() {
+    let (saved, recomputed) = mlp("gelu", Effort::Balanced);
+    assert_eq!(saved, ["x", "w", "mm_default", "gelu_default"]);
+    assert!(recomputed.is_empty());
+    // What takes no longer than reading it is computed again all the same.
+    let (_, recomputed) = mlp("relu", Effort::Balanced);
+    assert_eq!(recomputed, ["relu_default"]);
+}
+
+#[test]
 fn what_is_not_known_is_saved() {
-    let (saved, recomputed) = mlp("no_such_operator");
+    let (saved, recomputed) = mlp("no_such_operator", Effort::FewestBytes);
     assert_eq!(saved, ["x", "w", "mm_default", "no_such_operator_default"]);
     assert!(recomputed.is_empty());
 }
@@ -122,6 +136,24 @@ fn random_numbers_are_saved_and_what_is_made_of_them_is_not() {
     assert_eq!(parts.forward, [noise, mask, y]);
     assert_eq!(parts.backward, [grad]);
     assert!(parts.redrawn.is_empty());
+}
+
+#[test]
+fn random_numbers_that_nobody_reads_are_drawn() {
+    let mut own = Sketch::new();
+    let x = own.input("x", 100);
+    let unread = own.call("rand_like.default", &[x], 100);
+    let y = own.call("exp.default", &[x], 100);
+    let tangent = own.tangent();
+    let drawn = own.call("rand_like.default", &[x], 100);
+    own.set(drawn, |value| value.time = Time::Backward);
+    let grad = own.call("mul.Tensor", &[tangent, y], 100);
+    own.returns(&[y, grad]);
+    let parts = own.parted(1).unwrap();
+    assert_eq!(parts.forward, [unread, y]);
+    // What it is drawn like is saved; the result is computed again of it.
+    assert_eq!(parts.saved, [x]);
+    assert_eq!(parts.backward, [drawn, y, grad]);
 }
 
 #[test]

@@ -1,0 +1,221 @@
+"""Joint graphs in two: corsac's partitioner against PyTorch's.
+
+    python benches/partition.py [--blocks N] [--rounds N] [--seconds S] [--only PATTERN]
+
+First the time that each takes for the joint graph of a transformer, 5,041 nodes with 42 blocks, in turn on
+copies of the graph, without the garbage collector, whose time depends on what else there is: ``whole`` is from
+the joint graph to both modules, ``plan`` is what is saved and computed again, without making modules. corsac's
+modules write their code when they are called first, so PyTorch's do here too.
+
+Then, for the models of benches/training.py, the bytes that the way forward saves (parameters and buffers, which
+are there anyway, cost nothing), and steps with corsac's compiler and either partitioner, and eager's: the
+minimum and the median of steps in turn, in seconds of the processor on one thread, and the most memory that a
+step takes above what there is before it, by the kernel (VmHWM).
+
+Writes target/bench/partition.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import gc
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from functorch.compile import make_boxed_func
+from torch import nn
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+import corsac
+from corsac._dynamo import PARTITIONS
+from corsac.backends import aot_autograd, min_cut_partition
+from corsac.backends._partition import plan_partition
+from machine import machine
+from training import MODELS, Block, Trained
+
+REPORT = Path("target/bench/partition.json")
+PARTITIONERS: dict[str, Callable[..., Any]] = {
+    "torch default": default_partition,
+    "torch min-cut": min_cut_rematerialization_partition,
+    "corsac": min_cut_partition,
+    "corsac fewest": functools.partial(min_cut_partition, fewest_bytes=True),
+}
+
+
+def joint_graphs(model: nn.Module, x: torch.Tensor) -> list[tuple[Any, dict[str, Any]]]:
+    """The joint graphs of a model, each with the keywords that a partitioner is called with."""
+    found = []
+
+    def partition(joint: Any, inputs: Any, **keywords: Any) -> Any:
+        found.append((copy.deepcopy(joint), keywords))
+        return default_partition(joint, inputs, **keywords)
+
+    def compiler(module: Any, inputs: Any) -> Any:
+        del inputs
+        return make_boxed_func(module.forward)
+
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=compiler, partition_fn=partition)
+    torch.compile(model.train(), backend=backend)(x)
+    return found
+
+
+def saved_bytes(forward: Any, outputs: int) -> int:
+    """What the tensors take that a forward graph hands over; parameters and buffers cost nothing."""
+    values = [
+        node.meta["val"]
+        for node in forward.graph.output_node().args[0][outputs:]
+        if not node.meta.get("is_static_input")
+    ]
+    return sum(own.numel() * own.element_size() for own in values if torch.is_tensor(own))
+
+
+def _times(blocks: int, rounds: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block(64, 4) for _ in range(blocks)))
+    ((joint, keywords),) = joint_graphs(model, torch.randn(2, 16, 64))
+    static = keywords["static_lifetime_input_indices"]
+    outputs = keywords["num_fwd_outputs"]
+    samples: dict[str, list[float]] = {}
+    saved = {}
+
+    def timed(name: str, function: Callable[..., Any]) -> Any:
+        own = copy.deepcopy(joint)
+        gc.collect()
+        gc.disable()
+        start = time.perf_counter()
+        made = function(own)
+        samples.setdefault(name, []).append(time.perf_counter() - start)
+        gc.enable()
+        return made
+
+    for _ in range(rounds):
+        for name, partition in PARTITIONERS.items():
+            with _use_lazy_graph_module(True):
+                forward, _ = timed(name, lambda own, by=partition: by(own, None, **keywords))
+            saved[name] = saved_bytes(forward, outputs)
+        timed(
+            "corsac plan", lambda own: plan_partition(own, num_fwd_outputs=outputs, static=static)
+        )
+    return {
+        "nodes": len(joint.graph.nodes),
+        "seconds": {name: min(own) for name, own in samples.items()},
+        "median": {name: statistics.median(own) for name, own in samples.items()},
+        "saved": saved,
+    }
+
+
+def _memory(field: str) -> int:
+    """``VmRSS`` or ``VmHWM`` of this process, in bytes."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(rf"{field}:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def _peak(step: Callable[[], None]) -> int:
+    """The most memory that a step takes above what there is before it."""
+    gc.collect()
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    step()
+    return _memory("VmHWM") - before
+
+
+def _model(name: str, seconds: float) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model, x, labels = MODELS[name][0]()
+    saved: dict[str, int] = dict.fromkeys(PARTITIONERS, 0)
+    for joint, keywords in joint_graphs(model, x):
+        for peer, partition in PARTITIONERS.items():
+            forward, _ = partition(copy.deepcopy(joint), None, **keywords)
+            saved[peer] += saved_bytes(forward, keywords["num_fwd_outputs"])
+    torch._dynamo.reset()
+
+    def by(partition: str) -> Callable[[nn.Module], Any]:
+        return lambda own: corsac.compile(own, options={"partition": partition})
+
+    peers = {"eager": lambda own: own} | {partition: by(partition) for partition in PARTITIONS}
+    trained = {peer: Trained(model, compiled) for peer, compiled in peers.items()}
+    samples: dict[str, list[float]] = {peer: [] for peer in peers}
+    for own in trained.values():
+        for _ in range(2):
+            own.step(x, labels)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(samples["eager"]) < 5:
+        for peer, own in trained.items():
+            start = time.process_time()
+            own.step(x, labels)
+            samples[peer].append(time.process_time() - start)
+    peaks = {
+        peer: min(_peak(lambda own=own: own.step(x, labels)) for _ in range(3))
+        for peer, own in trained.items()
+    }
+    return {
+        "saved": saved,
+        "steady": {peer: min(own) for peer, own in samples.items()},
+        "median": {peer: statistics.median(own) for peer, own in samples.items()},
+        "peak": peaks,
+    }
+
+
+def _by_itself(name: str, seconds: float) -> dict[str, Any]:
+    """A model in a process where memory that is given back is not in use."""
+    command = [sys.executable, __file__, "--model", name, "--seconds", str(seconds)]
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(64 * 1024)}
+    run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blocks", type=int, default=42, help="of the transformer")
+    parser.add_argument("--rounds", type=int, default=5, help="of each partitioner")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for the steps of each model")
+    parser.add_argument("--only", default="", help="models whose name has this")
+    parser.add_argument("--model", help="measure this one and print what was found as JSON")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    if chosen.model:
+        print(json.dumps(_model(chosen.model, chosen.seconds)))
+        return
+    graph = _times(chosen.blocks, chosen.rounds)
+    own = graph["seconds"]["corsac"]
+    print(f"{graph['nodes']} nodes:")
+    for name, seconds in graph["seconds"].items():
+        saved = f", saves {graph['saved'][name]:,} bytes" if name in graph["saved"] else ""
+        print(
+            f"  {name:14} {seconds * 1e3:8.1f} ms, median {graph['median'][name] * 1e3:8.1f}, "
+            f"{seconds / own:5.1f} of corsac's{saved}"
+        )
+    report: dict[str, Any] = {"machine": machine(), "graph": graph, "models": {}}
+    for name in MODELS:
+        if not re.search(chosen.only, name):
+            continue
+        report["models"][name] = result = _by_itself(name, chosen.seconds)
+        saved = ", ".join(f"{peer} {own / 1e6:.2f} MB" for peer, own in result["saved"].items())
+        print(f"{name}: saved: {saved}")
+        for peer, seconds in result["steady"].items():
+            print(
+                f"  {peer:12} {seconds * 1e3:8.2f} ms, median {result['median'][peer] * 1e3:8.2f}, "
+                f"{seconds / result['steady']['eager']:.2f} of eager, "
+                f"peak {result['peak'][peer] / 1e6:.1f} MB"
+            )
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
