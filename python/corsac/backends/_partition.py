@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._functorch import config as functorch_config
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import CheckpointPolicy
 
@@ -33,6 +33,7 @@ _POLICIES = {
     CheckpointPolicy.MUST_RECOMPUTE: _RECOMPUTE,
     CheckpointPolicy.PREFER_RECOMPUTE: _RECOMPUTE,
 }
+_PLAIN = (FakeTensor, torch.Tensor, torch.nn.Parameter)
 #: What a size that is not known before the program runs is taken for, as PyTorch's partitioners do.
 _UNKNOWN_ELEMENTS = 4096
 
@@ -258,17 +259,14 @@ def _of_target(node: torch.fx.Node, bits: int) -> int:
 def _size_of(value: Any, node: torch.fx.Node) -> tuple[int, int]:
     """What ``value`` takes in bytes, and the bits that say what it is."""
     if isinstance(value, torch.Tensor):
-        shape = value.shape
-        if type(value).__name__ != "FakeTensor" and type(value) is not torch.Tensor:
-            known = isinstance(value, torch.nn.Parameter)
-            if not known:
-                raise NotParted(f"{node} is a {type(value).__name__}")
+        if type(value) not in _PLAIN:
+            raise NotParted(f"{node} is a {type(value).__name__}")
         if value.layout is not torch.strided:
             raise NotParted(f"{node} is {value.layout}")
-        elements = math.prod(shape)
-        if type(elements) is not int:
-            elements = _guess(elements)
-        return elements * value.dtype.itemsize, 0
+        bytes_ = value.nbytes
+        if type(bytes_) is not int:
+            bytes_ = _guess(value.numel()) * value.element_size()
+        return bytes_, 0
     if value is None:
         return 0, _OTHER
     if isinstance(value, torch.SymInt):
@@ -411,14 +409,19 @@ class _Extraction:
         for node in body:
             if node in made:
                 continue
-            args, kwargs = map_arg(node.args, own), map_arg(node.kwargs, own)
+            args, kwargs = map_arg(node.args, own), node.kwargs
+            kwargs = map_arg(kwargs, own) if kwargs else kwargs
             if node in redrawn:
                 made[node] = _drawn(graph, node, args, kwargs, made)
                 continue
+            # Arguments are set later: as an argument, they would be searched for nodes of other graphs.
             made[node] = new = graph.create_node(
-                node.op, node.target, args, kwargs, node.name, node.type
+                node.op, node.target, None, None, node.name, node.type
             )
-            new.meta = node.meta.copy()
+            new.args = args
+            if kwargs:
+                new.kwargs = kwargs
+            new.meta.update(node.meta)
         returned = [
             own(node)
             if isinstance(node, torch.fx.Node)
