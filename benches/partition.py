@@ -3,14 +3,14 @@
     python benches/partition.py [--blocks N] [--rounds N] [--seconds S] [--only PATTERN]
 
 First the time that each takes for the joint graph of a transformer, 5,041 nodes with 42 blocks, in turn on
-copies of the graph, without the garbage collector, whose time depends on what else there is: ``whole`` is from
-the joint graph to both modules, ``plan`` is what is saved and computed again, without making modules. corsac's
-modules write their code when they are called first, so PyTorch's do here too.
+copies of the graph, without the garbage collector, whose time depends on what else there is: from the joint
+graph to both modules, and ``plan``: what is saved and computed again, without making modules. corsac's modules
+write their code when they are called first; PyTorch's do too if they are told so (``no code``).
 
 Then, for the models of benches/training.py, the bytes that the way forward saves (parameters and buffers, which
 are there anyway, cost nothing), and steps with corsac's compiler and either partitioner, and eager's: the
 minimum and the median of steps in turn, in seconds of the processor on one thread, and the most memory that a
-step takes above what there is before it, by the kernel (VmHWM).
+step takes above what there is before it, by the kernel (VmHWM), with all of it run by PyTorch.
 
 Writes target/bench/partition.json.
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import functools
 import gc
 import json
 import os
@@ -29,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ PARTITIONERS: dict[str, Callable[..., Any]] = {
     "torch default": default_partition,
     "torch min-cut": min_cut_rematerialization_partition,
     "corsac": min_cut_partition,
-    "corsac fewest": functools.partial(min_cut_partition, fewest_bytes=True),
+    "corsac fewest": partial(min_cut_partition, fewest_bytes=True),
 }
 
 
@@ -103,9 +103,11 @@ def _times(blocks: int, rounds: int) -> dict[str, Any]:
 
     for _ in range(rounds):
         for name, partition in PARTITIONERS.items():
-            with _use_lazy_graph_module(True):
-                forward, _ = timed(name, lambda own, by=partition: by(own, None, **keywords))
+            forward, _ = timed(name, lambda own, by=partition: by(own, None, **keywords))
             saved[name] = saved_bytes(forward, outputs)
+        with _use_lazy_graph_module(True):
+            least = partial(min_cut_rematerialization_partition, **keywords)
+            timed("torch, no code", lambda own, by=least: by(own, None))
         timed(
             "corsac plan", lambda own: plan_partition(own, num_fwd_outputs=outputs, static=static)
         )
@@ -159,10 +161,15 @@ def _model(name: str, seconds: float) -> dict[str, Any]:
             start = time.process_time()
             own.step(x, labels)
             samples[peer].append(time.process_time() - start)
-    peaks = {
-        peer: min(_peak(lambda own=own: own.step(x, labels)) for _ in range(3))
-        for peer, own in trained.items()
-    }
+    peaks = {}
+    for peer in peers:
+        # What is native differs from one partition to the next, and so does the memory for it.
+        options = {"partition": peer, "training": "host"}
+        run = peers[peer] if peer == "eager" else partial(corsac.compile, options=options)
+        own = Trained(model, run)
+        for _ in range(2):
+            own.step(x, labels)
+        peaks[peer] = min(_peak(partial(own.step, x, labels)) for _ in range(3))
     return {
         "saved": saved,
         "steady": {peer: min(own) for peer, own in samples.items()},

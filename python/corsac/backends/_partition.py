@@ -263,10 +263,10 @@ def _size_of(value: Any, node: torch.fx.Node) -> tuple[int, int]:
             raise NotParted(f"{node} is a {type(value).__name__}")
         if value.layout is not torch.strided:
             raise NotParted(f"{node} is {value.layout}")
-        bytes_ = value.nbytes
-        if type(bytes_) is not int:
-            bytes_ = _guess(value.numel()) * value.element_size()
-        return bytes_, 0
+        elements = value.numel()
+        if type(elements) is not int:
+            elements = _guess(elements)
+        return elements * value.dtype.itemsize, 0
     if value is None:
         return 0, _OTHER
     if isinstance(value, torch.SymInt):
