@@ -36,7 +36,7 @@
 //! use corsac_ops::Unhosted;
 //! use corsac_passes::joint::{Effort, Role, Value, partition};
 //!
-//! // y = exp(cos(x)); its gradient needs cos(x), which is computed again from x, and y.
+//! // y = exp(cos(x)); its gradient needs cos(x), and y, which is computed again from it.
 //! let mut graph = Graph::new();
 //! let x = graph.placeholder("x")?;
 //! let [cos, exp, mul] = ["cos.default", "exp.default", "mul.Tensor"]
@@ -54,9 +54,9 @@
 //!     values.set(node, Value { bytes: 4, role, ..Value::default() });
 //! }
 //! let parts = partition(&graph, &Unhosted, &values, 1, Effort::Balanced)?;
-//! assert_eq!((&parts.saved[..], parts.saved_bytes), (&[x][..], 4));
-//! assert_eq!(parts.recomputed, [a, y]);
-//! assert_eq!(parts.backward, [a, y, b, c]);
+//! assert_eq!((&parts.saved[..], parts.saved_bytes), (&[a][..], 4));
+//! assert_eq!(parts.recomputed, [y]);
+//! assert_eq!(parts.backward, [y, b, c]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
