@@ -259,8 +259,7 @@ impl Executable {
                 self.run_fused(at, step, fused, &values, result);
                 Ok(())
             }
-            (Op::General(_), result) => general::run(&self.program, step, &values, result),
-            (_, DataMut::F32(result)) => {
+            (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
                 self.step(at, step, &values, workspace, result);
                 Ok(())
             }
@@ -553,12 +552,11 @@ impl Executable {
             ) => unreachable!("prepared when the program was made, or done elsewhere"),
         }
         if !step.post.is_empty() {
-            use rayon::prelude::*;
-            out.par_chunks_mut(crate::kernels::GRAIN)
-                .enumerate()
-                .for_each(|(index, chunk)| {
-                    finish(index * crate::kernels::GRAIN, chunk);
-                });
+            let over = Over {
+                from: None,
+                finish: &finish,
+            };
+            over.pieces(out, crate::kernels::GRAIN, |_, _| {});
         }
     }
 }

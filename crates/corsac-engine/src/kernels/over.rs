@@ -30,7 +30,7 @@ impl Over<'_> {
     }
 
     /// Calls `compute` with the number of a row and a piece of it, for all of them.
-    pub(super) fn pieces(
+    pub(crate) fn pieces(
         &self,
         out: &mut [f32],
         row: usize,

@@ -16,8 +16,6 @@ use spans::{Found, Room, Span};
 pub struct Plan {
     /// The place of each value that a step computes.
     places: Vec<Option<Place>>,
-    /// The values that are computed as results.
-    results: Vec<Option<ValueId>>,
     /// The steps whose result takes the place of their first input.
     in_place: Vec<bool>,
     /// The numbers that a step needs besides, while it runs: where they lie, and how many.
@@ -133,12 +131,6 @@ impl Plan {
             }
             *plan.lens.of_mut(element) = len;
         }
-        plan.results = vec![None; program.outputs().len()];
-        for (value, &number) in lifetimes.result.iter().enumerate() {
-            if let Some(number) = number {
-                plan.results[number] = Some(ValueId::new(value));
-            }
-        }
         for (place, slot) in plan.places.iter_mut().zip(slot_of) {
             *place = slot.map(|slot| places[slot]);
         }
@@ -149,9 +141,11 @@ impl Plan {
         self.places[value.index()]
     }
 
-    /// Whether `value` is computed in the memory of the result with this number.
+    /// Whether `value`, which is the result with this number, is computed in its memory.
     pub(crate) fn is_result(&self, value: ValueId, number: usize) -> bool {
-        self.results[number] == Some(value)
+        // What only lies there for a time is no result.
+        self.place(value)
+            .is_some_and(|place| place.result == Some(number))
     }
 
     pub(crate) fn is_in_place(&self, step: usize) -> bool {
@@ -302,15 +296,12 @@ impl<'p> Lifetimes<'p> {
     fn regions(&self, joins: &Joins, slots: &[Slot]) -> Vec<Span> {
         let end = self.program.steps.len();
         let lens = joins.lens().map(|len| in_lines(Span::new(end, 0, len)));
+        // Regions that became parts of others are empty, and nothing is in them at any time.
         let mut spans: Vec<Span> = lens.collect();
         for slot in slots {
             if let Some((region, _)) = slot.region {
                 spans[region].extend(slot.span.first, slot.span.last);
             }
-        }
-        // What was joined to others is empty.
-        for span in &mut spans {
-            span.first = span.first.min(span.last);
         }
         spans
     }
