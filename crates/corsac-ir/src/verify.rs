@@ -278,7 +278,9 @@ impl Graph {
     #[must_use]
     pub fn lint_report(&self) -> LintReport {
         let mut faults = Faults::new(self);
-        let mut names = FxHashMap::default();
+        let mut named: SecondaryMap<Symbol, bool> = SecondaryMap::new();
+        let mut last_user: SecondaryMap<NodeId, Option<NodeId>> =
+            SecondaryMap::with_capacity(self.id_bound());
         let mut parameters: FxHashMap<Symbol, NodeId> = FxHashMap::default();
         let mut output: Option<NodeId> = None;
         let mut previous = 0;
@@ -301,23 +303,21 @@ impl Graph {
                 }
                 (_, Target::Name(_)) => {}
             }
-            if names.insert(data.name, id).is_some() {
+            if std::mem::replace(named.get_mut(data.name), true) {
                 faults.add(id, FaultKind::DuplicateName);
             }
-            let mut arguments: Vec<NodeId> = Vec::new();
-            self.for_each_mention(id, &mut |node| {
-                if !arguments.contains(&node) {
-                    arguments.push(node);
+            self.for_each_mention(id, &mut |argument| {
+                // Once for each argument, however often it is mentioned.
+                if last_user.get_mut(argument).replace(id) == Some(id) {
+                    return;
+                }
+                let name = || self.node(argument).name().to_owned();
+                if self.node(argument).is_erased() {
+                    faults.add(id, FaultKind::ErasedArgument { argument: name() });
+                } else if !self.is_before(argument, id) {
+                    faults.add(id, FaultKind::UsedBeforeDefinition { argument: name() });
                 }
             });
-            for argument in arguments {
-                let name = self.node(argument).name().to_owned();
-                if self.node(argument).is_erased() {
-                    faults.add(id, FaultKind::ErasedArgument { argument: name });
-                } else if !self.is_before(argument, id) {
-                    faults.add(id, FaultKind::UsedBeforeDefinition { argument: name });
-                }
-            }
             if let Some(first) = output {
                 let first = self.node(first).name().to_owned();
                 faults.add(
@@ -444,29 +444,36 @@ impl Graph {
             faults.add(NodeId::ROOT, FaultKind::ListLength { expected, found });
         }
 
-        // Erased nodes too: a host may give them arguments again.
+        // Erased nodes too: a host may give them arguments again. Users are compared by the sums of
+        // their fingerprints: lists of them would take more memory than the graph's own.
         let all = || (1..self.id_bound()).map(NodeId::from_index);
-        let mut mentioned_by: SecondaryMap<NodeId, Vec<NodeId>> = SecondaryMap::new();
+        let mut mentions: SecondaryMap<NodeId, u64> = SecondaryMap::with_capacity(self.id_bound());
+        let mut last_user: SecondaryMap<NodeId, Option<NodeId>> =
+            SecondaryMap::with_capacity(self.id_bound());
+        let mut inputs: Vec<NodeId> = Vec::new();
         for id in all() {
-            let mut inputs: Vec<NodeId> = Vec::new();
+            inputs.clear();
             self.for_each_mention(id, &mut |node| {
-                if mentioned_by[node].last() != Some(&id) {
-                    mentioned_by.get_mut(node).push(id);
+                if last_user.get_mut(node).replace(id) != Some(id) {
+                    let sum = mentions.get_mut(node);
+                    *sum = sum.wrapping_add(fingerprint(id));
                     inputs.push(node);
                 }
             });
             let limit = inputs.len() + 1;
-            if !self.inputs(id).take(limit).eq(inputs) {
+            if !self.inputs(id).take(limit).eq(inputs.iter().copied()) {
                 faults.add(id, FaultKind::InputsOutOfStep);
             }
         }
         for id in all() {
-            let mut expected = mentioned_by[id].clone();
-            let mut users: Vec<_> = self.users(id).take(expected.len() + 1).collect();
-            expected.sort_unstable();
-            users.sort_unstable();
+            // A list that goes round is longer than it says.
             let count = self.node(id).num_users();
-            if users != expected || count != users.len() || !self.use_list_is_sound(id) {
+            let (mut sum, mut found) = (0u64, 0);
+            for user in self.users(id).take(count + 1) {
+                sum = sum.wrapping_add(fingerprint(user));
+                found += 1;
+            }
+            if sum != mentions[id] || count != found || !self.use_list_is_sound(id) {
                 faults.add(id, FaultKind::UsersOutOfStep);
             }
         }
@@ -475,6 +482,15 @@ impl Graph {
         }
         report.faults.append(&mut faults.report.faults);
     }
+}
+
+/// A number for a node, such that equal sums of them mean the same nodes but for a chance of 2⁻⁶⁴: the
+/// finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+fn fingerprint(id: NodeId) -> u64 {
+    let mut bits = (id.index() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 /// Faults found so far.

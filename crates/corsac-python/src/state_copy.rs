@@ -3,6 +3,7 @@
 //! What a graph module takes from its root is nearly always a submodule of a plain module. Such a
 //! name is copied here; any other is left to Python (`corsac.fx._module_attributes`).
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use pyo3::intern;
@@ -59,11 +60,47 @@ fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict
     Ok(attributes.cast_into::<PyDict>()?)
 }
 
+/// What a class says of setting attributes.
+struct Class<'py> {
+    /// Whether that is what `torch.nn.Module` does.
+    plain: bool,
+    /// The attributes of the class and of those that it inherits from.
+    attributes: Vec<Bound<'py, PyAny>>,
+}
+
+impl<'py> Class<'py> {
+    fn of(class: &Bound<'py, PyType>, modules: &Modules) -> PyResult<Self> {
+        let py = class.py();
+        let set_attribute = class.getattr(intern!(py, "__setattr__"))?;
+        let attributes = |class: Bound<'py, PyAny>| class.getattr(intern!(py, "__dict__"));
+        Ok(Self {
+            plain: set_attribute.is(&modules.set_attribute),
+            attributes: class
+                .mro()
+                .iter()
+                .map(attributes)
+                .collect::<PyResult<_>>()?,
+        })
+    }
+
+    /// Whether it has an attribute. Asking Python for one that is missing makes an exception, with a
+    /// text, each time.
+    fn has(&self, name: &Bound<'py, PyString>) -> PyResult<bool> {
+        for attributes in &self.attributes {
+            if attributes.contains(name)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
 /// A module, by what it is made of.
 struct Owner<'py> {
     object: Bound<'py, PyAny>,
     attributes: Bound<'py, PyDict>,
     modules: Bound<'py, PyDict>,
+    class: OnceCell<Class<'py>>,
 }
 
 impl<'py> Owner<'py> {
@@ -86,6 +123,7 @@ impl<'py> Owner<'py> {
             object: object.clone(),
             attributes,
             modules,
+            class: OnceCell::new(),
         }))
     }
 
@@ -99,16 +137,19 @@ impl<'py> Owner<'py> {
         }
     }
 
+    fn class(&self, modules: &Modules) -> PyResult<&Class<'py>> {
+        if let Some(known) = self.class.get() {
+            return Ok(known);
+        }
+        let found = Class::of(&self.object.get_type(), modules)?;
+        Ok(self.class.get_or_init(|| found))
+    }
+
     /// Whether setting the attribute `name` to a module does nothing but register it.
     fn registers(&self, modules: &Modules, name: &Bound<'py, PyString>) -> PyResult<bool> {
         let py = name.py();
-        let class = self.object.get_type();
-        if !class
-            .getattr(intern!(py, "__setattr__"))?
-            .is(&modules.set_attribute)
-            || self.attributes.contains(name)?
-            || class.getattr_opt(name)?.is_some()
-        {
+        let class = self.class(modules)?;
+        if !class.plain || self.attributes.contains(name)? || class.has(name)? {
             return Ok(false);
         }
         for table in [intern!(py, "_parameters"), intern!(py, "_buffers")] {

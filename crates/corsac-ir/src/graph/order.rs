@@ -15,8 +15,10 @@
 use super::list::{List, Place};
 use super::{InsertPoint, NodeId};
 
-/// Distance between the numbers of nodes appended one after the other: all that there can be fit.
-pub(super) const ORDER_GAP: u64 = 1 << 32;
+/// Distance between the numbers of nodes appended one after the other. A million nodes can be
+/// inserted between two of them, at one place, before any is numbered anew, and 67 million appended;
+/// after that the last ones are numbered closer.
+pub(super) const ORDER_GAP: u64 = 1 << 38;
 
 /// A range of 2^i numbers may hold this to the power of i nodes. Between 1 and 2: nearer to 2 fills
 /// ranges more before it widens them, and numbers more often.

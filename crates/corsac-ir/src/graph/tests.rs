@@ -1,6 +1,7 @@
 use super::*;
 use crate::arg::Dict;
 use crate::entity::SecondaryMap;
+use crate::verify::FaultKind;
 
 fn chain(len: usize) -> (Graph, Vec<NodeId>) {
     let mut graph = Graph::new();
@@ -279,4 +280,30 @@ fn strings_in_nested_dictionaries_are_translated() {
         panic!("a string")
     };
     assert_eq!(copy.text(key), "key");
+}
+
+#[test]
+fn verify_finds_arguments_that_uses_do_not_know_of() {
+    let faults = |graph: &Graph| -> Vec<(NodeId, FaultKind)> {
+        let report = graph.verify().unwrap_err();
+        let faults = report.faults.into_iter();
+        faults.map(|fault| (fault.node, fault.kind)).collect()
+    };
+    let (mut graph, ids) = chain(6);
+    assert_eq!(graph.verify(), Ok(()));
+    // 1 + 4 users and 2 + 3 users: as many, and their numbers have equal sums.
+    for (user, input) in [(5, 1), (4, 2)] {
+        graph.nodes[ids[user].index()].args[0] = ids[input].into();
+    }
+    assert_eq!(
+        faults(&graph),
+        [
+            (ids[4], FaultKind::InputsOutOfStep),
+            (ids[5], FaultKind::InputsOutOfStep),
+            (ids[1], FaultKind::UsersOutOfStep),
+            (ids[2], FaultKind::UsersOutOfStep),
+            (ids[3], FaultKind::UsersOutOfStep),
+            (ids[4], FaultKind::UsersOutOfStep),
+        ]
+    );
 }

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// How deep modules may nest: what Python itself can go through.
 const MAX_DEPTH: usize = 1000;
@@ -22,6 +22,10 @@ pub(super) struct TorchClasses {
     pub(super) sequential: Py<PyType>,
     /// What an attribute of a module may be to count as a constant.
     constants: Py<PyTuple>,
+    /// The names of attributes that every module has, of which none is a constant, by where they
+    /// are: those of an empty module, which keeps them alive.
+    common: FxHashSet<usize>,
+    _empty: Py<PyAny>,
     named: [(Py<PyString>, Py<PyAny>); 3],
 }
 
@@ -39,7 +43,11 @@ impl TorchClasses {
                 Ok::<_, PyErr>((PyString::intern(py, name).unbind(), method))
             });
             let [modules, parameters, buffers] = named;
+            let empty = module.bind(py).call0()?;
+            let common = attributes(&empty)?.keys();
             Ok(Self {
+                common: common.iter().map(|name| name.as_ptr() as usize).collect(),
+                _empty: empty.unbind(),
                 parameter: class(nn.as_any(), "Parameter")?,
                 tensor: class(py.import("torch")?.as_any(), "Tensor")?,
                 sequential: class(nn.as_any(), "Sequential")?,
@@ -264,15 +272,16 @@ impl<'py> Survey<'py> {
     }
 
     fn note_constants(&mut self, attributes: &Bound<'py, PyDict>, path: &str) -> PyResult<()> {
-        // First those that may be constants: asking a class about it may run any code.
-        let mut candidates = Vec::new();
-        for (name, value) in attributes.iter() {
-            let class = value.get_type_ptr() as usize;
-            if self.verdicts.get(&class) != Some(&false) {
-                candidates.push((name, value));
+        // Names first: most attributes are those of every module, and to look at their values takes
+        // longer than all else here where they are not in the processor's caches.
+        for name in attributes.keys() {
+            if self.classes.common.contains(&(name.as_ptr() as usize)) {
+                continue;
             }
-        }
-        for (name, value) in candidates {
+            // Asking a class whether it is one of constants may run any code.
+            let Some(value) = attributes.get_item(&name)? else {
+                continue;
+            };
             if self.is_constant(&value)? {
                 let name = join(path, name.cast::<PyString>()?.to_str()?);
                 self.constants.set_item(value, name)?;
