@@ -62,6 +62,8 @@ def test_show_prints_the_graph_and_reads_it_back(capsys, folder):
     assert main(["show", "net.py:Net", "--sources"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].endswith("net.py:10 in Net.forward")
+    assert main(["show", "net.txt", "--sources"]) == 0
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_show_prints_json(capsys):
@@ -70,6 +72,20 @@ def test_show_prints_json(capsys):
     assert [node["name"] for node in nodes] == ["x", "linear", "relu", "output"]
     assert nodes[2]["target"] == "torch.relu" and nodes[1]["users"] == ["relu"]
     assert nodes[1]["source"]["line"] == 10
+
+
+def test_code_says_which_lines_it_is_of(capsys, folder):
+    assert main(["code", "net.py:Net", "--verbose"]) == 0
+    code = capsys.readouterr().out
+    comment = "net.py:10 in Net.forward, code: return torch.relu(self.linear(x))"
+    assert comment in code and "No stacktrace" not in code
+    assert main(["show", "net.py:Net", "--lossless"]) == 0
+    (folder / "net.txt").write_text(capsys.readouterr().out)
+    assert main(["code", "net.txt", "--verbose"]) == 0
+    assert capsys.readouterr().out == code
+    assert main(["table", "net.txt", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["source"]["line"] for row in rows] == [9, 10, 10, 9]
 
 
 def test_table_and_code(capsys):

@@ -191,7 +191,23 @@ def test_json_is_all_that_is_printed(folder: Path, capsys: pytest.CaptureFixture
     assert names[0] == "capture" and "Conv+BatchNorm fusion" in names
     assert [report["passes"][at]["nodes_after"] for at in (0, -1)] == [6, 4]
     assert report["passes"][1]["error"] < 1e-5
+    fused = next(step for step in report["passes"] if step["name"] == "Conv+BatchNorm fusion")
+    assert [(site["node"], site["reason"]) for site in fused["sites"]] == [("norm", None)]
     assert report["seconds_before"] > 0 and report["torch_fx"]["corsac_seconds"] > 0
+
+
+def test_a_report_says_what_was_done_where_and_why_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    (folder / "twice.py").write_text(
+        MODEL.replace("self.norm(self.conv(x))", "self.norm(self.conv(x)) + self.conv(x)")
+    )
+    arguments = ["--input", "1,3,8,8", "--repeat", "2", "--report"]
+    assert main(["optimize", "twice.py:Net", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  dropout  done" in lines
+    (kept,) = (line for line in lines if line.startswith("  norm "))
+    assert "kept: " in kept and "conv" in kept
 
 
 def test_several_inputs_and_structured_outputs(folder: Path, capsys: pytest.CaptureFixture[str]):

@@ -414,3 +414,87 @@ def test_recompilation_is_left_to_the_caller(model):
     assert gm.code == code
     LintAndRecompile()(gm)
     assert gm.code != code
+
+
+class Joined(nn.Module):
+    """Results of layers with one input in forms that join the last dimension with others."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.form, self.first, self.second = form, nn.Linear(4, 4), nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.form(self.first(x)), self.form(self.second(x))
+
+
+JOINING = {
+    "view": lambda y: y.view(-1),
+    "view of a view": lambda y: y.unsqueeze(0).view(3, -1),
+    "view of no other": lambda y: F.dropout(y, 0.5, False).view(-1),
+    "operator": lambda y: torch.ops.aten.view.default(y, [-1]),
+    "two views": lambda y: y.view(2, 3, 1, -1).view(-1),
+    "view by shape": lambda y: y.view(size=(-1,)),
+    "view as bytes": lambda y: y.view(torch.int32),
+    "in place": lambda y: y.mul_(2).view(-1),
+}
+
+
+@pytest.mark.parametrize("form", JOINING)
+def test_merged_results_take_every_form(form):
+    torch.manual_seed(0)
+    model = Joined(JOINING[form]).eval()
+    tracer = corsac.fx.Tracer()
+    gm = corsac.fx.GraphModule(model, tracer.trace(model))
+    before, x = str(gm.graph), torch.randn(2, 3, 4)
+    expected = model(x)
+    merge = MergeLinears()
+    close(merge(gm)(x), expected)
+    assert len(merge.report.applied) == 2
+    assert str(merge(gm, reverse=True).graph) == before
+    assert all(torch.equal(a, b) for a, b in zip(gm(x), expected, strict=True))
+
+
+def test_results_written_to_through_a_view_stay():
+    def form(y):
+        y.view(-1).mul_(2)
+        return y
+
+    model, x = Joined(form).eval(), torch.randn(2, 3, 4)
+    gm, merge = corsac.fx.symbolic_trace(model), MergeLinears()
+    close(merge(gm)(x), model(x))
+    assert not merge.report.applied
+    assert "written to through view" in str(merge.report)
+
+
+def test_what_is_known_of_merged_results_stays_true():
+    from torch._subclasses import FakeTensorMode
+
+    from corsac.fx.passes.fake_tensor_prop import FakeTensorProp
+    from corsac.fx.passes.shape_prop import ShapeProp
+
+    model, x = Joined(torch.relu).eval(), torch.randn(2, 3, 4)
+
+    def known(gm):
+        ShapeProp(gm).propagate(x)
+        FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(x)
+        return said(gm)
+
+    def said(gm):
+        nodes = [node for node in gm.graph.nodes if "tensor_meta" in node.meta]
+        return {
+            node.name: (node.meta["tensor_meta"], node.meta["val"].stride())
+            for node in nodes
+            if node.op != "output"
+        }
+
+    gm = corsac.fx.symbolic_trace(model)
+    before = known(gm)
+    MergeLinears()(gm)
+    told = said(gm)
+    assert told["first"][0].stride == (30, 10, 1) == told["first"][1]
+    assert told.items() <= known(gm).items()
+    gm = corsac.fx.symbolic_trace(model)
+    known(gm)
+    merge = MergeLinears()
+    merge(merge(gm), reverse=True)
+    assert said(gm) == before

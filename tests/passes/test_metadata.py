@@ -8,9 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.fx.passes.shape_prop import TensorMetadata
 
 import corsac.fx
 import corsac.passes
+from corsac.fx.passes.fake_tensor_prop import FakeTensorProp
+from corsac.fx.passes.shape_prop import ShapeProp
 from corsac.passes._registry import REGISTRY
 
 
@@ -22,7 +26,7 @@ class Everything(nn.Module):
         self.conv, self.bn, self.drop = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Dropout()
         self.identity, self.linear, self.twin = nn.Identity(), nn.Linear(2, 2), nn.Linear(2, 2)
         self.weight, self.bias = nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(2))
-        self.before, self.norm = nn.Linear(2, 2), nn.BatchNorm1d(2)
+        self.third, self.before, self.norm = nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)
         self.kernel = nn.Parameter(torch.randn(2, 2, 1, 1))
         self.register_buffer("mean", torch.zeros(2))
         self.register_buffer("var", torch.ones(2))
@@ -37,8 +41,12 @@ class Everything(nn.Module):
         scale = torch.mul(scale, 2)
         a, b = torch.matmul(a, self.weight), torch.matmul(b, self.weight)
         y = torch.abs(-torch.cat([F.relu(F.relu(a)), b], 0)) @ scale
-        y = self.norm(self.before(self.linear(y) + self.twin(y) / 3.0))
+        y = self.third(self.linear(y) + self.twin(y) / 3.0).mean(2)
+        y = self.norm(self.before(y))
         return F.linear(torch.neg(y), self.weight, self.bias)
+
+
+IMAGE = torch.randn(3, 2, 2, 2)
 
 
 def softplus(x, inplace=False):
@@ -47,7 +55,8 @@ def softplus(x, inplace=False):
 
 def merge_matmul(gm, **options):
     for node in gm.graph.find_nodes(op="call_function", target=torch.cos):
-        node.meta["tensor_meta"] = types.SimpleNamespace(shape=(3, 2), dtype=torch.float32)
+        made_up = types.SimpleNamespace(shape=(3, 2), dtype=torch.float32)
+        node.meta.setdefault("tensor_meta", made_up)
     return corsac.passes.merge_matmul(gm, **options)
 
 
@@ -133,6 +142,38 @@ def test_origins_survive(name):
             assert node.target == before[node.name][3]
     kept = {origin for origin in before if origin in names}
     assert len(kept) >= len(before) - len(report.applied) * 6
+
+
+def propagate(gm):
+    """Note at each node what its value is, measured and by PyTorch's stand-ins."""
+    ShapeProp(gm).propagate(IMAGE)
+    FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(IMAGE)
+
+
+def values(gm):
+    """What the metadata of nodes says of their values."""
+    found = {}
+    for node in gm.graph.nodes:
+        noted, stand_in = node.meta.get("tensor_meta"), node.meta.get("val")
+        if isinstance(noted, TensorMetadata):
+            found[node.name, "tensor_meta"] = noted
+        if isinstance(stand_in, torch.Tensor):
+            found[node.name, "val"] = (stand_in.shape, stand_in.dtype, stand_in.stride())
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_what_metadata_says_of_values_stays_true(name):
+    """Of a node with another value, or with other strides, what it was is forgotten or mended."""
+    gm = traced()
+    propagate(gm)
+    CALLS[name](gm)
+    told = values(gm)
+    propagate(gm)
+    measured = values(gm)
+    wrong = {key: (said, measured[key]) for key, said in told.items() if said != measured[key]}
+    assert not wrong
+    assert told, "nothing is known any more"
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))

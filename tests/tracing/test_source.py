@@ -72,6 +72,18 @@ def test_sources_survive_copies():
     assert add.source.function == "Block.forward" and add.source.module == "block"
 
 
+def test_sources_survive_as_text():
+    graph = corsac.fx.Tracer().trace(Net())
+    read = corsac.fx.Graph.parse(graph.to_lossless())
+    assert [node.source for node in read.nodes] == [node.source for node in graph.nodes]
+
+
+def test_text_whose_source_nobody_knows_has_none():
+    text = "graph v1:\n    extern @0\n    %x : [num_users=0] = placeholder[target=x] at @0:-1\n"
+    (x,) = corsac.fx.Graph.parse(text).nodes
+    assert x.source is None
+
+
 def branch(x):
     y = x.sum()
     if y > 0:

@@ -38,6 +38,7 @@ use planner::Planner;
 use rustc_hash::FxHashMap;
 
 use crate::budget::Budget;
+use crate::edits::Added;
 use crate::error::PassError;
 use crate::pass::{Context, Pass};
 use crate::report::{Report as Done, Site as Place};
@@ -110,8 +111,9 @@ pub struct Report {
 /// Which nodes came and went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// New nodes, each with the one that it is in the place of.
-    pub added: Vec<(NodeId, NodeId)>,
+    /// New nodes, each with the one that it is in the place of, or, for a bias where there was none,
+    /// with the weight.
+    pub added: Vec<Added>,
     /// Nodes erased.
     pub erased: Vec<NodeId>,
 }
@@ -234,15 +236,20 @@ fn give_parameters(
     applied: &mut Applied,
 ) -> Result<(), PassError> {
     let before = graph.set_insert_point(InsertPoint::Before(layer))?;
-    let mut attribute = |graph: &mut Graph, name: &str, like: NodeId| {
-        let new = graph.get_attr(name)?;
-        graph.set_origin(new, graph.origin(like));
-        applied.added.push((new, like));
-        Ok::<_, PassError>(new)
+    let mut attribute = |graph: &mut Graph, name: &str, root: NodeId, has_its_value: bool| {
+        let node = graph.get_attr(name)?;
+        graph.set_origin(node, graph.origin(root));
+        applied.added.push(Added {
+            node,
+            root,
+            has_its_value,
+        });
+        Ok::<_, PassError>(node)
     };
-    let made = attribute(graph, &result.weight, weight).and_then(|new_weight| {
+    let made = attribute(graph, &result.weight, weight, true).and_then(|new_weight| {
         let name = result.bias.as_deref().unwrap_or_default();
-        Ok((new_weight, attribute(graph, name, bias.unwrap_or(weight))?))
+        let new_bias = attribute(graph, name, bias.unwrap_or(weight), bias.is_some())?;
+        Ok((new_weight, new_bias))
     });
     graph.restore_insert_point(before);
     let (new_weight, new_bias) = made?;

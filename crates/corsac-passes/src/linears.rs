@@ -6,7 +6,7 @@
 //!
 //! Needs: a host that changes the weights as planned. Results of merged layers are views of one
 //! tensor: `view(-1)` of one of them, or another form that joins its last dimension with others,
-//! fails.
+//! fails, so that the host makes `reshape` of it.
 //!
 //! Preserves: order, and names and everything known of the nodes that are there before. Results
 //! differ in rounding.

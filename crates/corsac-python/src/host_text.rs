@@ -166,28 +166,35 @@ fn find_answer(question: Question, object: &Bound<'_, PyAny>) -> PyResult<Option
     })
 }
 
-/// The line that the instruction at `offset` of a code object is on.
+/// The line that the instruction at `offset` of a code object is on; for a negative offset, the line
+/// that the function begins in, which is where its parameters are.
 fn source_line(code: &Bound<'_, PyAny>, offset: i32) -> PyResult<Option<SourceLine>> {
     let py = code.py();
     let Some(lines) = code.getattr_opt(intern!(py, "co_lines"))? else {
         return Ok(None);
     };
-    for part in lines.call0()?.try_iter()? {
-        let (start, end, line): (i32, i32, Option<u32>) = part?.extract()?;
-        if (start..end).contains(&offset) {
-            let Some(line) = line else { return Ok(None) };
-            let function = match code.getattr_opt(intern!(py, "co_qualname"))? {
-                Some(qualified) => qualified,
-                None => code.getattr(intern!(py, "co_name"))?,
-            };
-            return Ok(Some(SourceLine {
-                file: code.getattr(intern!(py, "co_filename"))?.extract()?,
-                line,
-                function: function.extract()?,
-            }));
+    let mut line: Option<u32> = None;
+    if offset < 0 {
+        line = code.getattr(intern!(py, "co_firstlineno"))?.extract()?;
+    } else {
+        for part in lines.call0()?.try_iter()? {
+            let (start, end, here): (i32, i32, Option<u32>) = part?.extract()?;
+            if (start..end).contains(&offset) {
+                line = here;
+                break;
+            }
         }
     }
-    Ok(None)
+    let Some(line) = line else { return Ok(None) };
+    let function = match code.getattr_opt(intern!(py, "co_qualname"))? {
+        Some(qualified) => qualified,
+        None => code.getattr(intern!(py, "co_name"))?,
+    };
+    Ok(Some(SourceLine {
+        file: code.getattr(intern!(py, "co_filename"))?.extract()?,
+        line,
+        function: function.extract()?,
+    }))
 }
 
 /// What `print` makes of a graph, with Python's objects as they describe themselves.

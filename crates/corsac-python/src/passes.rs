@@ -13,6 +13,7 @@ use crate::effects::{Facts, effects, tensor_facts};
 use crate::error::pass_error;
 use crate::graph::PyGraph;
 use crate::node::PyNode;
+use crate::rules::finish;
 
 /// A place where a pass did something, or did not: name of the node, what it calls, another node
 /// or module that is concerned, and the reason where nothing was done.
@@ -213,8 +214,7 @@ pub(crate) fn fold_batch_norms(
     }
     if report.changed() {
         let applied = PyGraph::edit(graph, |ir| report.apply(ir).map_err(pass_error))?;
-        PyGraph::inherit_metas(graph, &applied.added)?;
-        erased(graph, &applied.erased)?;
+        finish(graph, &applied.added, &applied.erased)?;
     }
     let borrowed = graph.try_borrow()?;
     let sites = report.sites.into_iter();

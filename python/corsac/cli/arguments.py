@@ -141,6 +141,11 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
         "that it made, after which the result differs",
     )
     parser.add_argument(
+        "--report",
+        action="store_true",
+        help="list every place where a pass did something, or could have, and why it did not",
+    )
+    parser.add_argument(
         "--randomize-stats",
         action=argparse.BooleanOptionalAction,
         default=None,

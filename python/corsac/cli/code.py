@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import linecache
 
+from corsac import fx
 from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 
@@ -11,6 +13,8 @@ from corsac.cli.subject import captured
 def run(options: argparse.Namespace) -> bool:
     """Print the Python code."""
     graph = captured(options.model, options).graph
+    if options.verbose:
+        _trace_sources(graph)
     code = graph.python_code("self", verbose=options.verbose)
     text = code.src.strip()
     if options.json:
@@ -20,6 +24,16 @@ def run(options: argparse.Namespace) -> bool:
     else:
         print(text)
     return True
+
+
+def _trace_sources(graph: fx.Graph) -> None:
+    """Give nodes without a stack trace one of the line that made them, which comments come from."""
+    for node in graph.nodes:
+        source = node.source
+        if node.stack_trace is None and source is not None:
+            text = linecache.getline(source.file, source.line).strip()
+            place = f'File "{source.file}", line {source.line}, in {source.function}'
+            node.stack_trace = f"{place}\n    {text}"
 
 
 def _named(value: object) -> str:

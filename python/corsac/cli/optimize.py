@@ -54,6 +54,8 @@ def run(options: argparse.Namespace) -> bool:
     module, steps = capture_and_optimize(model, verify, options.tolerance)
     if not options.json:
         print_steps(steps)
+        if options.report:
+            print_sites(steps)
 
     with torch.inference_mode():
         try:
@@ -157,6 +159,18 @@ def print_steps(steps: list[Step]) -> None:
     total = sum(step.seconds for step in steps)
     nodes = f"{steps[0].nodes_before} -> {steps[-1].nodes_after}"
     print(f"{'in all':{width}}  {nodes:>15}  {milliseconds(total):>10}")
+
+
+def print_sites(steps: list[Step]) -> None:
+    """Every place where a pass did something, or could have, and why it did not."""
+    for step in steps:
+        if step.sites:
+            print(f"\n{step.name}")
+        width = max((len(site.node) for site in step.sites), default=0)
+        for site in step.sites:
+            other = f", {site.other} takes its place" if site.other else ""
+            done = f"done{other}" if site.applied else f"kept: {site.reason}"
+            print(f"  {site.node:{width}}  {done}")
 
 
 def print_agreement(agreement: Agreement | str) -> None:

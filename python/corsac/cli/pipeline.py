@@ -24,6 +24,8 @@ class Step:
     seconds: float
     #: The largest difference that verification found, where it was asked for.
     error: float | None = None
+    #: What the pass did where, and why not elsewhere.
+    sites: tuple[passes.Site, ...] = ()
 
 
 #: What is run, in order. Fusion comes before the clean-up that it makes work for.
@@ -52,9 +54,10 @@ def capture_and_optimize(
     steps = [Step("capture", nodes, nodes, seconds)]
     for name, run in PASSES:
         with working(name):
-            seconds, checked = _apply(run, module, verify, tolerance)
+            seconds, checked, report = _apply(run, module, verify, tolerance)
         nodes = len(module.graph.nodes)
-        steps.append(Step(name, steps[-1].nodes_after, nodes, seconds, checked))
+        sites = report.sites if isinstance(report, passes.Report) else ()
+        steps.append(Step(name, steps[-1].nodes_after, nodes, seconds, checked, sites))
     with working("generating code"):
         module.delete_all_unused_submodules()
         module.graph.lint()
@@ -68,11 +71,12 @@ def _apply(
     module: fx.GraphModule,
     verify: list[Any] | None,
     tolerance: float | None,
-) -> tuple[float, float | None]:
-    """Run one pass, checked if asked for; answers the seconds it took and the largest error."""
+) -> tuple[float, float | None, Any]:
+    """Run one pass, checked if asked for; answers the seconds it took, the largest error, and what it
+    reports."""
     if verify is None:
-        _, seconds = timed(lambda: run(module))
-        return seconds, None
+        report, seconds = timed(lambda: run(module))
+        return seconds, None, report
     manager = passes.PassManager([run], verify=verify, tolerance=tolerance)
     before = fx.GraphModule(module, module.graph.__deepcopy__({}))
     try:
@@ -81,4 +85,4 @@ def _apply(
         culprit = manager.bisect(before)
         raise Failure(f"{error}" + ("" if culprit is None else f"\n{culprit}")) from error
     assert step.agreement is not None
-    return step.seconds, step.agreement.error
+    return step.seconds, step.agreement.error, step.report

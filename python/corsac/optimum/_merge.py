@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from corsac import _core
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
+from corsac.fx.passes.shape_prop import TensorMetadata
 from corsac.optimum._linear_layers import (
     called_linears,
     free_path,
@@ -28,6 +30,8 @@ from corsac.optimum._transformation import (
     report_of,
 )
 from corsac.passes._budget import current_budget
+from corsac.passes._derive import OF_VALUE
+from corsac.passes._effects import effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class _Merged:
         shell: the layer with weights that share nothing with those it had.
         trained_bias: whether its bias is trained; None if it has none.
         order: of the submodules of the module that had it.
+        views: the names of the calls of ``view`` that are calls of ``reshape`` now.
     """
 
     node: str
@@ -47,15 +52,26 @@ class _Merged:
     shell: nn.Linear
     trained_bias: bool | None
     order: list[str]
+    views: list[str]
+
+
+#: What does the same and takes any strides.
+_RESHAPE_OF: dict[Any, Any] = {
+    "view": "reshape",
+    torch.Tensor.view: torch.Tensor.reshape,
+    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
+}
+_VIEW_OF = {reshape: view for view, reshape in _RESHAPE_OF.items()}
 
 
 class MergeLinears(ReversibleTransformation):
     """Merges linear layers that are called with one value, such as the projections of attention,
     into one.
 
-    Their results are views of one tensor afterwards, side by side in its last dimension: forms that
-    join that dimension with others, as ``view(-1)``, fail. Layers that are called twice, read
-    elsewhere, hooked, trained differently or whose weights are also others' stay.
+    Their results are views of one tensor afterwards, side by side in its last dimension. ``view`` of
+    them becomes ``reshape``, which copies where the last dimension is joined with others. Layers that
+    are called twice, read elsewhere, hooked, trained differently or whose weights are also others'
+    stay, and those whose results are written to through a ``view``.
 
     Undoing takes the weights out of the merged layer, with what training made of them.
     """
@@ -69,11 +85,13 @@ class MergeLinears(ReversibleTransformation):
         kind_of = {
             path: kinds.setdefault(_kind(linear), len(kinds)) for path, linear in linears.items()
         }
+        reasons = unfit(graph_module, linears)
+        for node in graph_module.graph.find_nodes(op="call_module"):
+            written = _written_view(node) if node.target in linears else None
+            if written is not None:
+                reasons[node.target] = f"its result is written to through {written.name}, a view"
         groups, sites = _core.find_linears(
-            graph_module.graph,
-            unfit(graph_module, linears),
-            kind_of,
-            budget=current_budget(None),
+            graph_module.graph, reasons, kind_of, budget=current_budget(None)
         )
         for group in groups:
             self._merge(graph_module, [(node, path, linears[path]) for node, path in group])
@@ -100,6 +118,7 @@ class MergeLinears(ReversibleTransformation):
                 _shell(linear),
                 None if linear.bias is None else linear.bias.requires_grad,
                 list(split_path(graph_module, path)[0]._modules),
+                [view.name for view in _reshaped(node)],
             )
             for node, path, linear in group
         ]
@@ -115,6 +134,11 @@ class MergeLinears(ReversibleTransformation):
             merged_path,
             operator.getitem,
         )
+        start = 0
+        for call, _, linear in group:
+            stop = start + linear.out_features
+            _restride(call, merged.out_features, start, stop)
+            start = stop
         remember(node, self, records)
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
@@ -126,7 +150,7 @@ class MergeLinears(ReversibleTransformation):
     @staticmethod
     def _unmerge(graph_module: GraphModule, merged_node: Node, records: list[_Merged]) -> None:
         merged = graph_module.get_submodule(merged_node.target)
-        by_name = {user.name: user for user in merged_node.users}
+        by_name = {node.name: node for node in graph_module.graph.nodes}
         owner, own_name = split_path(graph_module, merged_node.target)
         del owner._modules[own_name]
         start = 0
@@ -147,12 +171,88 @@ class MergeLinears(ReversibleTransformation):
             owner._modules[own_name] = layer
             start = stop
             call = by_name.get(record.node)
-            if call is not None:
+            if call in merged_node.users:
                 call.op, call.target = "call_module", record.path
                 call.args = merged_node.args
+                _restride(call, record.shell.out_features, 0, record.shell.out_features)
+            for view in (by_name.get(name) for name in record.views):
+                if view is not None and view.target in _VIEW_OF:
+                    view.target = _VIEW_OF[view.target]
+                    if "shape" in view.kwargs:
+                        view.kwargs = {"size": view.kwargs["shape"]}
         for record in records:
             reorder(split_path(graph_module, record.path)[0]._modules, record.order)
         graph_module.graph.erase_node(merged_node)
+
+
+def _views(node: Node) -> tuple[list[Node], set[Node]]:
+    """The calls of ``view`` of what shares storage with the value of ``node``, and all that share it
+    by way of one of them."""
+    views: list[Node] = []
+    sharing, behind = {node}, set[Node]()
+    following = [node]
+    while following:
+        for user in following.pop().users:
+            if user in sharing or not sharing.intersection(effects(user).aliases):
+                continue
+            if user.target in _RESHAPE_OF and user.op != "call_module":
+                views.append(user)
+                behind.add(user)
+            elif not behind.isdisjoint(user.all_input_nodes):
+                behind.add(user)
+            sharing.add(user)
+            following.append(user)
+    return views, behind
+
+
+def _written_view(node: Node) -> Node | None:
+    """A view of the value of ``node`` that is written to. A copy in its place would take the writes
+    with it."""
+    _, behind = _views(node)
+    for view in behind:
+        if any(not behind.isdisjoint(effects(user).mutates) for user in view.users):
+            return view
+    return None
+
+
+def _reshaped(node: Node) -> list[Node]:
+    """Make calls of ``reshape`` of the calls of ``view`` of the value of ``node``; answers them."""
+    views, _ = _views(node)
+    # With a dtype, it reads the bytes as others, which reshape does not.
+    views = [view for view in views if not any(isinstance(a, torch.dtype) for a in _given(view))]
+    for view in views:
+        view.target = _RESHAPE_OF[view.target]
+        if "size" in view.kwargs:
+            view.kwargs = {"shape": view.kwargs["size"]}
+    return views
+
+
+def _given(node: Node) -> tuple[Any, ...]:
+    return (*node.args, *node.kwargs.values())
+
+
+def _restride(node: Node, width: int, start: int, stop: int) -> None:
+    """Make what is known of the value of ``node`` true of the columns from ``start`` to ``stop`` of a
+    contiguous tensor with ``width`` columns."""
+    for key in OF_VALUE:
+        known = node.meta.get(key)
+        shape = getattr(known, "shape", None)
+        if not shape or shape[-1] != stop - start:
+            continue
+        if isinstance(known, torch.Tensor):
+            columns = known.new_empty((*shape[:-1], width))[..., start:stop]
+            with torch.no_grad():
+                columns.copy_(known)
+            node.meta[key] = columns.requires_grad_(known.requires_grad)
+        elif isinstance(known, TensorMetadata):
+            strides = [1]
+            for size in (width, *reversed(shape[1:-1])):
+                strides.insert(0, strides[0] * size)
+            whole = width == stop - start
+            node.meta[key] = known._replace(
+                stride=tuple(strides[-len(shape) :]),
+                memory_format=torch.contiguous_format if whole else None,
+            )
 
 
 def _kind(linear: nn.Linear) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.passes.shape_prop import _extract_tensor_metadata
 
 from corsac import _core
 from corsac.fx import Interpreter, Node
@@ -53,6 +54,8 @@ def fold_constants(
         target.register_buffer(name, value)
         with graph.inserting_before(node):
             new = derived(node, "get_attr", name, same_value=True)
+        if "tensor_meta" in new.meta:  # The buffer wants no gradient.
+            new.meta["tensor_meta"] = _extract_tensor_metadata(value)
         take_place(new, node)
         sites.append(Site(*site, name, None))
     gone = [node for node in constants if not node._erased]

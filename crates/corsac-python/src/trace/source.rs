@@ -187,7 +187,10 @@ pub(crate) fn node_source<'py>(
         Source::Host { code, offset } => {
             let code = borrowed.host().external_object(py, code);
             drop(borrowed);
-            let file = code.getattr(intern!(py, "co_filename"))?;
+            let Some(file) = code.getattr_opt(intern!(py, "co_filename"))? else {
+                // The graph was read from text, which does not say where that is.
+                return Ok(None);
+            };
             let function = code.getattr(intern!(py, "co_qualname"))?;
             let line = line_of(&code, offset)?;
             class.call1((file, line, function, module)).map(Some)
