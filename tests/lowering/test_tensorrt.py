@@ -75,9 +75,7 @@ def test_what_is_missing_is_said(model, asked, monkeypatch):
             corsac.lower(model, "tensorrt", torch.randn(2, 3, 8, 8))
         return str(caught.value)
 
-    monkeypatch.setattr(
-        onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"]
-    )
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     assert "ONNX Runtime was built without TensorRT: pip install onnxruntime-gpu" in refusal()
     monkeypatch.delitem(sys.modules, "tensorrt")
     assert "tensorrt is missing: pip install tensorrt" in refusal()
