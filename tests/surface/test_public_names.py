@@ -15,7 +15,9 @@ from kit.implementations import SUBMODULES
 PASSES = (
     "passes.annotate_getitem_nodes",
     "passes.fake_tensor_prop",
+    "passes.graph_drawer",
     "passes.graph_manipulation",
+    "passes.graph_transform_observer",
     "passes.infra.partitioner",
     "passes.infra.pass_base",
     "passes.infra.pass_manager",
@@ -81,6 +83,18 @@ LEFT_TO_TORCH = {
     "sym_node": "PyTorch's symbolic integers; values that graphs of both packages hold",
     "symbolic_shapes": "PyTorch's symbolic shapes; values that graphs of both packages hold",
     "validator": "checks PyTorch's symbolic shapes with z3",
+}
+
+# The same of torch.fx.passes.
+PASSES_LEFT_TO_TORCH = {
+    "_tensorify_python_scalars": "part of torch.compile: symbolic numbers become tensors",
+    "backends": "a partitioner for CUDA graphs, which torch.compile has one of its own for",
+    "canonicalize": "part of torch.compile; passes.canonicalize and Graph.canonical_hash are ours",
+    "dialect": "CSEPass, which trusts a list of operators; passes.common_subexpressions knows them",
+    "regional_inductor": "part of torch.compile",
+    "regional_inductor_invoke_subgraph": "part of torch.compile",
+    "runtime_assert": "part of torch.export: what symbolic shapes have to be",
+    "tests": "PyTorch's tests",
 }
 
 # Underscore names that programs use all the same.
@@ -207,6 +221,19 @@ def test_every_experimental_module_is_there_or_declared():
     assert absent == declared
     for name in LEFT_TO_TORCH:
         assert f"experimental.{name}" in found, f"torch.fx no longer has {name}"
+
+
+def test_every_module_of_passes_is_there_or_declared():
+    import torch.fx.passes as passes
+
+    prefix = "torch.fx.passes."
+    found = {
+        module.name.removeprefix(prefix)
+        for module in pkgutil.walk_packages(passes.__path__, prefix)
+        if not module.ispkg or module.name.removeprefix(prefix) in PASSES_LEFT_TO_TORCH
+    }
+    absent = {name for name in found if f"passes.{name}" not in MODULES}
+    assert {name.split(".")[0] for name in absent} == PASSES_LEFT_TO_TORCH.keys()
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
