@@ -561,3 +561,27 @@ def test_a_graph_that_calls_a_module_in_training_mode_is_refused() -> None:
     traced.dropout.train()
     with pytest.raises(LoweringError, match=r"in training mode.*model.eval\(\)"):
         corsac.lower(traced, "onnxruntime", (x,))
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_weights_may_be_larger_than_a_message(backend, monkeypatch, tmp_path):
+    import tempfile
+
+    from corsac.lowering import _onnx_backend
+    from corsac.onnx import _export
+
+    monkeypatch.setattr(_export, "LARGE", 4000)
+    monkeypatch.setattr(_onnx_backend, "LARGE", 4000)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    saved, save = [], _export.save
+    monkeypatch.setattr(
+        _onnx_backend, "save", lambda *given: (save(*given), saved.append(given[1].parent))
+    )
+    model, x = (
+        nn.Sequential(nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3)).eval(),
+        torch.ones(2, 40),
+    )
+    lowered = corsac.lower(model, backend, x)
+    close(lowered(x), model(x))
+    assert len(saved) == 1 and not saved[0].exists()
+    assert list(tmp_path.iterdir()) == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
 from corsac.onnx._builder import Builder, Tensor
-from corsac.onnx._export import DEFAULT_OPSET, LARGE, Written, weights_bytes
+from corsac.onnx._export import DEFAULT_OPSET, LARGE, Written, save, weights_bytes
 from corsac.onnx._translate import explain, spec_of
 
 
@@ -56,17 +58,23 @@ class OnnxBackend(Backend):
         # Writes were looked at in the whole program.
         written = Written.of_module(part, inputs, self.opset, own_inputs=True)
         model = written.proto()
-        size = weights_bytes(model)
-        if size >= LARGE:
-            raise ValueError(f"its weights take {size} bytes, more than an ONNX message can hold")
         names = [x.name if x is not None else None for x in written.inputs]
         if not model.graph.output:
             return OnnxCall(lambda feed: [], names, written)
-        return OnnxCall(self.load(model.SerializeToString()), names, written)
+        if weights_bytes(model) < LARGE:
+            return OnnxCall(self.load(model.SerializeToString()), names, written)
+        # More than an ONNX message can hold: the weights lie in a file beside the model's. It may be
+        # mapped into memory by now, which on Windows keeps it from being removed.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            path = Path(folder) / "part.onnx"
+            save(model, path)
+            del model
+            return OnnxCall(self.load(path), names, written)
 
     @abstractmethod
-    def load(self, model: bytes) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
-        """A function from inputs by name to the outputs, in order."""
+    def load(self, model: bytes | Path) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
+        """A function from inputs by name to the outputs, in order. ``model`` is a message, or a file
+        with one, which is gone afterwards."""
 
 
 class OnnxCall:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ class OnnxRuntime(OnnxBackend):
         self._threads = threads
         self._kernels: dict[tuple[Any, ...], str | None] = {}
 
-    def load(self, model: bytes) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
+    def load(self, model: bytes | Path) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -44,7 +45,8 @@ class OnnxRuntime(OnnxBackend):
         options.log_severity_level = 4
         # Threads that wait in a loop take the processor from PyTorch's.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(model, options, providers=self._providers)
+        given = str(model) if isinstance(model, Path) else model
+        session = onnxruntime.InferenceSession(given, options, providers=self._providers)
 
         def run(feed: dict[str, torch.Tensor]) -> list[torch.Tensor]:
             found = session.run(None, {name: x.numpy() for name, x in feed.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class OpenVino(OnnxBackend):
                 return f"OpenVINO computes int64 in 32 bits, which {operation.kind} may exceed"
         return None
 
-    def load(self, model: bytes) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
+    def load(self, model: bytes | Path) -> Callable[[dict[str, torch.Tensor]], list[torch.Tensor]]:
         import openvino
 
         config = {
@@ -65,9 +66,9 @@ class OpenVino(OnnxBackend):
             "EXECUTION_MODE_HINT": "ACCURACY",
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         } | self._config
-        compiled = openvino.Core().compile_model(
-            openvino.Core().read_model(model, b""), self._device, config
-        )
+        core = openvino.Core()
+        read = (str(model),) if isinstance(model, Path) else (model, b"")
+        compiled = core.compile_model(core.read_model(*read), self._device, config)
 
         # Inputs that nothing depends on are gone.
         names = {name for port in compiled.inputs for name in port.names}
