@@ -17,15 +17,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 
 import torch
 
-from corsac import _core, cache
+from corsac import _core
 from corsac._dynamo import PARTITIONS, PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import NativeCall
+from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
+from corsac._python_state import PythonState
+from corsac._sized_capture import Hollow
+from corsac._sized_programs import LIMIT, Call, SizedProgram, SizedPrograms
 from corsac._trace_watch import WatchingTracer, watched_trace
 from corsac.fx import GraphModule, Node
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx.proxy import TraceError
-from corsac.lowering import LoweringError, Preview, lower
-from corsac.lowering._engine import Engine
+from corsac.lowering import LoweringError, Preview
 from corsac.passes import fold_constants
 
 if TYPE_CHECKING:
@@ -33,8 +36,6 @@ if TYPE_CHECKING:
 
 #: How many programs a model keeps, one for each set of input shapes.
 PROGRAMS = 16
-#: Parts of a graph with fewer computations are left to PyTorch.
-LEAST = 3
 #: What inputs may be made of.
 DTYPES = (
     torch.float32,
@@ -178,9 +179,6 @@ def compile(
     return HostedModule(model, chosen, dynamic=dynamic, fullgraph=fullgraph, options=options)
 
 
-CompileError = _core.CompileError
-
-
 def why_not_plain(number: int, own: Any) -> str | None:
     """Why input ``number`` is no tensor that native code or a backend can read as it is."""
     if type(own) is not torch.Tensor and type(own) is not torch.nn.Parameter:
@@ -220,31 +218,6 @@ class Shell(torch.nn.Module):
         self.training = False
 
 
-@dataclass
-class _Compiled:
-    """What runs a call."""
-
-    run: Callable[..., Any]
-    seconds: float
-    #: What went where, if parts of the graph are left to PyTorch.
-    preview: Preview | None = None
-    #: Whether an earlier process has made the same program.
-    kept: bool = False
-
-    def explain(self) -> str:
-        made = f"captured and compiled in {self.seconds * 1e3:.1f} ms"
-        if isinstance(self.run, NativeCall):
-            program = self.run.program
-            rounded = ", products in bfloat16" if program.precision == "bf16" else ""
-            values = f"{program.arena_bytes:,} bytes for values"
-            known = ", as in an earlier process" if self.kept else ""
-            return f"{program.step_count} steps{rounded}, {values}, {made}{known}"
-        assert self.preview is not None
-        lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
-        lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
-        return "\n".join(lines)
-
-
 class CompiledModule(StandIn):
     """A model that the engine runs. Parameters, buffers and submodules are those of the model."""
 
@@ -279,7 +252,13 @@ class CompiledModule(StandIn):
     def _forget(self) -> None:
         state = self.__dict__
         state["_programs"] = OrderedDict()
-        state["_captured"] = state["_native_model"] = None
+        state["_captured"] = state["_native_graph"] = None
+        #: Why corsac's own tracer cannot trace the model, once that is known.
+        state["_untraceable"] = None
+        state["_watches_attributes"] = False
+        #: What was captured for the sizes of calls.
+        limit = LIMIT if self._dynamic is None else PROGRAMS
+        state["_sized"] = SizedPrograms(self._model, self._callable, self._precision, limit)
         state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self._watch, self)
         state["_reasons"] = {}
@@ -310,24 +289,32 @@ class CompiledModule(StandIn):
         ):
             # Weights change from step to step, which is nothing to look at here.
             return self._trained(*args, **kwargs)
+        if any(type(own) is Hollow for own in (*args, *kwargs.values())):
+            # What is captured around this one takes its calls as they are.
+            return self._callable(*args, **kwargs)
         if not self._watch.is_current():
             self._forget()
-        if self._dynamo is not None:
-            return self._dynamo(*args, **kwargs)
+        if self._untraceable is not None:
+            return self._untraced_call(args, kwargs)
         inputs = self._bind(args, kwargs)
-        if self._capture is None and not all(isinstance(x, torch.Tensor) for x in inputs):
-            return self._by_dynamo(TraceError("an argument is no tensor"))(*args, **kwargs)
+        if self._capture is None and (
+            inputs is None or not all(isinstance(x, torch.Tensor) for x in inputs)
+        ):
+            return self._untraced_call(args, kwargs)
         reason = self._why_not(inputs)
         if reason is _AUTOGRAD and self._capture is None:
             return self._training_call(inputs)(*args, **kwargs)
         if reason is None:
-            key = _key(inputs)
+            key = call_key(inputs)
             compiled = self._programs.get(key)
             if compiled is None:
                 try:
                     compiled = self._compile(key, inputs)
                 except TraceError as error:
-                    return self._by_dynamo(error)(*args, **kwargs)
+                    if self._capture is not None:
+                        raise CompileError(f"TraceError: {error}") from error
+                    self.__dict__["_untraceable"] = str(error)
+                    return self._untraced_call(args, kwargs)
             else:
                 # Another thread may have dropped it meanwhile.
                 with contextlib.suppress(KeyError):
@@ -358,14 +345,20 @@ class CompiledModule(StandIn):
         reason = self._why_not(inputs)
         if reason is not None:
             return reason
-        key = _key(inputs)
+        key = call_key(inputs)
         compiled = self._programs.get(key) or self._compile(key, inputs)
         return compiled if isinstance(compiled, str) else None
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """All arguments by position; None if one is left out before another."""
         if not kwargs:
             return args
-        bound = inspect.signature(self._model.forward).bind(*args, **kwargs)
+        signature = inspect.signature(self._model.forward)
+        bound = signature.bind(*args, **kwargs)
+        if any(
+            own != name for own, name in zip(bound.arguments, signature.parameters, strict=False)
+        ):
+            return None
         return (*bound.args, *bound.kwargs.values())
 
     def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
@@ -386,9 +379,9 @@ class CompiledModule(StandIn):
             return "weights made in inference mode do not tell when they are written to"
         return _core.unusual_mode()
 
-    def _compile(self, key: Any, inputs: tuple[torch.Tensor, ...]) -> _Compiled | str:
+    def _compile(self, key: Any, inputs: tuple[torch.Tensor, ...]) -> Compiled | str:
         start = time.perf_counter()
-        compiled: _Compiled | str
+        compiled: Compiled | str
         try:
             if self._captured is None:
                 with torch.no_grad():
@@ -401,13 +394,14 @@ class CompiledModule(StandIn):
             compiled = f"{type(error).__name__}: {error}"
         else:
             seconds = time.perf_counter() - start
-            compiled = _Compiled(run, seconds, preview, self._is_kept(run, inputs))
+            kept = self._native_graph is not None and self._native_graph.is_kept(run, inputs)
+            compiled = Compiled(run, seconds, preview, kept)
         for used in self._runner.recent():
             # Most calls pass this by: which programs they used is known there.
             with contextlib.suppress(KeyError):
                 self._programs.move_to_end(used)
         self._programs[key] = compiled
-        if isinstance(compiled, _Compiled) and isinstance(compiled.run, NativeCall):
+        if isinstance(compiled, Compiled) and isinstance(compiled.run, NativeCall):
             self._runner.add(key, compiled.run.program, inputs)
         if len(self._programs) > PROGRAMS:
             oldest, _ = self._programs.popitem(last=False)
@@ -420,12 +414,56 @@ class CompiledModule(StandIn):
         fold_constants(module)
         return module
 
-    def _by_dynamo(self, error: TraceError) -> Callable[..., Any]:
+    def _untraced_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that corsac's own tracer has no graph for: captured for its sizes, or by Dynamo."""
+        call = Call.of(args, kwargs)
+        if call is None:
+            return self._by_dynamo()(*args, **kwargs)
+        reason = self._why_not(call.tensors)
+        if reason is _AUTOGRAD:
+            return self._training_call(call.tensors)(*args, **kwargs)
+        if reason is not None or self._dynamic or self._watch.has_hooks:
+            return self._by_dynamo()(*args, **kwargs)
+        if not self._watches_attributes:
+            self._watch_attributes()
+        found = self._sized.program(call, args, kwargs)
+        if isinstance(found, TraceError):
+            return self._by_dynamo()(*args, **kwargs)
+        program, is_new = found
+        if is_new and not kwargs and program.capture.spec is None:
+            self._run_without_python(program, args)
+        try:
+            return program(call.tensors)
+        except ValueError as error:
+            self._fail(error, args, kwargs)
+
+    def _watch_attributes(self) -> None:
+        """Have calls look at what modules and the program can read besides tensors: graphs for sizes are
+        for that, too."""
+        entries = list(PythonState.of(self._model, self._callable).entries())
+        watch = _core.Watch(self._model, entries)
+        runner = _core.Runner(watch, self)
+        for key, compiled in list(self._programs.items()):
+            if isinstance(compiled, Compiled) and isinstance(compiled.run, NativeCall):
+                runner.add(key, compiled.run.program, ())
+        state = self.__dict__
+        state["_watch"], state["_runner"], state["_watches_attributes"] = watch, runner, True
+
+    def _run_without_python(self, program: SizedProgram, args: tuple[Any, ...]) -> None:
+        """Have calls with such arguments run by native code from now on, if it knows them."""
+        is_known = all(type(own) is int or isinstance(own, torch.Tensor) for own in args)
+        if is_known and isinstance(program.compiled.run, NativeCall):
+            self._runner.add(program.call.key, program.compiled.run.program, args)
+
+    def _by_dynamo(self) -> Callable[..., Any]:
         """The model captured by Dynamo: what it makes graphs of runs on the engine."""
-        if self._capture is not None:
-            raise CompileError(f"TraceError: {error}") from error
-        self.__dict__["_dynamo"] = compiled = self._captured_by_dynamo()
-        return compiled
+        if self._dynamo is None:
+            dynamic = self._dynamic
+            if dynamic is None and self._sized.is_full:
+                # Sizes keep changing.
+                dynamic = True
+            self.__dict__["_dynamo"] = self._captured_by_dynamo(dynamic)
+        return self._dynamo
 
     def _training_call(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
         """The model for calls that autograd records: forward and backward graphs, natively where that
@@ -435,10 +473,10 @@ class CompiledModule(StandIn):
             evaluates = isinstance(model, torch.nn.Module) and not model.training
             if evaluates and not any(getattr(own, "requires_grad", False) for own in inputs):
                 _warn(_FOR_RESULTS, UserWarning)
-            self.__dict__["_trained"] = self._captured_by_dynamo()
+            self.__dict__["_trained"] = self._captured_by_dynamo(self._dynamic)
         return self._trained
 
-    def _captured_by_dynamo(self) -> Callable[..., Any]:
+    def _captured_by_dynamo(self, dynamic: bool | None) -> Callable[..., Any]:
         pieces = self._pieces
 
         def backend(module: Any, inputs: Any) -> Callable[..., Any]:
@@ -452,60 +490,27 @@ class CompiledModule(StandIn):
             return piece
 
         compiled = torch.compile(
-            self._callable, backend=backend, dynamic=self._dynamic, fullgraph=self._fullgraph
+            self._callable, backend=backend, dynamic=dynamic, fullgraph=self._fullgraph
         )
-        return _with_known_floats(compiled) if self._dynamic else compiled
+        return _with_known_floats(compiled) if dynamic else compiled
 
     def _native(
         self, inputs: tuple[torch.Tensor, ...]
     ) -> tuple[Callable[..., Any], Preview | None]:
         """The whole graph as a program, or what the engine knows of it as several."""
-        # Programs around the graphs of Dynamo may write to their results.
-        strict = self._capture is not None
-        places = len(self._captured.graph.find_nodes(op="placeholder"))
-        if len(inputs) > places:
-            raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
-        try:
-            if self._native_model is None:
-                native = _core.NativeModel(
-                    self._captured.graph, strict=strict, precision=self._precision
-                )
-                self.__dict__["_native_model"] = native
-            return NativeCall(self._native_model.compile(inputs)), None
-        except CompileError:
-            # Types of what has no rule are found by running it: hooks are to run in calls only.
-            if self._fullgraph or self._watch.has_hooks:
-                raise
-            engine = Engine(strict=strict, precision=self._precision)
-            lowered = lower(self._captured, engine, inputs, min_nodes=LEAST)
-            preview = lowered.meta["lowering"]
-            if not preview.parts:
-                raise
-            return lowered, preview
-
-    def _is_kept(self, run: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
-        """Whether an earlier process has made the same program; if none has, it is kept for later ones."""
-        known = cache.current()
-        if known is None or not isinstance(run, NativeCall):
-            return False
-        graph = self._captured.graph.portable_hash()
-        if graph is None:
-            return False
-        weights = [*self._captured.named_parameters(), *self._captured.named_buffers()]
-        facts = [
-            ("kind", "program"),
-            ("graph", graph),
-            ("inputs", str(_key(inputs))),
-            ("weights", cache.digest([(name, own.dtype, own.shape) for name, own in weights])),
-            ("precision", self._precision),
-            ("strict", str(self._capture is not None)),
-            *cache.surroundings(),
-        ]
-        return known.knows(facts, str(run.program))
+        if self._native_graph is None:
+            # Programs around the graphs of Dynamo may write to their results.
+            strict = self._capture is not None
+            self.__dict__["_native_graph"] = NativeGraph(
+                self._captured, precision=self._precision, strict=strict
+            )
+        # Types of what has no rule are found by running it: hooks are to run in calls only.
+        return self._native_graph.compile(inputs, whole=self._fullgraph or self._watch.has_hooks)
 
     def native_programs(self) -> list[_core.NativeProgram]:
         """The programs that there are for whole graphs, those of Dynamo's graphs among them."""
-        runs = [own.run for own in self._programs.values() if isinstance(own, _Compiled)]
+        runs = [own.run for own in self._programs.values() if isinstance(own, Compiled)]
+        runs += [own.compiled.run for own in self._sized.programs()]
         found = [run.program for run in runs if isinstance(run, NativeCall)]
         for piece in self._pieces:
             found += piece.native_programs()
@@ -513,7 +518,9 @@ class CompiledModule(StandIn):
 
     def explain(self) -> str:
         """What was compiled, and what PyTorch ran and why, as text."""
-        lines = []
+        lines = [
+            f"{own.call.describe()}: {own.compiled.explain()}" for own in self._sized.programs()
+        ]
         for number, piece in enumerate(self._pieces):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]
@@ -526,11 +533,6 @@ class CompiledModule(StandIn):
         for reason, count in self._reasons.items():
             lines.append(f"run by PyTorch {count} times: {reason}")
         return "\n".join(lines) or "not called yet"
-
-
-def _key(inputs: tuple[Any, ...]) -> Any:
-    """What a program is made for."""
-    return tuple((own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs)
 
 
 def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:

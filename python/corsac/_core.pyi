@@ -476,7 +476,7 @@ class NativeModel:
 
     It is for the weights as they are when it is made, and for a graph that does not change.
     """
-    def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32") -> NativeModel: ...
+    def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32", after: Any = None) -> NativeModel: ...
     def compile(self, inputs: Any) -> Any:
         """A program for tensors like `inputs`; numbers among them are compiled in. Raises what
         `compile_graph` does.
@@ -1075,7 +1075,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the dictionaries
     and modules that it holds, where the collector can break it.
     """
-    def __new__(cls, root: Any) -> Watch: ...
+    def __new__(cls, root: Any, entries: Any = ...) -> Watch: ...
     @property
     def counts_writes(self) -> Any:
         """Whether all tensors count how often they are written to: not those made in inference mode."""

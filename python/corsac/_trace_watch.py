@@ -87,11 +87,23 @@ class TraceWatch(TorchDispatchMode):
 
 
 class WatchingTracer(Tracer):
-    """A tracer that stops where autocast is switched on or off: graphs do not say so."""
+    """A tracer that stops where autocast is switched on or off: graphs do not say so; and where a value
+    decides, though the program catches the exception."""
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> Graph:
         self._autocast = _autocast()
-        return super().trace(root, concrete_args)
+        self._decided: TraceError | None = None
+        graph = super().trace(root, concrete_args)
+        if self._decided is not None:
+            raise self._decided
+        return graph
+
+    def to_bool(self, obj: Any) -> bool:
+        try:
+            return super().to_bool(obj)
+        except TraceError as error:
+            self._decided = error
+            raise
 
     def create_node(self, *args: Any, **kwargs: Any) -> Node:
         if _autocast() != self._autocast:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import corsac._dynamo
-from corsac._compile import _Compiled
 from corsac._dynamo import Piece
+from corsac._native_graph import Compiled
 from corsac._training import TrainedGraph
 
 
@@ -66,7 +66,7 @@ class Pieces(list[Any]):
         return found
 
 
-def _add(found: Placed, module: Any, program: _Compiled | str) -> None:
+def _add(found: Placed, module: Any, program: Compiled | str) -> None:
     """Count the calls of a graph for inference."""
     calls = sum(node.op.startswith("call_") for node in module._captured.graph.nodes)
     native = calls

@@ -79,6 +79,23 @@ impl TypeFacts {
 
     /// Asks Python about everything that `graph` names.
     pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
+        Self::default().with_graph(graph)
+    }
+
+    /// Asks Python about everything that `graph` names. Tensors that are known already keep their
+    /// storage, and no new one gets the storage of another.
+    pub(crate) fn of_graph_after(&self, graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
+        let py = graph.py();
+        let known = Self {
+            weights: self.weights.clone(),
+            tensors: self.tensors.iter().map(|own| own.clone_ref(py)).collect(),
+            by_identity: self.by_identity.clone(),
+            ..Self::default()
+        };
+        known.with_graph(graph)
+    }
+
+    fn with_graph(self, graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
         let py = graph.py();
         let reader = TypeReader::new(py)?;
         let (modules, attributes, constants) = {
@@ -96,7 +113,7 @@ impl TypeFacts {
             let constants: Vec<_> = constants.map(|(id, o)| (id, o.clone_ref(py))).collect();
             (names(Op::CallModule), names(Op::GetAttr), constants)
         };
-        let mut facts = Self::default();
+        let mut facts = self;
         let owner = graph.getattr(intern!(py, "owning_module"))?;
         if !owner.is_none() {
             let hooked = global_hooks(py)?;

@@ -125,7 +125,7 @@ fn compile_graph<'py>(
     strict: bool,
     precision: &str,
 ) -> PyResult<PyProgram> {
-    model::PyNativeModel::new(graph, strict, precision)?.compile(graph.py(), inputs)
+    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs)
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.

@@ -32,17 +32,31 @@ pub(crate) struct PyNativeModel {
 
 #[pymethods]
 impl PyNativeModel {
-    /// `strict` and `precision` are as for `compile_graph`.
+    /// `strict` and `precision` are as for `compile_graph`. With the model of another graph of the
+    /// same weights, which was made `after` all others, both share packed weights and memory.
     #[new]
-    #[pyo3(signature = (graph, *, strict = false, precision = "f32"))]
-    pub(super) fn new(graph: &Bound<'_, PyGraph>, strict: bool, precision: &str) -> PyResult<Self> {
+    #[pyo3(signature = (graph, *, strict = false, precision = "f32", after = None))]
+    pub(super) fn new(
+        graph: &Bound<'_, PyGraph>,
+        strict: bool,
+        precision: &str,
+        after: Option<&Self>,
+    ) -> PyResult<Self> {
+        let facts = match after {
+            Some(known) => known.facts.of_graph_after(graph)?,
+            None => TypeFacts::of_graph(graph)?,
+        };
         Ok(Self {
             graph: graph.clone().unbind(),
             strict,
             precision: precision_named(precision)?,
-            facts: TypeFacts::of_graph(graph)?,
-            weights: Arc::default(),
-            contexts: Contexts::default(),
+            facts,
+            weights: after
+                .map(|known| Arc::clone(&known.weights))
+                .unwrap_or_default(),
+            contexts: after
+                .map(|known| Arc::clone(&known.contexts))
+                .unwrap_or_default(),
         })
     }
 

@@ -23,6 +23,13 @@ struct WatchedModule {
     mode: Mode,
 }
 
+/// An entry of a dictionary: an attribute of a module or of an object, or a variable of a module.
+struct WatchedEntry {
+    store: Py<PyDict>,
+    name: Py<PyAny>,
+    value: Py<PyAny>,
+}
+
 /// Whether a module trains, and whether it has hooks.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Mode {
@@ -40,6 +47,7 @@ struct Mode {
 pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
+    entries: Vec<WatchedEntry>,
     /// Whether all tensors count how often they are written to: not those made in inference mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
@@ -118,10 +126,17 @@ impl WatchedModule {
 
 #[pymethods]
 impl PyWatch {
-    /// Takes note of `root`, a module, and all that is in it.
+    /// Takes note of `root`, a module, and all that is in it, and of `entries`: dictionaries, keys
+    /// and the objects that are there.
     #[new]
-    fn new(root: &Bound<'_, PyAny>) -> PyResult<Self> {
+    #[pyo3(signature = (root, entries = Vec::new()))]
+    fn new(
+        root: &Bound<'_, PyAny>,
+        entries: Vec<(Py<PyDict>, Py<PyAny>, Py<PyAny>)>,
+    ) -> PyResult<Self> {
         let py = root.py();
+        let entries = entries.into_iter();
+        let entries = entries.map(|(store, name, value)| WatchedEntry { store, name, value });
         let mut tensors = Vec::new();
         let mut counts_writes = true;
         let own = attributes(root)?;
@@ -178,6 +193,7 @@ impl PyWatch {
             has_hooks: modules.iter().any(|module| module.mode.hooked),
             tensors,
             modules,
+            entries: entries.collect(),
         })
     }
 
@@ -191,6 +207,12 @@ impl PyWatch {
         for module in &self.modules {
             if !module.is_current(py)? {
                 return Ok(false);
+            }
+        }
+        for entry in &self.entries {
+            match entry.store.bind(py).get_item(&entry.name)? {
+                Some(found) if found.is(&entry.value) => {}
+                _ => return Ok(false),
             }
         }
         Ok(true)
@@ -218,6 +240,11 @@ impl PyWatch {
             }
             visit.call(&own.module)?;
             visit.call(&own.attributes)?;
+        }
+        for own in &self.entries {
+            visit.call(&own.store)?;
+            visit.call(&own.name)?;
+            visit.call(&own.value)?;
         }
         Ok(())
     }

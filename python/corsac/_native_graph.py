@@ -1,0 +1,127 @@
+"""A graph, and the programs that the engine makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from corsac import _core, cache
+from corsac._native import NativeCall
+from corsac.fx import GraphModule
+from corsac.lowering import Preview, lower
+from corsac.lowering._engine import Engine
+
+CompileError = _core.CompileError
+#: Parts of a graph with fewer computations are left to PyTorch.
+LEAST = 3
+
+
+@dataclass
+class Compiled:
+    """What runs a call."""
+
+    run: Callable[..., Any]
+    #: How long capture, where there was one, and compiling took.
+    seconds: float
+    #: What went where, if parts of the graph are left to PyTorch.
+    preview: Preview | None = None
+    #: Whether an earlier process has made the same program.
+    kept: bool = False
+    #: Whether the graph is for these sizes only.
+    sized: bool = False
+
+    def explain(self) -> str:
+        captured = "captured for these sizes" if self.sized else "captured"
+        made = f"{captured} and compiled in {self.seconds * 1e3:.1f} ms"
+        if isinstance(self.run, NativeCall):
+            program = self.run.program
+            rounded = ", products in bfloat16" if program.precision == "bf16" else ""
+            values = f"{program.arena_bytes:,} bytes for values"
+            known = ", as in an earlier process" if self.kept else ""
+            return f"{program.step_count} steps{rounded}, {values}, {made}{known}"
+        assert self.preview is not None
+        lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
+        lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
+        return "\n".join(lines)
+
+
+class NativeGraph:
+    """A graph that the engine compiles for one set of inputs after the other.
+
+    Args:
+        module: the graph, which does not change any more.
+        precision: as for :func:`corsac.compile`.
+        strict: whether results that share memory with anything else are an error.
+        after: the graph that was compiled before for the same weights, which are packed once.
+    """
+
+    def __init__(
+        self, module: GraphModule, *, precision: str, strict: bool, after: Self | None = None
+    ) -> None:
+        self.module = module
+        self._precision, self._strict = precision, strict
+        self._after = after
+        self._native: _core.NativeModel | None = None
+
+    def compile(
+        self, inputs: tuple[Any, ...], *, whole: bool
+    ) -> tuple[Callable[..., Any], Preview | None]:
+        """The whole graph as a program, or what the engine knows of it as several.
+
+        Raises:
+            CompileError: nothing of it, or with ``whole`` not all, can be native.
+        """
+        places = len(self.module.graph.find_nodes(op="placeholder"))
+        if len(inputs) > places:
+            raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
+        try:
+            return NativeCall(self._model().compile(inputs)), None
+        except CompileError:
+            if whole:
+                raise
+            engine = Engine(strict=self._strict, precision=self._precision)
+            lowered = lower(self.module, engine, inputs, min_nodes=LEAST)
+            preview = lowered.meta["lowering"]
+            if not preview.parts:
+                raise
+            return lowered, preview
+
+    def _model(self) -> _core.NativeModel:
+        if self._native is None:
+            after = None if self._after is None else self._after._model()
+            self._native = _core.NativeModel(
+                self.module.graph, strict=self._strict, precision=self._precision, after=after
+            )
+            self._after = None
+        return self._native
+
+    def is_kept(self, run: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
+        """Whether an earlier process has made the same program; if none has, it is kept for later ones."""
+        known = cache.current()
+        if known is None or not isinstance(run, NativeCall):
+            return False
+        graph = self.module.graph.portable_hash()
+        if graph is None:
+            return False
+        weights = [*self.module.named_parameters(), *self.module.named_buffers()]
+        facts = [
+            ("kind", "program"),
+            ("graph", graph),
+            ("inputs", str(call_key(inputs))),
+            ("weights", cache.digest([(name, own.dtype, own.shape) for name, own in weights])),
+            ("precision", self._precision),
+            ("strict", str(self._strict)),
+            *cache.surroundings(),
+        ]
+        return known.knows(facts, str(run.program))
+
+
+def call_key(inputs: tuple[Any, ...]) -> Any:
+    """What a program is made for."""
+    return tuple((own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs)
+
+
+__all__ = ["LEAST", "CompileError", "Compiled", "NativeGraph", "call_key"]

@@ -1,0 +1,181 @@
+"""What a program may change besides tensors: attributes of modules and of objects, lists, dictionaries."""
+
+from __future__ import annotations
+
+import logging
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import torch
+
+#: How far from a module, or from a function, objects are looked at.
+_DEPTH = 3
+#: What has more entries is data.
+_LARGE = 500
+#: What every module has, and who looks at weights and modules looks at too.
+_OF_MODULES = frozenset(torch.nn.Module().__dict__) - {"forward"}
+#: What cannot change, or is not the program's.
+_LEAVES = (
+    type(None)
+    | bool
+    | int
+    | float
+    | complex
+    | str
+    | bytes
+    | type
+    | types.ModuleType
+    | torch.Tensor
+    | torch.dtype
+    | torch.device
+    | types.BuiltinFunctionType
+)
+
+
+class PythonState:
+    """Attributes and contents as they were, of what a model or a function can reach in a few steps."""
+
+    def __init__(self) -> None:
+        #: Each container with a copy of it, and what it is.
+        self._seen: dict[int, tuple[Any, Any, str]] = {}
+
+    @classmethod
+    def of(cls, model: torch.nn.Module, program: Callable[..., Any]) -> Self:
+        """The state of a model and of the program, which is the model or a function."""
+        state = cls()
+        for name, module in model.named_modules():
+            state._add(module.__dict__, name or "the model", _DEPTH)
+        if isinstance(program, torch.nn.Module):
+            state._add_function(getattr(type(program), "forward", None))
+            return state
+        if isinstance(program, types.FunctionType | types.MethodType):
+            state._add_function(program)
+        state._add(getattr(program, "__self__", program), "the program", _DEPTH)
+        return state
+
+    def entries(self) -> Iterator[tuple[dict[Any, Any], Any, Any]]:
+        """Dictionaries, keys and what is there, of all that a program may have read and can be told from
+        what replaces it. Tensors and submodules are left out, and what PyTorch's modules need."""
+        for container, before, _ in self._seen.values():
+            if isinstance(container, _Variables):
+                for key, own in before.items():
+                    yield container.place, key, own
+            elif isinstance(container, dict) and len(before) <= _LARGE:
+                is_module = "_modules" in before and "_parameters" in before
+                for key, own in before.items():
+                    if not (is_module and key in _OF_MODULES):
+                        yield container, key, own
+
+    def _add_function(self, function: Any) -> None:
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, types.FunctionType):
+            return
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                continue
+            self._cells(cell, value)
+        read = {
+            name: function.__globals__[name]
+            for name in function.__code__.co_names
+            if name in function.__globals__
+        }
+        self._globals(function.__globals__, read)
+        for value in (*read.values(), *(function.__defaults__ or ())):
+            self._add(value, "a variable", _DEPTH - 1)
+        self._add(function.__kwdefaults__, "a default", _DEPTH - 1)
+
+    def _cells(self, cell: Any, value: Any) -> None:
+        self._seen[id(cell)] = (cell, value, "a variable")
+        self._add(value, "a variable", _DEPTH - 1)
+
+    def _globals(self, place: dict[str, Any], read: dict[str, Any]) -> None:
+        key = id(place)
+        if key not in self._seen:
+            self._seen[key] = (_Variables(place), read, "a variable")
+
+    def _add(self, value: Any, name: str, depth: int) -> None:
+        if isinstance(value, _LEAVES) or depth < 0 or id(value) in self._seen:
+            return
+        if isinstance(value, dict):
+            self._seen[id(value)] = (value, dict(value), name)
+            if len(value) > _LARGE:
+                return
+            for key, own in list(value.items()):
+                self._add(own, f"{name}.{key}", depth - 1)
+        elif isinstance(value, list) and len(value) <= _LARGE:
+            self._seen[id(value)] = (value, list(value), name)
+            for own in list(value):
+                self._add(own, name, depth - 1)
+        elif isinstance(value, set):
+            self._seen[id(value)] = (value, set(value), name)
+        elif isinstance(value, tuple) and len(value) <= _LARGE:
+            for own in value:
+                self._add(own, name, depth - 1)
+        elif not isinstance(value, types.FunctionType | types.MethodType | logging.Logger):
+            # Loggers remember what they are asked.
+            attributes = getattr(value, "__dict__", None)
+            if type(attributes) is dict:
+                self._add(attributes, name, depth)
+
+    def restore(self) -> str | None:
+        """Put everything back that is not as it was: what has changed, or None."""
+        found = None
+        for container, before, name in self._seen.values():
+            if isinstance(container, types.CellType):
+                changed = _content(container) is not before
+                if changed:
+                    container.cell_contents = before
+            elif isinstance(container, _Variables):
+                changed = container.restore(before)
+            elif isinstance(container, dict):
+                changed = _differs(container, before)
+                if changed:
+                    container.clear()
+                    container.update(before)
+            elif isinstance(container, list):
+                changed = len(container) != len(before) or any(
+                    one is not other for one, other in zip(container, before, strict=True)
+                )
+                if changed:
+                    container[:] = before
+            else:
+                changed = container != before
+                if changed:
+                    container.clear()
+                    container.update(before)
+            if changed and found is None:
+                found = name
+        return found
+
+
+class _Variables:
+    """Variables of a module that a function reads or writes."""
+
+    def __init__(self, place: dict[str, Any]) -> None:
+        self.place = place
+
+    def restore(self, before: dict[str, Any]) -> bool:
+        changed = [name for name, own in before.items() if self.place.get(name) is not own]
+        for name in changed:
+            self.place[name] = before[name]
+        return bool(changed)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _differs(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
+    if len(one) != len(other):
+        return True
+    missing = object()
+    return any(one.get(key, missing) is not own for key, own in other.items())
+
+
+__all__ = ["PythonState"]

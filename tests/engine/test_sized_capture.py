@@ -1,0 +1,850 @@
+"""Programs captured for the sizes of a call: what is captured, and what is not."""
+
+import random
+import threading
+import types
+import warnings
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils._pytree import tree_flatten
+
+import corsac
+from corsac._sized_capture import sized_capture
+from corsac.fx.proxy import TraceError
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def call(compiled, *args, **kwargs):
+    """A call without gradients; PyTorch may run what there is no program for."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore", corsac.HostWarning)
+        return compiled(*args, **kwargs)
+
+
+def agree(compiled, function, *args, **kwargs):
+    found = call(compiled, *args, **kwargs)
+    with torch.no_grad():
+        expected = function(*args, **kwargs)
+    equal(found, expected)
+    return found
+
+
+def equal(found, expected):
+    """The same in the same containers; tensors within rounding."""
+    mine, spec = tree_flatten(found)
+    its, other = tree_flatten(expected)
+    assert spec == other
+    for one, two in zip(mine, its, strict=True):
+        assert type(one) is type(two)
+        if isinstance(one, torch.Tensor):
+            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+        else:
+            assert one == two
+
+
+def is_sized(compiled):
+    return bool(compiled._sized.programs()) and compiled._dynamo is None
+
+
+def agree_sized(function, *args, **kwargs):
+    compiled = corsac.compile(function)
+    for _ in range(2):
+        agree(compiled, function, *args, **kwargs)
+    assert is_sized(compiled), compiled.explain()
+    assert "captured for these sizes" in compiled.explain()
+    return compiled
+
+
+def agree_by_dynamo(function, *calls):
+    """Each call is as eager's, and nothing was captured for sizes."""
+    compiled = corsac.compile(function)
+    for args in calls:
+        agree(compiled, function, *args)
+    assert not compiled._sized.programs(), compiled.explain()
+    return compiled
+
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def by_size(x):
+    return x.relu() * 2 + 1 if x.shape[0] > 3 else x.tanh() - 1
+
+
+class BySize(nn.Module):
+    """Control flow on sizes, a shared weight, a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.randn(6))
+        self.scale = 3.0
+
+    def forward(self, x):
+        if len(x) > 3:
+            x = self.first(x)
+        return self.second(x) * self.scale + self.shift
+
+
+def test_control_flow_on_sizes():
+    compiled = agree_sized(by_size, X)
+    agree(compiled, by_size, X[:2])
+    assert len(compiled._sized) == 2 and is_sized(compiled)
+
+
+def test_weights_are_named_once():
+    model = BySize().eval()
+    with torch.no_grad():
+        module = sized_capture(model, model, (X,), {}).module
+    names = [str(node.target) for node in module.graph.find_nodes(op="get_attr")]
+    assert sorted(names) == ["first.bias", "first.weight", "second.bias", "shift"]
+    with torch.no_grad():
+        torch.testing.assert_close(module(X), model(X))
+
+
+def test_weights_are_packed_once():
+    model = BySize().eval()
+    compiled = corsac.compile(model)
+    for rows in (1, 2, 4):
+        agree(compiled, model, torch.randn(rows, 6))
+    graphs = [own.graph for own in compiled._sized.programs()]
+    assert len(graphs) == 3
+    assert all(own._after is None for own in graphs)
+
+
+def test_weights_that_change_are_seen():
+    model = BySize().eval()
+    compiled = corsac.compile(model)
+    agree(compiled, model, X)
+    with torch.no_grad():
+        model.first.weight.mul_(2)
+    agree(compiled, model, X)
+    model.load_state_dict({name: own + 1 for name, own in model.state_dict().items()})
+    agree(compiled, model, X)
+    model.second = nn.Linear(6, 3)
+    model.shift = torch.randn(3)
+    agree(compiled, model, X)
+    model.first.weight = nn.Parameter(torch.randn(6, 6))
+    agree(compiled, model, X)
+    assert is_sized(compiled)
+
+
+def test_attributes_that_change_are_seen():
+    model = BySize().eval()
+    model.settings = types.SimpleNamespace(power=1, names={"a": 2.0})
+    inner = model.forward
+
+    def forward(x):
+        return inner(x) ** model.settings.power * model.settings.names["a"]
+
+    model.forward = forward
+    compiled = corsac.compile(model)
+    agree(compiled, model, X)
+    for change in (
+        lambda: setattr(model, "scale", -1.5),
+        lambda: setattr(model.settings, "power", 2),
+        lambda: model.settings.names.update(a=7.0),
+        lambda: setattr(model, "settings", types.SimpleNamespace(power=3, names={"a": 1.0})),
+    ):
+        change()
+        agree(compiled, model, X)
+        agree(compiled, model, X)
+    assert is_sized(compiled)
+
+
+FACTOR = 2.0
+
+
+def by_global(x):
+    return x * FACTOR if x.shape[0] > 1 else x
+
+
+def test_variables_that_change_are_seen(monkeypatch):
+    compiled = agree_sized(by_global, X)
+    monkeypatch.setattr(f"{__name__}.FACTOR", 5.0)
+    agree(compiled, by_global, X)
+
+
+def test_training_mode_is_seen():
+    class Drops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.norm = nn.Dropout(0.5), nn.BatchNorm1d(6)
+
+        def forward(self, x):
+            return self.drop(self.norm(x)) if x.shape[0] > 1 else x
+
+    model = Drops().eval()
+    compiled = agree_sized(model, X)
+    model.norm.train()
+    before = model.norm.running_mean.clone()
+    found = call(compiled, X)
+    assert not torch.equal(model.norm.running_mean, before)
+    expected = F.batch_norm(X, None, None, model.norm.weight, model.norm.bias, True)
+    torch.testing.assert_close(found, expected)
+    assert not compiled._sized.programs()
+    model.eval().drop.train()
+    with torch.no_grad():
+        assert not torch.equal(compiled(X), compiled(X))
+    assert not compiled._sized.programs()
+
+
+def test_many_sizes_go_to_dynamo():
+    model = BySize().eval()
+    compiled = corsac.compile(model)
+    for rows in range(1, 11):
+        agree(compiled, model, torch.randn(rows, 6))
+    assert len(compiled._sized) == 4
+    # Sizes are symbols from the start: one graph for the large ones.
+    assert len(compiled._pieces) == 1
+    for rows in (2, 7):
+        agree(compiled, model, torch.randn(rows, 6))
+    assert "of Dynamo" in compiled.explain()
+
+
+def test_dynamic_says_who_captures():
+    model = BySize().eval()
+    dynamic = corsac.compile(model, dynamic=True)
+    agree(dynamic, model, X)
+    assert not dynamic._sized.programs()
+    static = corsac.compile(model, dynamic=False)
+    for rows in range(1, 11):
+        agree(static, model, torch.randn(rows, 6))
+    assert len(static._sized) == 10 and is_sized(static)
+
+
+# What depends on values.
+
+
+def test_values_that_decide():
+    def function(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    agree_by_dynamo(function, (X.abs(),), (-X.abs(),))
+
+
+def test_values_that_are_asked_for():
+    functions = [
+        lambda x: x * x.sum().item() if x.shape[0] > 1 else x,
+        lambda x: x * float(x.max()) if x.shape[0] > 1 else x,
+        lambda x: x[: int(x[0, 0].abs() * 2) + 1] * 2 if x.shape[0] > 1 else x,
+        lambda x: x * x[0].tolist()[0] if x.shape[0] > 1 else x,
+        lambda x: x + torch.from_numpy(x.numpy() * 2) if x.shape[0] > 1 else x,
+        lambda x: x[x > 0] * 2 if x.shape[0] > 1 else x,
+        lambda x: x.nonzero() * 2 if x.shape[0] > 1 else x,
+        lambda x: torch.tensor([x[0, 0], 1.0]) * 2 if x.shape[0] > 1 else x,
+        lambda x: x * len(f"{x}") if x.shape[0] > 1 else x,
+        lambda x: x * (1.0 if 3.0 in x else 2.0) if x.shape[0] > 1 else x,
+        lambda x: x + torch.unique(x).shape[0] if x.shape[0] > 1 else x,
+        lambda x: x + (1 if torch.equal(x, x.abs()) else 2) if x.shape[0] > 1 else x,
+        lambda x: x + (1 if torch.allclose(x, x.abs()) else 2) if x.shape[0] > 1 else x,
+    ]
+    other = X.clone()
+    other[0] = 3.0
+    for function in functions:
+        torch._dynamo.reset()
+        agree_by_dynamo(function, (X,), (other,), (X.abs(),))
+
+
+def test_a_value_whose_exception_is_caught():
+    def function(x):
+        try:
+            factor = 2.0 if x.shape[0] > 1 and x.sum() > 0 else 3.0
+        except Exception:
+            factor = 5.0
+        return x * factor
+
+    agree_by_dynamo(function, (X.abs(),), (-X.abs(),))
+
+
+def test_strides_that_are_asked_for():
+    def function(x):
+        return x * 2 if x.is_contiguous() or x.shape[0] == 1 else x * 3
+
+    agree_by_dynamo(function, (X,), (torch.randn(6, 4).T,))
+
+    def strides(x):
+        return x * x.stride(0) if x.shape[0] > 1 else x
+
+    agree_by_dynamo(strides, (X,), (torch.randn(6, 4).T,))
+
+
+def test_inputs_that_do_not_lie_row_by_row():
+    compiled = agree_sized(by_size, torch.randn(6, 4).T)
+    agree(compiled, by_size, X)
+
+
+def test_gradients_that_are_asked_for():
+    def function(x):
+        return x * 2 if x.requires_grad or x.shape[0] == 1 else x * 3
+
+    agree_by_dynamo(function, (X,), (X.clone().requires_grad_(),))
+
+
+# What is written to, and what is random.
+
+
+def test_inputs_and_buffers_that_are_written_to():
+    def writes(x):
+        if x.shape[0] > 1:
+            x.add_(1)
+        return x * 2
+
+    def through_a_view(x):
+        if x.shape[0] > 1:
+            x.view(-1)[0] = 3
+        return x * 2
+
+    for function in (writes, through_a_view):
+        compiled = corsac.compile(function)
+        mine, its = X.clone(), X.clone()
+        for _ in range(2):
+            torch.testing.assert_close(call(compiled, mine), function(its))
+            torch.testing.assert_close(mine, its)
+        assert not compiled._sized.programs()
+
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            if x.shape[0] > 1:
+                self.calls += 1
+            return x * self.calls
+
+    model = Counts().eval()
+    compiled = corsac.compile(model)
+    for number in range(1, 4):
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(X), X * number)
+    assert model.calls == 3
+
+
+def test_own_values_that_are_written_to():
+    def function(x):
+        y = x * 2 if x.shape[0] > 1 else x
+        view = y[1:]
+        view.add_(1)
+        total = torch.zeros(6)
+        total += y.sum(0)
+        y *= 3
+        return y + total, view
+
+    compiled = corsac.compile(function)
+    for _ in range(3):
+        found = call(compiled, X)
+        expected = function(X)
+        for own, its in zip(found, expected, strict=True):
+            torch.testing.assert_close(own, its, rtol=1e-5, atol=1e-6)
+
+
+RANDOM = {
+    "rand": lambda x: x + torch.rand(x.shape[0], 1) if x.shape[0] > 1 else x,
+    "rand_like": lambda x: x + torch.rand_like(x) if x.shape[0] > 1 else x,
+    "dropout": lambda x: F.dropout(x, 0.5, True) if x.shape[0] > 1 else x,
+    "normal_": lambda x: x + torch.empty(6).normal_() if x.shape[0] > 1 else x,
+    "attention": lambda x: (
+        F.scaled_dot_product_attention(x, x, x, dropout_p=0.5) if x.shape[0] > 1 else x
+    ),
+    "python": lambda x: x * random.random() if x.shape[0] > 1 else x,
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_random_numbers_are_drawn_in_each_call(name):
+    function = RANDOM[name]
+    compiled = corsac.compile(function)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = [compiled(X) for _ in range(3)]
+    assert not torch.equal(results[0], results[1]) and not torch.equal(results[1], results[2])
+    assert not compiled._sized.programs()
+
+
+def test_numpy_random_numbers():
+    numpy = pytest.importorskip("numpy")
+
+    def function(x):
+        return x * float(numpy.random.rand()) if x.shape[0] > 1 else x
+
+    state = numpy.random.get_state()[1].copy()
+    with torch.no_grad(), pytest.raises(TraceError, match="random"):
+        sized_capture(nn.Module(), function, (X,), {})
+    assert (numpy.random.get_state()[1] == state).all()
+
+
+def test_seeds_are_set_in_each_call():
+    def function(x):
+        torch.manual_seed(x.shape[0])
+        return x * 2 if x.shape[0] > 1 else x
+
+    state = torch.get_rng_state()
+    with torch.no_grad(), pytest.raises(TraceError, match="random"):
+        sized_capture(nn.Module(), function, (X,), {})
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# What Python remembers.
+
+
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count, self.history, self.last = 0, [], None
+        self.shared = types.SimpleNamespace(calls=0)
+
+
+class CountsInPython(Remembers):
+    def forward(self, x):
+        self.count += 1
+        return x * self.count if x.shape[0] > 1 else x
+
+
+class Lists(Remembers):
+    def forward(self, x):
+        self.history.append(x.shape[0])
+        return x * len(self.history) if x.shape[0] > 1 else x
+
+
+class CountsElsewhere(Remembers):
+    def forward(self, x):
+        self.shared.calls += 1
+        return x * self.shared.calls if x.shape[0] > 1 else x
+
+
+class KeepsTensors(Remembers):
+    def forward(self, x):
+        previous, self.last = self.last, x * 2
+        return x if previous is None or x.shape[0] == 1 else x + previous
+
+
+@pytest.mark.parametrize("cls", [CountsInPython, Lists, CountsElsewhere, KeepsTensors])
+def test_what_modules_remember(cls):
+    model, other = cls().eval(), cls().eval()
+    with torch.no_grad(), pytest.raises(TraceError, match=r"it changes .*|it keeps a tensor"):
+        sized_capture(model, model, (X,), {})
+    assert model.count == 0 and model.history == [] and model.last is None
+    assert model.shared.calls == 0
+    compiled = corsac.compile(model)
+    for _ in range(3):
+        with torch.no_grad():
+            compiled(X), other(X)
+    assert not compiled._sized.programs()
+
+
+KEPT = []
+
+
+def test_tensors_that_are_kept_elsewhere():
+    class Holder:
+        pass
+
+    holder = [Holder()]
+
+    def function(x):
+        def keep(value):
+            holder[0].__dict__.setdefault("all", []).append(value)
+
+        y = x * 2 if x.shape[0] > 1 else x
+        keep(y)
+        return y
+
+    with torch.no_grad(), pytest.raises(TraceError, match=r"it keeps a tensor|it changes"):
+        sized_capture(nn.Module(), function, (X,), {})
+
+
+def test_variables_that_are_written_to():
+    count = 0
+
+    def function(x):
+        nonlocal count
+        count += 1
+        return x * count if x.shape[0] > 1 else x
+
+    with torch.no_grad(), pytest.raises(TraceError, match="it changes a variable"):
+        sized_capture(nn.Module(), function, (X,), {})
+    assert count == 0
+
+
+# What calls look like.
+
+
+def test_keywords_and_constants():
+    def function(x, y=None, *, scale=1, mode="add", flag=False):
+        if x.shape[0] == 1:
+            return x
+        if y is None:
+            return x * scale
+        return (x + y if mode == "add" else x - y) * scale - (1 if flag else 0)
+
+    compiled = corsac.compile(function)
+    y = torch.randn(6)
+    agree(compiled, function, X)
+    agree(compiled, function, X, None)
+    agree(compiled, function, X, y=y, mode="sub")
+    agree(compiled, function, X, y, flag=True)
+    assert is_sized(compiled)
+    compiled = corsac.compile(function, dynamic=False)
+    for value in (1, True, 1.0, 2, 0.0, -0.0, False):
+        agree(compiled, function, X, scale=value)
+    assert len(compiled._sized) == 7
+
+
+def test_signs_of_zero():
+    def function(x, zero):
+        return x / zero if x.shape[0] > 1 else x
+
+    compiled = corsac.compile(function)
+    agree(compiled, function, X, 0.0)
+    agree(compiled, function, X, -0.0)
+
+
+def test_an_argument_left_out_before_another():
+    def function(x, y=2.0, z=3.0):
+        return x * y + z
+
+    compiled = corsac.compile(function)
+    z = torch.randn(6)
+    agree(compiled, function, X, z=z)
+    agree(compiled, function, X, z, z)
+    agree(compiled, function, z=z, x=X)
+
+
+def test_results_in_containers():
+    pair = namedtuple("pair", "first second")
+
+    def function(x):
+        y = x * 2 if x.shape[0] > 1 else x
+        top = torch.topk(y, 2)
+        return {
+            "a": y,
+            "rest": [x.shape[0], None, "name", 1.5, (y + 1, True)],
+            "ordered": OrderedDict(z=y - 1),
+            "pair": pair(y * 3, top.values),
+            "places": top.indices,
+        }
+
+    compiled = corsac.compile(function)
+    for _ in range(2):
+        found = agree(compiled, function, X)
+        assert type(found["ordered"]) is OrderedDict and type(found["pair"]) is pair
+        assert list(found) == ["a", "rest", "ordered", "pair", "places"]
+    assert is_sized(compiled)
+    found["rest"].append(1)
+    agree(compiled, function, X)
+
+
+def test_results_that_are_something_else():
+    class Box:
+        def __init__(self, value):
+            self.value = value
+
+    def function(x):
+        return Box(x * 2 if x.shape[0] > 1 else x)
+
+    compiled = corsac.compile(function)
+    torch.testing.assert_close(call(compiled, X).value, X * 2)
+    assert not compiled._sized.programs()
+
+
+def test_a_tensor_that_is_given_twice():
+    def function(x, y):
+        return x * 2 if x is y or x.shape[0] == 1 else x * 3
+
+    agree_by_dynamo(function, (X, X), (X, X.clone()))
+
+
+def test_attributes_of_inputs():
+    def function(x):
+        return x * getattr(x, "factor", 1) if x.shape[0] > 1 else x
+
+    x = X.clone()
+    x.factor = 4
+    agree_by_dynamo(function, (x,), (X,))
+
+
+OUTSIDE = torch.ones(6)
+
+
+def test_tensors_from_outside():
+    def function(x):
+        return x * OUTSIDE if x.shape[0] > 1 else x
+
+    compiled = corsac.compile(function)
+    try:
+        agree(compiled, function, X)
+        OUTSIDE.mul_(3)
+        agree(compiled, function, X)
+        assert not compiled._sized.programs()
+    finally:
+        OUTSIDE.fill_(1)
+
+
+def test_exceptions_reach_the_user():
+    class OwnError(Exception):
+        pass
+
+    def function(x):
+        if x.shape[0] == 2:
+            raise OwnError("two")
+        return x * 2
+
+    compiled = corsac.compile(function)
+    agree(compiled, function, X)
+    for _ in range(2):
+        with torch.no_grad(), pytest.raises(OwnError, match="two"):
+            compiled(X[:2])
+    agree(compiled, function, X)
+
+    def fails(x):
+        return x @ x if x.shape[0] > 1 else x
+
+    with torch.no_grad(), pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size"):
+        corsac.compile(fails)(X)
+
+
+def test_indices_out_of_range():
+    def function(x, i):
+        return x[i] * 2 if x.shape[0] > 1 else x
+
+    compiled = corsac.compile(function)
+    agree(compiled, function, X, torch.tensor([1, 3]))
+    with torch.no_grad(), pytest.raises(IndexError, match="out of bounds"):
+        compiled(X, torch.tensor([1, 9]))
+
+
+# Where it is called.
+
+
+def test_threads():
+    model = BySize().eval()
+    compiled = corsac.compile(model)
+    wrong = []
+    barrier = threading.Barrier(8)
+
+    def work(seed):
+        x = torch.randn(1 + seed % 3, 6, generator=torch.Generator().manual_seed(seed))
+        barrier.wait()
+        for _ in range(5):
+            with torch.inference_mode():
+                if not torch.allclose(compiled(x), model(x), rtol=1e-5, atol=1e-5):
+                    wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and len(compiled._sized) == 3 and is_sized(compiled)
+
+
+def test_gradients_are_recorded():
+    model = BySize().eval()
+    compiled = corsac.compile(model)
+    agree(compiled, model, X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled(X).sum().backward()
+    mine = model.first.weight.grad.clone()
+    model.zero_grad()
+    model(X).sum().backward()
+    torch.testing.assert_close(mine, model.first.weight.grad)
+    agree(compiled, model, X)
+
+
+def test_gradients_inside():
+    def function(x):
+        with torch.enable_grad():
+            y = x.detach().requires_grad_()
+            total = (y * y).sum() if x.shape[0] > 1 else y.sum()
+            (gradient,) = torch.autograd.grad(total, y)
+        return gradient * 2
+
+    compiled = corsac.compile(function)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), X * 4)
+    assert not compiled._sized.programs()
+
+
+def test_no_grad_inside_is_nothing():
+    def function(x):
+        with torch.no_grad():
+            y = x * 2 if x.shape[0] > 1 else x
+        with torch.autocast("cpu", enabled=False):
+            return y + 1
+
+    agree_sized(function, X)
+
+
+def test_autocast_inside():
+    def function(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            half = x @ x.T if x.shape[0] > 1 else x
+        return half, x @ x.T
+
+    compiled = corsac.compile(function)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        half, full = compiled(X)
+    assert half.dtype is torch.bfloat16 and full.dtype is torch.float32
+    assert not compiled._sized.programs()
+
+
+def test_default_types_inside():
+    def function(x):
+        torch.set_default_dtype(torch.float64)
+        try:
+            return x.double() * torch.ones(6) if x.shape[0] > 1 else x
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    compiled = corsac.compile(function)
+    with torch.no_grad():
+        found = compiled(X)
+    assert found.dtype is torch.float64
+    assert not compiled._sized.programs()
+
+
+def test_hooks_are_run():
+    model = BySize().eval()
+    compiled = corsac.compile(model)
+    agree(compiled, model, X)
+    calls = []
+    handle = model.second.register_forward_hook(lambda *_: calls.append(1))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled(X)
+        compiled(X)
+    assert len(calls) == 2
+    handle.remove()
+    agree(compiled, model, X)
+    assert is_sized(compiled)
+    every = nn.modules.module.register_module_forward_hook(lambda *_: calls.append(2))
+    try:
+        fresh = corsac.compile(BySize().eval())
+        before = len(calls)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fresh(X)
+            between = len(calls)
+            fresh(X)
+        assert before < between < len(calls)
+    finally:
+        every.remove()
+
+
+def test_a_compiled_module_inside():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = corsac.compile(BySize().eval())
+
+        def forward(self, x):
+            return self.inner(x) * 2 if x.shape[0] > 1 else x
+
+    model = Outer().eval()
+    agree(model.inner, model.inner._model, X)
+    compiled = agree_sized(model, X)
+    assert not model.inner._reasons
+    agree(compiled, model, X[:2])
+
+
+def test_code_that_is_not_seen():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+
+        @torch.jit.script
+        def scripted(x):
+            return x * 2
+
+        @torch.jit.script
+        def noise(n: int):
+            return torch.rand(n)
+
+    for function in (
+        lambda x: scripted(x) + 1 if x.shape[0] > 1 else x,
+        lambda x: noise(x.shape[1]) + x if x.shape[0] > 1 else x,
+        lambda x: x + torch.Tensor([float(len(x))]),
+        lambda x: x + torch.vmap(lambda row: row.sum())(x)[:, None] if x.shape[0] > 1 else x,
+    ):
+        with torch.no_grad(), pytest.raises(TraceError):
+            sized_capture(nn.Module(), function, (X,), {})
+
+
+def test_threads_inside():
+    def function(x):
+        found = []
+
+        def work():
+            try:
+                found.append(x * 2)
+            except Exception:
+                found.append(None)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        return x + 1 if found[0] is None or x.shape[0] == 1 else found[0]
+
+    with torch.no_grad(), pytest.raises(TraceError):
+        sized_capture(nn.Module(), function, (X,), {})
+
+
+def test_functions_of_autograd_and_of_users():
+    class Doubles(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    def function(x):
+        return Doubles.apply(x) + 1 if x.shape[0] > 1 else x
+
+    compiled = corsac.compile(function)
+    agree(compiled, function, X)
+    agree(compiled, function, X)
+
+
+OPERATORS = [
+    lambda x, i: (2 - x, 2 / x, x // 2, 2 // x, x % 2, 2 % x, x**2, 2**x, -x, abs(x), +x),
+    lambda x, i: (x == 1, x != 1, x < 1, x <= 1, x > 1, x >= 1, ~(x > 0)),
+    lambda x, i: (i & 3, 3 & i, i | 1, 1 | i, i ^ 2, 2 ^ i, i << 1, i >> 1, 1 << i % 3),
+    lambda x, i: (x @ x.T, x.mT, x[None, ..., 0], x[1:, ::2], x[i[0, :2] % 4], x[:, None]),
+    lambda x, i: tuple(row * 2 for row in x),
+    lambda x, i: (x.split(2)[1] * 2, *x.chunk(2, 1), x.max(1).values, x.max(1)[1]),
+    lambda x, i: (torch.einsum("ij,kj->ik", x, x), torch.cat([x, x], -1), torch.stack([x, x])),
+    lambda x, i: (x.to(torch.int64), x.to("cpu") + 1, x.cpu() + 1, x.type_as(i), x.float() + 1),
+    lambda x, i: (torch.zeros_like(x) + x, x.new_zeros(3), torch.arange(len(x)) + i[0, 0]),
+    lambda x, i: (torch.full((2,), 3.0) + x[0, :2], torch.tensor([1.0, 2.0]) * x[:, :2]),
+    lambda x, i: (torch.where(x > 0, x, -x), x.masked_fill(x > 0, 3.0), x.clamp(min=0)),
+    lambda x, i: (torch.ops.aten.add.Tensor(x, x), torch.ops.aten.mul(x, 3), x.data * 2),
+]
+
+
+@pytest.mark.parametrize("number", range(len(OPERATORS)))
+def test_operators(number):
+    def function(x, i):
+        return OPERATORS[number](x, i) if x.shape[0] > 1 else (x,)
+
+    i = torch.arange(24).view(4, 6)
+    x = X.abs() + 0.5
+    compiled = corsac.compile(function)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x, i), function(x, i), rtol=1e-5, atol=1e-6)
