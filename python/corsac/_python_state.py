@@ -11,6 +11,9 @@ import torch
 
 #: How far from a module, or from a function, objects are looked at.
 _DEPTH = 3
+_MISSING = object()
+#: What notes of one call may be, that the next one finds.
+_CONSTANTS = frozenset([type(None), bool, int, float, str])
 #: What has more entries is data.
 _LARGE = 500
 #: What every module has, and who looks at weights and modules looks at too.
@@ -120,35 +123,39 @@ class PythonState:
             if type(attributes) is dict:
                 self._add(attributes, name, depth)
 
-    def restore(self) -> str | None:
-        """Put everything back that is not as it was: what has changed, or None."""
-        found = None
+    def change(self) -> str | None:
+        """What is not as it was, or None."""
         for container, before, name in self._seen.values():
+            if _is_changed(container, before):
+                return name
+        return None
+
+    def is_set_to_constants(self) -> bool:
+        """Whether all that has changed are attributes, and entries of dictionaries, that are constants now."""
+        for container, before, _ in self._seen.values():
+            if not _is_changed(container, before):
+                continue
+            if not isinstance(container, dict) or not container.keys() >= before.keys():
+                return False
+            new = (own for key, own in container.items() if before.get(key, _MISSING) is not own)
+            if not all(type(own) in _CONSTANTS for own in new):
+                return False
+        return True
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for container, before, _ in self._seen.values():
+            if not _is_changed(container, before):
+                continue
             if isinstance(container, types.CellType):
-                changed = _content(container) is not before
-                if changed:
-                    container.cell_contents = before
+                container.cell_contents = before
             elif isinstance(container, _Variables):
-                changed = container.restore(before)
-            elif isinstance(container, dict):
-                changed = _differs(container, before)
-                if changed:
-                    container.clear()
-                    container.update(before)
+                container.place.update(before)
             elif isinstance(container, list):
-                changed = len(container) != len(before) or any(
-                    one is not other for one, other in zip(container, before, strict=True)
-                )
-                if changed:
-                    container[:] = before
+                container[:] = before
             else:
-                changed = container != before
-                if changed:
-                    container.clear()
-                    container.update(before)
-            if changed and found is None:
-                found = name
-        return found
+                container.clear()
+                container.update(before)
 
 
 class _Variables:
@@ -157,11 +164,20 @@ class _Variables:
     def __init__(self, place: dict[str, Any]) -> None:
         self.place = place
 
-    def restore(self, before: dict[str, Any]) -> bool:
-        changed = [name for name, own in before.items() if self.place.get(name) is not own]
-        for name in changed:
-            self.place[name] = before[name]
-        return bool(changed)
+
+def _is_changed(container: Any, before: Any) -> bool:
+    if isinstance(container, types.CellType):
+        return _content(container) is not before
+    if isinstance(container, _Variables):
+        place = container.place
+        return any(place.get(name, _MISSING) is not own for name, own in before.items())
+    if len(container) != len(before):
+        return True
+    if isinstance(container, dict):
+        return any(container.get(key, _MISSING) is not own for key, own in before.items())
+    if isinstance(container, list):
+        return any(one is not other for one, other in zip(container, before, strict=True))
+    return bool(container != before)
 
 
 def _content(cell: types.CellType) -> Any:
@@ -169,13 +185,6 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-def _differs(one: dict[Any, Any], other: dict[Any, Any]) -> bool:
-    if len(one) != len(other):
-        return True
-    missing = object()
-    return any(one.get(key, missing) is not own for key, own in other.items())
 
 
 __all__ = ["PythonState"]

@@ -9,6 +9,7 @@ would depend on values, or on anything else that may differ in the next call, st
 from __future__ import annotations
 
 import contextlib
+import gc
 import inspect
 import operator
 import random
@@ -548,7 +549,7 @@ class SizedCapture:
     """A program as a graph for some sizes.
 
     Attributes:
-        module: the graph; it takes the tensors among the arguments, in their order.
+        module: the graph; it takes the tensors among the arguments, each once, in their order.
         spec: what the results are put into, or None where the graph gives them as they are.
     """
 
@@ -577,51 +578,70 @@ def sized_capture(
     Raises:
         TraceError: something depends on values, or the graph would do something else.
     """
-    graph = Graph()
-    weights = {id(own): name for name, own in _named_weights(model)}
-    recorder = _Recorder(graph, weights)
-    arguments = [*_named_arguments(program, args), *kwargs.items()]
-    inputs = [own for _, own in arguments if isinstance(own, _Tensor)]
-    if len({id(own) for own in inputs}) != len(inputs):
-        raise TraceError("a tensor is given twice")
-    if any(own.__dict__ for own in inputs):
+    if any(own.__dict__ for own in (*args, *kwargs.values()) if isinstance(own, _Tensor)):
         raise TraceError("an input has attributes")
     if torch._C._len_torch_function_stack() or torch.nn.modules.module._has_any_global_hook():
         raise TraceError("a mode is on, or all modules have hooks")
-    hollows = [
-        recorder.placeholder(name, own) if isinstance(own, _Tensor) else own
-        for name, own in arguments
-    ]
-    positional = hollows[: len(args)]
-    named = dict(zip(kwargs, hollows[len(args) :], strict=True))
     state = PythonState.of(model, program)
+    try:
+        found = _recorded(model, program, args, kwargs)
+        changed = state.change()
+        if changed is not None:
+            if not state.is_set_to_constants():
+                raise TraceError(f"it changes {changed}")
+            # Some note what they are used for, which is the same from then on.
+            again = PythonState.of(model, program)
+            first, found = found, _recorded(model, program, args, kwargs)
+            if again.change() is not None or _differ(first, found):
+                again.restore()
+                raise TraceError(f"it changes {changed}")
+    except BaseException:
+        state.restore()
+        raise
+    return found
+
+
+def _differ(one: SizedCapture, other: SizedCapture) -> bool:
+    return one.spec != other.spec or str(one.module.graph) != str(other.module.graph)
+
+
+def _recorded(
+    model: torch.nn.Module,
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> SizedCapture:
+    """The graph of one run of ``program``."""
+    graph = Graph()
+    recorder = _Recorder(graph, {id(own): name for name, own in _named_weights(model)})
+    hollow: dict[int, Hollow] = {}
+    given: list[Any] = []
+    for name, own in [*_named_arguments(program, args), *kwargs.items()]:
+        if not isinstance(own, _Tensor):
+            given.append(own)
+            continue
+        if id(own) not in hollow:
+            hollow[id(own)] = recorder.placeholder(name, own)
+        given.append(hollow[id(own)])
+    positional, named = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
     try:
         with _random_numbers_as_they_are(), recorder.watch, recorder:
             returned = program(*positional, **named)
         if recorder.error is not None:
             raise recorder.error
     except Exception as error:
-        state.restore()
         stopped = recorder.error or error
         if isinstance(stopped, TraceError):
             raise stopped from None
         raise TraceError(f"{type(stopped).__name__}: {stopped}") from stopped
-    except BaseException:
-        state.restore()
-        raise
-    changed = state.restore()
-    if changed is not None:
-        raise TraceError(f"it changes {changed}")
     spec = _output(recorder, returned)
-    del hollows, positional, named, returned
+    del hollow, given, positional, named, returned
     if any(reference() is not None for reference in recorder.hollows):
-        import gc
-
+        # What is only kept by cycles is not kept.
         gc.collect()
         if any(reference() is not None for reference in recorder.hollows):
             raise TraceError("it keeps a tensor")
-    root = torch.nn.Module() if program is not model else model
-    module = GraphModule(root, graph)
+    module = GraphModule(model if program is model else torch.nn.Module(), graph)
     module.training = False
     return SizedCapture(module, spec)
 

@@ -29,7 +29,7 @@ class Call:
     """The arguments of a call.
 
     Attributes:
-        tensors: those that are tensors.
+        tensors: those that are tensors, each once.
         key: types and sizes of tensors, and what the others are.
     """
 
@@ -39,11 +39,16 @@ class Call:
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self | None:
         """The call with these arguments; None if one is neither a tensor nor a constant."""
-        tensors, key = [], []
+        tensors: dict[int, torch.Tensor] = {}
+        key: list[Any] = []
         for own in (*args, *kwargs.values()):
             if isinstance(own, torch.Tensor):
-                tensors.append(own)
-                key.append((own.dtype, own.shape))
+                if id(own) in tensors:
+                    # Programs may ask whether two of their arguments are one.
+                    key.append(("the same as", list(tensors).index(id(own))))
+                else:
+                    tensors[id(own)] = own
+                    key.append((own.dtype, own.shape))
             elif type(own) is float:
                 # Zero has two signs.
                 key.append((float, own.hex()))
@@ -51,7 +56,7 @@ class Call:
                 key.append((type(own), own))
             else:
                 return None
-        return cls(tuple(tensors), (tuple(kwargs), tuple(key)))
+        return cls(tuple(tensors.values()), (tuple(kwargs), tuple(key)))
 
     def describe(self) -> str:
         """Sizes and constants, as text."""

@@ -126,7 +126,20 @@ class Partition:
                 part_of[node] = part_of[container]
             if node in part_of:
                 parts[part_of[node]].append(node)
+        if self._keep_writes_to_others(part_of):
+            return self._grow()
         return sorted((part for part in parts if part), key=lambda part: part[0])
+
+    def _keep_writes_to_others(self, part_of: Mapping[Node, int]) -> bool:
+        """Parts write to nothing that they are given: who does stays; answers whether there was one."""
+        changed = False
+        for node, part in part_of.items():
+            written = self.writes.written(node)
+            other = next((own for own in written if part_of.get(own) != part), None)
+            if other is not None:
+                self.reasons[node] = f"it writes to {other.name}, which another part makes"
+                changed = True
+        return changed
 
     def _segments(self) -> Iterator[list[bool]]:
         """Which nodes may be lowered between one barrier and the next."""

@@ -116,6 +116,10 @@ class Writes:
                 return member.node
         return None
 
+    def written(self, node: Node) -> list[Node]:
+        """The values that ``node`` writes to."""
+        return self._facts[node].mutates
+
     def refuse(self, node: Node, reason: str) -> None:
         """Keep ``node``, with what follows: where it writes, views made before stay views."""
         if node in self.refused and (node in self.barriers or not self._is_barrier(node)):

@@ -158,7 +158,7 @@ impl PyRunner {
 
     /// What the model answers to these arguments; `NotImplemented` for a call that has to be looked
     /// at: of other shapes than there are programs for, or where autograd records, a mode is on, a
-    /// weight has changed, somebody observes.
+    /// weight has changed, a tensor is given twice, somebody observes.
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -195,6 +195,14 @@ impl PyRunner {
             } else {
                 return unknown();
             }
+        }
+        // Programs may ask whether two of their arguments are one.
+        let mut others = tensors.as_slice();
+        while let Some((first, rest)) = others.split_first() {
+            if rest.iter().any(|other| other.is(first)) {
+                return unknown();
+            }
+            others = rest;
         }
         if situation.records(py)? {
             for tensor in &tensors {
