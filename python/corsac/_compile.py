@@ -116,10 +116,12 @@ def compile(
     Weights may change, and modules be replaced, put in training mode or given hooks: the next call
     sees it. Other attributes that ``forward`` reads are taken as they are when it is captured.
 
-    What corsac's own tracer cannot trace (control flow that depends on values, arguments that are no
-    tensors) is captured by Dynamo, and its graphs are run in the same way, with PyTorch between them.
+    What corsac's own tracer cannot trace (control flow that depends on sizes, arguments that are no tensors)
+    is captured for the sizes of a call, which takes some 30 milliseconds, for up to four sets of sizes.
+    Where values decide, and after that, Dynamo captures, and its graphs are run in the same way, with PyTorch
+    between them.
 
-    Graphs that corsac captures are for all sizes, and a program is made for each set of them, in about
+    Graphs that corsac's tracer captures are for all sizes, and a program is made for each set of them, in about
     a millisecond; the programs of a model share its packed weights. Dynamo captures a graph for the sizes
     that it sees, and at the second set of them one in which sizes are symbols.
 
@@ -136,7 +138,7 @@ def compile(
             tiles for it (AMX); elsewhere, and in everything else, they are float32. Inputs, weights
             and results are float32 tensors all the same.
         dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
-            have changed.
+            have changed. With True corsac captures nothing for sizes, with False sixteen sets of them.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
         options: for the backend; the engine knows ``{"precision": …}``, ``{"training": …}``, which is
             ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and

@@ -57,13 +57,18 @@ class PythonState:
         state._add(getattr(program, "__self__", program), "the program", _DEPTH)
         return state
 
-    def entries(self) -> Iterator[tuple[dict[Any, Any], Any, Any]]:
-        """Dictionaries, keys and what is there, of all that a program may have read and can be told from
-        what replaces it. Tensors and submodules are left out, and what PyTorch's modules need."""
+    def entries(self) -> Iterator[tuple[Any, Any, Any]]:
+        """What a program may have read, as ``_core.Watch`` takes it: dictionaries with a key and what is
+        there, lists with what is in them, and variables of enclosing functions. What every module has is
+        left out."""
         for container, before, _ in self._seen.values():
             if isinstance(container, _Variables):
                 for key, own in before.items():
                     yield container.place, key, own
+            elif isinstance(container, types.CellType):
+                yield container, None, before
+            elif isinstance(container, list):
+                yield container, None, tuple(before)
             elif isinstance(container, dict) and len(before) <= _LARGE:
                 is_module = "_modules" in before and "_parameters" in before
                 for key, own in before.items():

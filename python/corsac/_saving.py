@@ -12,8 +12,10 @@ from torch import nn
 
 from corsac import _core
 from corsac._compile import CompiledModule, CompileError, Shell, captured
+from corsac._sized_capture import sized_capture
 from corsac.analysis import propagate
 from corsac.fx import GraphModule, Node
+from corsac.fx.proxy import TraceError
 from corsac.passes import (
     eliminate_dead_code,
     fold_constants,
@@ -33,7 +35,8 @@ def save(
 
     The file is a safetensors file: the weights under their names, and in its metadata the text of the
     graph. :func:`corsac.load` reads it, and so do ``corsac run`` and, in Rust,
-    ``corsac_engine::Model::load``. Whatever happens, the file at ``path`` is the old one or the
+    ``corsac_engine::Model::load``. A program whose control flow depends on sizes is saved as it is for
+    those of ``example_inputs``; of results in classes, the tensors are saved as a tuple. Whatever happens, the file at ``path`` is the old one or the
     whole new one.
 
     Args:
@@ -73,7 +76,10 @@ def _functional(model: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> 
     if root.training:
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
     before = set(vars(root))
-    module = captured(root).module
+    try:
+        module = captured(root).module
+    except TraceError as error:
+        module = _captured_for_sizes(root, model, inputs, error)
     for name in set(vars(root)) - before:
         delattr(root, name)  # tensors that tracing found, which the captured program has now
     remove_dropout(module)
@@ -86,6 +92,22 @@ def _functional(model: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> 
     remove_no_ops(module)
     eliminate_dead_code(module)
     return module
+
+
+def _captured_for_sizes(
+    root: nn.Module, program: Callable[..., Any], inputs: tuple[torch.Tensor, ...], why: TraceError
+) -> GraphModule:
+    """The program as a graph for inputs such as these, if it is a graph for no others."""
+    try:
+        found = sized_capture(root, program, inputs, {})
+    except TraceError as error:
+        raise error from why
+    if found.spec is not None:
+        # Files know no classes: the tensors in what it gives are results.
+        output = next(iter(reversed(found.module.graph.nodes)))
+        output.args = (tuple(own for own in output.args[0] if isinstance(own, Node)),)
+        found.module.recompile()
+    return found.module
 
 
 def _type(tensor: torch.Tensor) -> tuple[str, list[int]]:

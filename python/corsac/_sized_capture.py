@@ -667,9 +667,6 @@ def _named_arguments(
 
 def _output(recorder: _Recorder, returned: Any) -> TreeSpec | None:
     """Makes the output node; what its values are put into, unless that is in it."""
-    if isinstance(returned, _Tensor):
-        recorder.graph.output(recorder.node_of(returned))
-        return None
     leaves, spec = tree_flatten(returned)
     values = []
     for own in leaves:
@@ -679,9 +676,20 @@ def _output(recorder: _Recorder, returned: Any) -> TreeSpec | None:
             values.append(own)
         else:
             raise TraceError(f"it returns a {type(own).__name__}")
+    if _is_plain(returned):
+        recorder.graph.output(tree_unflatten(values, spec))
+        return None
     recorder.graph.output(tuple(values))
-    is_flat = type(returned) is tuple and len(values) == len(returned)
-    return None if is_flat and all(isinstance(own, Node) for own in values) else spec
+    return spec
+
+
+def _is_plain(returned: Any) -> bool:
+    """Whether graphs say what it is: tensors, in Python's own containers or in none."""
+    if type(returned) is tuple or type(returned) is list:
+        return all(map(_is_plain, returned))
+    if type(returned) is dict:
+        return all(type(key) is str for key in returned) and all(map(_is_plain, returned.values()))
+    return isinstance(returned, _Tensor)
 
 
 @contextlib.contextmanager

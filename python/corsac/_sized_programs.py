@@ -62,11 +62,15 @@ class Call:
         """Sizes and constants, as text."""
         names, own = self.key
         first = len(own) - len(names)
-        texts = [
-            str(list(value)) if isinstance(kind, torch.dtype) else str(value) for kind, value in own
-        ]
+        texts = [_described(kind, value) for kind, value in own]
         named = [f"{name}={text}" for name, text in zip(names, texts[first:], strict=True)]
         return ", ".join([*texts[:first], *named])
+
+
+def _described(kind: Any, value: Any) -> str:
+    if isinstance(kind, torch.dtype):
+        return str(list(value))
+    return f"{kind} {value}" if isinstance(kind, str) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -559,10 +559,23 @@ def test_results_that_are_something_else():
 
 
 def test_a_tensor_that_is_given_twice():
-    def function(x, y):
-        return x * 2 if x is y or x.shape[0] == 1 else x * 3
+    def function(x, y, z=None):
+        return x * 2 if x is y or x.shape[0] == 1 else x * 3 + y
 
-    agree_by_dynamo(function, (X, X), (X, X.clone()))
+    compiled = corsac.compile(function)
+    other = X.clone()
+    for _ in range(2):
+        for args in ((X, X), (X, other), (X, X, other), (X, other, X), (X, other, other)):
+            agree(compiled, function, *args)
+    assert "[4, 6], the same as 0" in compiled.explain()
+
+    def optional(x, y=None):
+        return x * 2 if y is None or x.shape[0] == 1 else x * 3 + y
+
+    compiled = corsac.compile(optional)
+    for _ in range(2):
+        agree(compiled, optional, X, X)
+        agree(compiled, optional, X)
 
 
 def test_attributes_of_inputs():
@@ -622,6 +635,66 @@ def test_indices_out_of_range():
     agree(compiled, function, X, torch.tensor([1, 3]))
     with torch.no_grad(), pytest.raises(IndexError, match="out of bounds"):
         compiled(X, torch.tensor([1, 9]))
+
+
+def test_notes_of_a_first_call():
+    class Notes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kind = None
+
+        def forward(self, x):
+            if self.kind is None:
+                self.kind = "pairs" if x.shape[-1] == 2 else "rows"
+            return x * 2 if self.kind == "rows" else x
+
+    class Counts(Notes):
+        def forward(self, x):
+            first, self.kind = self.kind is None, "called"
+            return x * 2 if first and x.shape[0] > 1 else x * 3
+
+    model, other = Notes().eval(), Notes().eval()
+    compiled = corsac.compile(model)
+    for x in (X, X, X[:2]):
+        agree(compiled, other, x)
+    # From the second call on there is nothing to decide.
+    assert compiled._dynamo is None and model.kind == "rows"
+    model, other = Counts().eval(), Counts().eval()
+    with torch.no_grad(), pytest.raises(TraceError, match="it changes the model"):
+        sized_capture(model, model, (X,), {})
+    assert model.kind is None
+    compiled = corsac.compile(model)
+    for _ in range(3):
+        agree(compiled, other, X)
+
+
+def test_parts_write_to_nothing_that_they_are_given():
+    def function(x, i):
+        y = i.new_zeros(i.shape)
+        y[:, 1:] = i[:, :-1]
+        y[:, 0] = 3
+        z = y.masked_fill_(y == 2, 7) if x.shape[0] > 1 else y
+        return (x.sigmoid() * 2 - 1).relu() + z * 2
+
+    compiled = corsac.compile(function)
+    i = torch.arange(24).view(4, 6) % 5
+    for _ in range(2):
+        agree(compiled, function, X, i)
+    assert is_sized(compiled)
+
+
+def test_saved_models_are_for_their_sizes(tmp_path):
+    model = BySize().eval()
+    corsac.save(model, tmp_path / "model.safetensors", (X,))
+    with torch.no_grad():
+        torch.testing.assert_close(corsac.load(tmp_path / "model.safetensors")(X), model(X))
+
+    class Values(nn.Module):
+        def forward(self, x):
+            return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(TraceError, match="__bool__"):
+        corsac.save(Values().eval(), tmp_path / "values.safetensors", (X,))
 
 
 # Where it is called.

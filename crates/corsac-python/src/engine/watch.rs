@@ -4,7 +4,7 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString};
+use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
 
 /// A parameter or buffer: the dictionary that it is in, its name, itself, how often it was written to.
 struct WatchedTensor {
@@ -23,11 +23,69 @@ struct WatchedModule {
     mode: Mode,
 }
 
-/// An entry of a dictionary: an attribute of a module or of an object, or a variable of a module.
-struct WatchedEntry {
-    store: Py<PyDict>,
-    name: Py<PyAny>,
-    value: Py<PyAny>,
+/// What a program may read besides weights and modules, as it was.
+enum Known {
+    /// An entry of a dictionary: an attribute, or a variable of a module.
+    Entry(Py<PyDict>, Py<PyAny>, Py<PyAny>),
+    /// A list, and what was in it.
+    List(Py<PyList>, Py<PyTuple>),
+    /// A variable of an enclosing function.
+    Cell(Py<PyAny>, Py<PyAny>),
+}
+
+impl Known {
+    /// `store` is a dictionary, a list or a cell; `name` is for dictionaries.
+    fn new(store: &Bound<'_, PyAny>, name: Py<PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(dict) = store.cast::<PyDict>() {
+            return Ok(Self::Entry(
+                dict.clone().unbind(),
+                name,
+                value.clone().unbind(),
+            ));
+        }
+        Ok(match store.cast::<PyList>() {
+            Ok(list) => Self::List(
+                list.clone().unbind(),
+                value.cast::<PyTuple>()?.clone().unbind(),
+            ),
+            Err(_) => Self::Cell(store.clone().unbind(), value.clone().unbind()),
+        })
+    }
+
+    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(match self {
+            Self::Entry(store, name, value) => {
+                let found = store.bind(py).get_item(name)?;
+                found.is_some_and(|found| found.is(value))
+            }
+            Self::List(list, items) => {
+                let (list, items) = (list.bind(py), items.bind(py));
+                list.len() == items.len() && list.iter().zip(items).all(|(now, then)| now.is(&then))
+            }
+            Self::Cell(cell, value) => {
+                let found = cell.bind(py).getattr(intern!(py, "cell_contents"));
+                found.is_ok_and(|found| found.is(value))
+            }
+        })
+    }
+
+    fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Entry(store, name, value) => {
+                visit.call(store)?;
+                visit.call(name)?;
+                visit.call(value)
+            }
+            Self::List(list, items) => {
+                visit.call(list)?;
+                visit.call(items)
+            }
+            Self::Cell(cell, value) => {
+                visit.call(cell)?;
+                visit.call(value)
+            }
+        }
+    }
 }
 
 /// Whether a module trains, and whether it has hooks.
@@ -47,7 +105,7 @@ struct Mode {
 pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
-    entries: Vec<WatchedEntry>,
+    entries: Vec<Known>,
     /// Whether all tensors count how often they are written to: not those made in inference mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
@@ -126,17 +184,18 @@ impl WatchedModule {
 
 #[pymethods]
 impl PyWatch {
-    /// Takes note of `root`, a module, and all that is in it, and of `entries`: dictionaries, keys
-    /// and the objects that are there.
+    /// Takes note of `root`, a module, and all that is in it; and of `entries`: dictionaries with a key
+    /// and what is there, lists with None and a tuple of what is in them, and cells with None and
+    /// what is in them.
     #[new]
     #[pyo3(signature = (root, entries = Vec::new()))]
     fn new(
         root: &Bound<'_, PyAny>,
-        entries: Vec<(Py<PyDict>, Py<PyAny>, Py<PyAny>)>,
+        entries: Vec<(Bound<'_, PyAny>, Py<PyAny>, Bound<'_, PyAny>)>,
     ) -> PyResult<Self> {
         let py = root.py();
         let entries = entries.into_iter();
-        let entries = entries.map(|(store, name, value)| WatchedEntry { store, name, value });
+        let entries = entries.map(|(store, name, value)| Known::new(&store, name, &value));
         let mut tensors = Vec::new();
         let mut counts_writes = true;
         let own = attributes(root)?;
@@ -193,7 +252,7 @@ impl PyWatch {
             has_hooks: modules.iter().any(|module| module.mode.hooked),
             tensors,
             modules,
-            entries: entries.collect(),
+            entries: entries.collect::<PyResult<_>>()?,
         })
     }
 
@@ -210,9 +269,8 @@ impl PyWatch {
             }
         }
         for entry in &self.entries {
-            match entry.store.bind(py).get_item(&entry.name)? {
-                Some(found) if found.is(&entry.value) => {}
-                _ => return Ok(false),
+            if !entry.is_current(py)? {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -242,9 +300,7 @@ impl PyWatch {
             visit.call(&own.attributes)?;
         }
         for own in &self.entries {
-            visit.call(&own.store)?;
-            visit.call(&own.name)?;
-            visit.call(&own.value)?;
+            own.visit(&visit)?;
         }
         Ok(())
     }
