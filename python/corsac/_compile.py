@@ -412,7 +412,16 @@ class CompiledModule(StandIn):
 
     def _graph_module(self) -> GraphModule:
         """The program that the model is, with what does not depend on inputs computed."""
-        module = captured(self._model).module if self._capture is None else self._capture()
+        if self._capture is not None:
+            module = self._capture()
+        else:
+            state = PythonState.of(self._model, self._callable)
+            try:
+                module = captured(self._model).module
+            except TraceError:
+                # It runs once more, in another way.
+                state.restore()
+                raise
         fold_constants(module)
         return module
 

@@ -919,7 +919,7 @@ class Runner:
     def run(self, arguments: Any) -> Any:
         """What the model answers to these arguments; `NotImplemented` for a call that has to be looked
         at: of other shapes than there are programs for, or where autograd records, a mode is on, a
-        weight has changed, somebody observes.
+        weight has changed, a tensor is given twice, somebody observes.
         """
         ...
 

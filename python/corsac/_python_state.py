@@ -49,8 +49,10 @@ class PythonState:
         state = cls()
         for name, module in model.named_modules():
             state._add(module.__dict__, name or "the model", _DEPTH)
+        for cls in dict.fromkeys(map(type, model.modules())):
+            if not cls.__module__.startswith("torch.nn."):
+                state._add_function(cls.__dict__.get("forward"))
         if isinstance(program, torch.nn.Module):
-            state._add_function(getattr(type(program), "forward", None))
             return state
         if isinstance(program, types.FunctionType | types.MethodType):
             state._add_function(program)
@@ -75,7 +77,10 @@ class PythonState:
                     if not (is_module and key in _OF_MODULES):
                         yield container, key, own
 
-    def _add_function(self, function: Any) -> None:
+    def _add_function(self, function: Any, inner: bool = True) -> None:
+        """Adds what a function reads and, with ``inner``, what those beside it read that it may call."""
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
         function = getattr(function, "__func__", function)
         if not isinstance(function, types.FunctionType):
             return
@@ -85,14 +90,13 @@ class PythonState:
             except ValueError:
                 continue
             self._cells(cell, value)
-        read = {
-            name: function.__globals__[name]
-            for name in function.__code__.co_names
-            if name in function.__globals__
-        }
-        self._globals(function.__globals__, read)
+        place = function.__globals__
+        read = {name: place[name] for name in function.__code__.co_names if name in place}
+        self._globals(place, read)
         for value in (*read.values(), *(function.__defaults__ or ())):
             self._add(value, "a variable", _DEPTH - 1)
+            if inner and getattr(value, "__module__", None) == function.__module__:
+                self._add_function(value, inner=False)
         self._add(function.__kwdefaults__, "a default", _DEPTH - 1)
 
     def _cells(self, cell: Any, value: Any) -> None:
@@ -100,9 +104,8 @@ class PythonState:
         self._add(value, "a variable", _DEPTH - 1)
 
     def _globals(self, place: dict[str, Any], read: dict[str, Any]) -> None:
-        key = id(place)
-        if key not in self._seen:
-            self._seen[key] = (_Variables(place), read, "a variable")
+        known = self._seen.setdefault(id(place), (_Variables(place), {}, "a variable"))
+        known[1].update(read)
 
     def _add(self, value: Any, name: str, depth: int) -> None:
         if isinstance(value, _LEAVES) or depth < 0 or id(value) in self._seen:
