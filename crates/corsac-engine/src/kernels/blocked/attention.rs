@@ -8,10 +8,9 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use multiversion::multiversion;
 use rayon::prelude::*;
-use rten_simd::ops::BitOps;
-use rten_simd::{Isa, SimdOp, SimdUnaryOp};
+use rten_simd::ops::{BitOps, NumOps};
+use rten_simd::{Isa, Simd, SimdOp, SimdUnaryOp};
 use rten_vecmath::Exp;
 
 use super::BLOCK;
@@ -223,13 +222,20 @@ impl Attention {
     fn pack_queries(&self, from: &[f32], piece: &Piece<'_>, to: &mut Lines) {
         let rows = piece.out.len();
         to.clear_to(self.width.next_multiple_of(BLOCK) * rows);
+        let next = self.query.column;
         let start = piece.head.query + piece.first * self.query.row;
         for (at, plane) in to.chunks_exact_mut(rows * BLOCK).enumerate() {
             let count = BLOCK.min(self.width - at * BLOCK);
             for (row, pixel) in plane.chunks_exact_mut(BLOCK).enumerate() {
-                let from = &from[start + row * self.query.row + at * BLOCK * self.query.column..];
+                let from = &from[start + row * self.query.row + at * BLOCK * next..];
+                if next == 1 {
+                    for (to, &from) in pixel.iter_mut().zip(&from[..count]) {
+                        *to = from * self.scale;
+                    }
+                    continue;
+                }
                 for (lane, to) in pixel[..count].iter_mut().enumerate() {
-                    *to = from[lane * self.query.column] * self.scale;
+                    *to = from[lane * next] * self.scale;
                 }
             }
         }
@@ -297,7 +303,14 @@ impl Attention {
             for (block, scores) in scores.chunks_exact_mut(plane).enumerate() {
                 for (row, scores) in scores.chunks_exact_mut(BLOCK).enumerate() {
                     let row = piece.head.mask + (piece.first + first + row) * pitch.row;
-                    let own = keys.clone().skip(block * BLOCK);
+                    let own = keys.end.min(keys.start + block * BLOCK)..keys.end;
+                    if pitch.column == 1 {
+                        let mask = &mask[row + own.start..row + own.end];
+                        for (score, &mask) in scores.iter_mut().zip(mask) {
+                            *score += mask;
+                        }
+                        continue;
+                    }
                     for (score, key) in scores.iter_mut().zip(own) {
                         *score += mask[row + key * pitch.column];
                     }
@@ -365,68 +378,100 @@ impl Scratch {
     /// Makes scores of rows exponentials of their distance to the largest one, and scales down what the
     /// keys before have given.
     fn exponentials(&mut self, first: usize, count: usize, outputs: usize) {
-        let mut lanes = [[0.0; BLOCK]; QUERIES];
-        let lanes = &mut lanes[..count];
-        largest(&self.scores, lanes);
-        let mut used = [0.0; QUERIES];
-        for (row, lanes) in lanes.iter().enumerate() {
-            let before = self.largest[first + row];
-            let now = lanes.iter().copied().fold(before, f32::max);
-            // Where nothing is seen there is no distance.
-            used[row] = if now == f32::NEG_INFINITY { 0.0 } else { now };
-            self.largest[first + row] = now;
-            if before < now && before != f32::NEG_INFINITY {
-                let factor = (before - now).exp();
-                self.sums[first + row] *= factor;
-                let results = &mut self.results[(first + row) * outputs..][..outputs];
+        let mut factors = [1.0; QUERIES];
+        Exponentials {
+            scores: &mut self.scores,
+            largest: &mut self.largest[first..first + count],
+            sums: &mut self.sums[first..first + count],
+            factors: &mut factors[..count],
+        }
+        .dispatch();
+        let results = self.results[first * outputs..].chunks_exact_mut(outputs);
+        for (results, factor) in results.zip(factors) {
+            if factor != 1.0 {
                 results.iter_mut().for_each(|x| *x *= factor);
             }
         }
-        subtract(&mut self.scores, &used[..count]);
-        Exp {}.map_mut(&mut self.scores);
-        add_up(&self.scores, lanes);
-        for (sum, lanes) in self.sums[first..].iter_mut().zip(lanes) {
-            *sum += lanes.iter().sum::<f32>();
+    }
+}
+
+/// Scores in blocks of keys, of as many rows as there are numbers of rows, made exponentials.
+struct Exponentials<'a> {
+    scores: &'a mut [f32],
+    /// The largest score of each row so far.
+    largest: &'a mut [f32],
+    /// The sum of exponentials of each row so far.
+    sums: &'a mut [f32],
+    /// What the results of each row so far are to be multiplied by.
+    factors: &'a mut [f32],
+}
+
+impl SimdOp for Exponentials<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn eval<I: Isa>(self, isa: I) {
+        let ops = isa.f32();
+        let len = ops.len();
+        let plane = self.largest.len() * BLOCK;
+        let state = self.largest.iter_mut().zip(self.sums);
+        for (row, ((largest, sum), factor)) in state.zip(self.factors).enumerate() {
+            // A vector is never longer than a block.
+            let starts = || (row * BLOCK..self.scores.len()).step_by(plane);
+            let mut most = ops.splat(f32::NEG_INFINITY);
+            for start in starts() {
+                for scores in self.scores[start..start + BLOCK].chunks_exact(len) {
+                    most = ops.max(ops.load(scores), most);
+                }
+            }
+            let before = *largest;
+            *largest = before.max(largest_lane(most.to_array().as_ref()));
+            // Where nothing is seen there is no distance.
+            let used = match *largest == f32::NEG_INFINITY {
+                true => 0.0,
+                false => *largest,
+            };
+            if before < *largest && before != f32::NEG_INFINITY {
+                *factor = (before - *largest).exp();
+                *sum *= *factor;
+            }
+            let used = ops.splat(used);
+            let mut total = ops.splat(0.0);
+            for start in starts() {
+                for scores in self.scores[start..start + BLOCK].chunks_exact_mut(len) {
+                    let power = Exp::apply(isa, ops.sub(ops.load(scores), used));
+                    ops.store(power, scores);
+                    total = ops.add(total, power);
+                }
+            }
+            *sum += ops.sum(total);
         }
     }
 }
 
-/// For each row of scores in blocks, the largest in each lane.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn largest(scores: &[f32], lanes: &mut [[f32; BLOCK]]) {
-    lanes.fill([f32::NEG_INFINITY; BLOCK]);
-    for scores in scores.chunks_exact(lanes.len() * BLOCK) {
-        for (lanes, scores) in lanes.iter_mut().zip(scores.chunks_exact(BLOCK)) {
-            for (largest, &score) in lanes.iter_mut().zip(scores) {
-                *largest = if score > *largest { score } else { *largest };
+/// The largest of the elements of a vector.
+#[inline(always)]
+fn largest_lane(vector: &[f32]) -> f32 {
+    /// The larger ones of one half and the other.
+    #[inline(always)]
+    fn halved<const HALF: usize>(numbers: &[f32]) -> [f32; HALF] {
+        let (low, high) = numbers.split_at(HALF);
+        let larger = |at: usize| {
+            if low[at] > high[at] {
+                low[at]
+            } else {
+                high[at]
             }
-        }
+        };
+        std::array::from_fn(larger)
     }
-}
-
-/// Subtracts a number of each row from its scores.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn subtract(scores: &mut [f32], numbers: &[f32]) {
-    for scores in scores.chunks_exact_mut(numbers.len() * BLOCK) {
-        for (scores, &number) in scores.chunks_exact_mut(BLOCK).zip(numbers) {
-            for score in scores {
-                *score -= number;
-            }
-        }
-    }
-}
-
-/// For each row of scores in blocks, the sum of each lane.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn add_up(scores: &[f32], lanes: &mut [[f32; BLOCK]]) {
-    lanes.fill([0.0; BLOCK]);
-    for scores in scores.chunks_exact(lanes.len() * BLOCK) {
-        for (lanes, scores) in lanes.iter_mut().zip(scores.chunks_exact(BLOCK)) {
-            for (sum, &score) in lanes.iter_mut().zip(scores) {
-                *sum += score;
-            }
-        }
-    }
+    let mut lanes = [f32::NEG_INFINITY; BLOCK];
+    lanes[..vector.len()].copy_from_slice(vector);
+    let eight: [f32; 8] = halved(&lanes);
+    let four: [f32; 4] = halved(&eight);
+    let two: [f32; 2] = halved(&four);
+    let [largest] = halved(&two);
+    largest
 }
 
 /// Products of queries and keys.
