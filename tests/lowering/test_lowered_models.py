@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import timm
 import torch
@@ -27,6 +29,13 @@ def prepared(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Linear) and not module.weight.any():
             nn.init.normal_(module.weight, std=0.02, generator=generator)
     return as_if_trained(model)
+
+
+@pytest.fixture(autouse=True)
+def free_memory():
+    """Graph modules are parts of cycles; do not let two large models overlap."""
+    yield
+    gc.collect()
 
 
 def check(model: nn.Module, x: torch.Tensor, backend: str) -> None:
