@@ -441,7 +441,7 @@ class CompiledModule(StandIn):
         if isinstance(found, TraceError):
             return self._by_dynamo()(*args, **kwargs)
         program, is_new = found
-        if is_new and not kwargs and program.capture.spec is None:
+        if is_new and not kwargs and program.capture.template is None:
             self._run_without_python(program, args)
         try:
             return program(call.tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import types
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -110,17 +111,19 @@ class PythonState:
     def _add(self, value: Any, name: str, depth: int) -> None:
         if isinstance(value, _LEAVES) or depth < 0 or id(value) in self._seen:
             return
-        if isinstance(value, dict):
+        kind = type(value)
+        # Other kinds may give something else for what they hold, each time.
+        if kind in (dict, OrderedDict, defaultdict):
             self._seen[id(value)] = (value, dict(value), name)
             if len(value) > _LARGE:
                 return
             for key, own in list(value.items()):
                 self._add(own, f"{name}.{key}", depth - 1)
-        elif isinstance(value, list) and len(value) <= _LARGE:
+        elif kind is list and len(value) <= _LARGE:
             self._seen[id(value)] = (value, list(value), name)
             for own in list(value):
                 self._add(own, name, depth - 1)
-        elif isinstance(value, set):
+        elif kind is set:
             self._seen[id(value)] = (value, set(value), name)
         elif isinstance(value, tuple) and len(value) <= _LARGE:
             for own in value:
@@ -130,6 +133,13 @@ class PythonState:
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict:
                 self._add(attributes, name, depth)
+
+    def knows(self, value: Any) -> bool:
+        """Whether an object was there before the program ran."""
+        attributes = getattr(value, "__dict__", None)
+        return id(value) in self._seen or (
+            type(attributes) is dict and id(attributes) in self._seen
+        )
 
     def change(self) -> str | None:
         """What is not as it was, or None."""

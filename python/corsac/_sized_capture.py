@@ -25,9 +25,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from corsac._python_state import PythonState
+from corsac._result_template import ResultTemplate
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx.proxy import TraceError
 
@@ -123,8 +124,6 @@ _CONSTANTS = frozenset(
         type(Ellipsis),
     ]
 )
-#: What results may be, besides tensors.
-_RESULTS = frozenset([type(None), bool, int, float, complex, str, torch.dtype, torch.device])
 
 
 class Hollow(FakeTensor):
@@ -550,15 +549,15 @@ class SizedCapture:
 
     Attributes:
         module: the graph; it takes the tensors among the arguments, each once, in their order.
-        spec: what the results are put into, or None where the graph gives them as they are.
+        template: builds what the program returns, or None where the graph gives that.
     """
 
     module: GraphModule
-    spec: TreeSpec | None
+    template: ResultTemplate | None
 
-    def rebuilt(self, results: Sequence[Any]) -> Any:
+    def rebuilt(self, results: Any) -> Any:
         """What the program returns, of the results of the graph."""
-        return results if self.spec is None else tree_unflatten(list(results), self.spec)
+        return results if self.template is None else self.template.build(results)
 
 
 def sized_capture(
@@ -584,14 +583,14 @@ def sized_capture(
         raise TraceError("a mode is on, or all modules have hooks")
     state = PythonState.of(model, program)
     try:
-        found = _recorded(model, program, args, kwargs)
+        found = _recorded(model, program, args, kwargs, state)
         changed = state.change()
         if changed is not None:
             if not state.is_set_to_constants():
                 raise TraceError(f"it changes {changed}")
             # Some note what they are used for, which is the same from then on.
             again = PythonState.of(model, program)
-            first, found = found, _recorded(model, program, args, kwargs)
+            first, found = found, _recorded(model, program, args, kwargs, again)
             if again.change() is not None or _differ(first, found):
                 again.restore()
                 raise TraceError(f"it changes {changed}")
@@ -602,7 +601,7 @@ def sized_capture(
 
 
 def _differ(one: SizedCapture, other: SizedCapture) -> bool:
-    return one.spec != other.spec or str(one.module.graph) != str(other.module.graph)
+    return str(one.module.graph) != str(other.module.graph)
 
 
 def _recorded(
@@ -610,8 +609,9 @@ def _recorded(
     program: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    state: PythonState,
 ) -> SizedCapture:
-    """The graph of one run of ``program``."""
+    """The graph of one run of ``program``, and ``state`` was before."""
     graph = Graph()
     recorder = _Recorder(graph, {id(own): name for name, own in _named_weights(model)})
     hollow: dict[int, Hollow] = {}
@@ -634,7 +634,7 @@ def _recorded(
         if isinstance(stopped, TraceError):
             raise stopped from None
         raise TraceError(f"{type(stopped).__name__}: {stopped}") from stopped
-    spec = _output(recorder, returned)
+    template = _output(recorder, returned, state)
     del hollow, given, positional, named, returned
     if any(reference() is not None for reference in recorder.hollows):
         # What is only kept by cycles is not kept.
@@ -643,7 +643,7 @@ def _recorded(
             raise TraceError("it keeps a tensor")
     module = GraphModule(model if program is model else torch.nn.Module(), graph)
     module.training = False
-    return SizedCapture(module, spec)
+    return SizedCapture(module, template)
 
 
 def _named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -665,22 +665,17 @@ def _named_arguments(
         yield names[number] if number < len(names) else f"input_{number}", own
 
 
-def _output(recorder: _Recorder, returned: Any) -> TreeSpec | None:
+def _output(recorder: _Recorder, returned: Any, state: PythonState) -> ResultTemplate | None:
     """Makes the output node; what its values are put into, unless that is in it."""
-    leaves, spec = tree_flatten(returned)
-    values = []
-    for own in leaves:
-        if isinstance(own, _Tensor):
-            values.append(recorder.node_of(own))
-        elif type(own) in _RESULTS:
-            values.append(own)
-        else:
-            raise TraceError(f"it returns a {type(own).__name__}")
     if _is_plain(returned):
+        leaves, spec = tree_flatten(returned)
+        values = [recorder.node_of(own) for own in leaves]
         recorder.graph.output(tree_unflatten(values, spec))
         return None
-    recorder.graph.output(tuple(values))
-    return spec
+    template = ResultTemplate(returned, state.knows)
+    recorder.graph.output(tuple(map(recorder.node_of, template.tensors)))
+    template.tensors.clear()
+    return template
 
 
 def _is_plain(returned: Any) -> bool:

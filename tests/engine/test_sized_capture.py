@@ -506,6 +506,24 @@ def test_tensors_that_are_kept_elsewhere():
         sized_capture(nn.Module(), function, (X,), {})
 
 
+class Makes(OrderedDict):
+    """Gives something new each time that it is asked, as the activations of Hugging Face do."""
+
+    def __getitem__(self, key):
+        return super().__getitem__(key)()
+
+
+MAKES = Makes(relu=nn.ReLU)
+
+
+def test_dictionaries_that_give_something_else():
+    def function(x):
+        return MAKES["relu"](x) if x.shape[0] > 1 else x
+
+    agree_sized(function, X)
+    assert MAKES.get("relu") is nn.ReLU and type(MAKES["relu"]) is nn.ReLU
+
+
 def test_variables_that_are_written_to():
     count = 0
 
@@ -587,17 +605,72 @@ def test_results_in_containers():
     agree(compiled, function, X)
 
 
+class Box:
+    def __init__(self, value, config=None):
+        self.value, self.config, self.log = value, config, []
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+def test_results_that_are_objects():
+    class Boxes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config = types.SimpleNamespace(rows=3)
+
+        def forward(self, x):
+            y = x * 2 if x.shape[0] > 1 else x
+            box = Box(y, self.config)
+            return {"boxes": [box, box, Box([y + 1, (x.shape[0], "rows")])], "kind": Box}
+
+    model = Boxes().eval()
+    compiled = corsac.compile(model)
+    results = [call(compiled, x) for x in (X, X, X + 1)]
+    assert is_sized(compiled)
+    for x, found in zip((X, X, X + 1), results, strict=True):
+        first, second, third = found["boxes"]
+        assert first is second and type(first) is Box and found["kind"] is Box
+        assert first.config is model.config and third.config is None
+        torch.testing.assert_close(first.value, x * 2)
+        torch.testing.assert_close(third.value[0], x * 2 + 1)
+        assert third.value[1] == (4, "rows")
+    # Each call makes them anew.
+    results[0]["boxes"][0].log.append(1)
+    assert results[1]["boxes"][0].log == [] == call(compiled, X)["boxes"][0].log
+
+
 def test_results_that_are_something_else():
-    class Box:
-        def __init__(self, value):
-            self.value = value
+    known = [Box(1)]
+    functions = [
+        lambda x: Slotted(x * 2 if x.shape[0] > 1 else x),
+        lambda x: Box(len(x) if x.shape[0] > 1 else x),
+        lambda x: iter([x * 2 if x.shape[0] > 1 else x]),
+        lambda x: nn.ParameterList([nn.Parameter(x * 2 if x.shape[0] > 1 else x)]),
+    ]
+    for function in functions:
+        with torch.no_grad(), pytest.raises(TraceError, match=r"it returns a|Error|it calls"):
+            sized_capture(nn.Module(), function, (X,), {})
 
-    def function(x):
-        return Box(x * 2 if x.shape[0] > 1 else x)
+    def keeps(x):
+        known[0].last = x * 2 if x.shape[0] > 1 else x
+        return known[0]
 
-    compiled = corsac.compile(function)
-    torch.testing.assert_close(call(compiled, X).value, X * 2)
-    assert not compiled._sized.programs()
+    with torch.no_grad(), pytest.raises(TraceError, match="it keeps a tensor"):
+        sized_capture(nn.Module(), keeps, (X,), {})
+    assert not hasattr(known[0], "last")
+
+    def loops(x):
+        box = Box(x * 2 if x.shape[0] > 1 else x)
+        box.log.append(box)
+        return box
+
+    with torch.no_grad(), pytest.raises(TraceError, match="has itself in it"):
+        sized_capture(nn.Module(), loops, (X,), {})
 
 
 def test_a_tensor_that_is_given_twice():

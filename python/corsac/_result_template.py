@@ -1,0 +1,129 @@
+"""What a captured program returns: tensors, and what they are put into."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import SUPPORTED_NODES, _get_node_type
+
+from corsac.fx.proxy import TraceError
+
+#: What is given back as it is, besides what the model or the program has.
+_CONSTANTS = (
+    type(None)
+    | bool
+    | int
+    | float
+    | complex
+    | str
+    | bytes
+    | torch.dtype
+    | torch.device
+    | torch.layout
+)
+_SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
+#: Makes a value of the tensors of a call, and of the objects that it has made already.
+_Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
+
+
+class ResultTemplate:
+    """Builds what a program returned once again, with other tensors.
+
+    Containers and objects are made anew in each call. Objects may be of any class that is written in
+    Python and has its attributes in a ``__dict__``: the caches of Hugging Face are such.
+
+    Args:
+        returned: what the program returned when it was captured.
+        is_known: whether an object was there before the program ran: it is shared by all results.
+
+    Attributes:
+        tensors: the tensors in ``returned``, in the order in which :meth:`build` takes them.
+    """
+
+    def __init__(self, returned: Any, is_known: Callable[[Any], bool]) -> None:
+        self.tensors: list[torch.Tensor] = []
+        self._is_known = is_known
+        #: What is looked at: containers that are made meanwhile would get each other's identity.
+        self._held: list[Any] = []
+        self._active: set[int] = set()
+        self._make = self._maker(returned)
+        # Nothing of the run is kept.
+        del self._is_known, self._held, self._active
+
+    def build(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the program returns where ``tensors`` are what it has computed."""
+        return self._make(tensors, {})
+
+    def _maker(self, value: Any) -> _Maker:
+        if isinstance(value, torch.Tensor):
+            number = len(self.tensors)
+            self.tensors.append(value)
+            return lambda tensors, made: tensors[number]
+        if isinstance(value, _CONSTANTS | _SHARED):
+            return lambda tensors, made: value
+        key = id(value)
+        if key in self._active:
+            raise TraceError(f"it returns a {type(value).__name__} that has itself in it")
+        self._held.append(value)
+        self._active.add(key)
+        try:
+            make = self._container(value)
+        finally:
+            self._active.discard(key)
+
+        def once(tensors: Sequence[torch.Tensor], made: dict[int, Any]) -> Any:
+            if key not in made:
+                made[key] = make(tensors, made)
+            return made[key]
+
+        return once
+
+    def _container(self, value: Any) -> _Maker:
+        cls = type(value)
+        if self._is_known(value):
+            return lambda tensors, made: value
+        registered = SUPPORTED_NODES.get(_get_node_type(value))
+        if registered is not None:
+            parts, context = registered.flatten_fn(value)
+            makers = [self._maker(part) for part in parts]
+            unflatten = registered.unflatten_fn
+            return lambda tensors, made: unflatten([own(tensors, made) for own in makers], context)
+        if cls is set or cls is frozenset:
+            if not all(isinstance(own, _CONSTANTS) for own in value):
+                raise TraceError(f"it returns a {cls.__name__} of objects")
+            kept = tuple(value)
+            return lambda tensors, made: cls(kept)
+        attributes = getattr(value, "__dict__", None)
+        if type(attributes) is not dict or not _is_plain(cls):
+            raise TraceError(f"it returns a {cls.__name__}")
+        count = len(self.tensors)
+        named = {name: self._maker(own) for name, own in attributes.items()}
+        if len(self.tensors) == count:
+            # It may be somebody else's.
+            raise TraceError(f"it returns a {cls.__name__} without tensors")
+
+        def make(tensors: Sequence[torch.Tensor], made: dict[int, Any]) -> Any:
+            new = object.__new__(cls)
+            new.__dict__.update({name: own(tensors, made) for name, own in named.items()})
+            return new
+
+        return make
+
+
+def _is_plain(cls: type) -> bool:
+    """Whether all that makes an object of a class what it is are its attributes."""
+    return (
+        cls.__new__ is object.__new__
+        and not hasattr(cls, "__del__")
+        and not issubclass(cls, torch.nn.Module)
+        and all(
+            base is object or (base.__flags__ & (1 << 9) and not base.__dict__.get("__slots__"))
+            for base in cls.__mro__
+        )
+    )
+
+
+__all__ = ["ResultTemplate"]
