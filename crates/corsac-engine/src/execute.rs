@@ -365,14 +365,15 @@ impl Executable {
             finish: &finish,
         };
         match (&step.op, &self.prepared[at]) {
-            (Op::Conv(_) | Op::Linear, prepared) => {
+            (Op::Conv(_) | Op::GatedConv(_) | Op::Linear, prepared) => {
                 let bias = || step.inputs.get(2).map(|&bias| values.get(bias));
                 match (prepared, &step.op) {
                     (Prepared::Packed(Packed::Conv(kernel)), _) => {
                         kernel.run(input(0), out, &finish);
                     }
-                    (Prepared::Packed(Packed::BlockedConv(kernel)), _) => {
-                        kernel.run(input(0), workspace, out, &finish);
+                    (Prepared::Packed(Packed::BlockedConv(kernel)), op) => {
+                        let factors = matches!(op, Op::GatedConv(_)).then(|| input(3));
+                        kernel.run(input(0), factors, workspace, out, &finish);
                     }
                     (Prepared::Packed(Packed::Bf16Conv(kernel)), _) => {
                         kernel.run(input(0), workspace, out, &finish);
@@ -567,7 +568,7 @@ fn work_of(program: &Program, step: &Step) -> usize {
     let inputs = step.inputs.iter();
     let read: usize = inputs.map(|&value| program.value(value).len()).sum();
     let each: usize = match step.op {
-        Op::Conv(_) => program.shape(step.inputs[1])[1..].iter().product(),
+        Op::Conv(_) | Op::GatedConv(_) => program.shape(step.inputs[1])[1..].iter().product(),
         Op::Linear
         | Op::MatMul {
             first_transposed: false,

@@ -21,6 +21,7 @@ mod copies;
 mod data;
 mod execute;
 mod fusion;
+mod gating;
 pub mod general;
 pub mod kernels;
 mod lines;

@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 use crate::scaling::Scaling;
-use crate::{attention, blocking, copies, fusion, transposition};
+use crate::{attention, blocking, copies, fusion, gating, transposition};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
@@ -37,6 +37,7 @@ pub fn optimise(program: &mut Program) {
     program.steps = kept;
     remove_unused(program);
     blocking::assign(program);
+    gating::fuse(program);
     // Permutations that became reorderings.
     remove_unused(program);
     fusion::fuse(program);
@@ -45,10 +46,10 @@ pub fn optimise(program: &mut Program) {
 }
 
 /// How often values are read, aliases counted with what they are aliases of.
-struct Uses(Vec<u32>);
+pub(crate) struct Uses(Vec<u32>);
 
 impl Uses {
-    fn of(program: &Program) -> Self {
+    pub(crate) fn of(program: &Program) -> Self {
         let mut counts = vec![0; program.values.len()];
         let read = program.steps.iter().flat_map(Step::reads);
         for value in read.chain(program.outputs()) {
@@ -57,7 +58,7 @@ impl Uses {
         Self(counts)
     }
 
-    fn once(&self, value: ValueId) -> bool {
+    pub(crate) fn once(&self, value: ValueId) -> bool {
         self.0[value.index()] == 1
     }
 }

@@ -250,10 +250,11 @@ impl<'a> Loader<'a> {
     fn pack_form(&self, step: &Step) -> Option<PackForm> {
         let program = self.program;
         match step.op {
-            Op::Conv(_) | Op::Linear => {}
+            Op::Conv(_) | Op::GatedConv(_) | Op::Linear => {}
             _ => return None,
         }
-        if !step.inputs[1..]
+        if !step
+            .weights()
             .iter()
             .all(|&value| self.program.is_weight(value))
         {
@@ -292,7 +293,7 @@ impl<'a> Loader<'a> {
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
         }
-        for &value in &step.inputs[1..] {
+        for &value in step.weights() {
             self.load(value)?;
         }
         let (weight, bias) = (self.get(step.inputs[1]), bias.map(|&bias| self.get(bias)));
@@ -356,7 +357,7 @@ fn for_each_weight(program: &Program, step: &Step, visit: &mut dyn FnMut(ValueId
 
 /// The shapes of a convolution.
 pub(crate) fn conv_shape(program: &Program, step: &Step) -> ConvShape {
-    let Op::Conv(conv) = &step.op else {
+    let (Op::Conv(conv) | Op::GatedConv(conv)) = &step.op else {
         unreachable!("asked of convolutions only")
     };
     let (image, kernel) = (program.shape(step.inputs[0]), program.shape(step.inputs[1]));

@@ -369,6 +369,9 @@ pub struct Attention {
 pub enum Op {
     /// Image, weight, and bias if there are three.
     Conv(Conv),
+    /// Image, weight, bias, and a number for each channel of the image that it is multiplied by; of single
+    /// pixels, and in blocks.
+    GatedConv(Conv),
     /// `x @ weight.T`, with a bias if there are three inputs.
     Linear,
     /// Products of the matrices in the last two dimensions; transposed if so said.
@@ -486,6 +489,14 @@ pub struct Step {
 }
 
 impl Step {
+    /// The weight and bias of a layer: what is packed, if it is known before the program runs.
+    pub(crate) fn weights(&self) -> &[ValueId] {
+        match self.op {
+            Op::GatedConv(_) => &self.inputs[1..3],
+            _ => &self.inputs[1..],
+        }
+    }
+
     /// All values that it reads.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
         let added = self.post.iter().filter_map(|post| match post {
@@ -683,6 +694,7 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Conv(_) => "conv",
+            Self::GatedConv(_) => "gated_conv",
             Self::Linear => "linear",
             Self::MatMul { .. } => "matmul",
             Self::BatchNorm { .. } => "batch_norm",

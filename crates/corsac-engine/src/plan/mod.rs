@@ -328,7 +328,7 @@ fn workspaces(program: &Program) -> impl Iterator<Item = Span> + '_ {
 fn workspace_len(program: &Program, step: &Step) -> usize {
     let in_blocks = program.value(step.output).layout == Layout::Blocks;
     match step.op {
-        Op::Conv(_) if in_blocks => {
+        Op::Conv(_) | Op::GatedConv(_) if in_blocks => {
             let shape = conv_shape(program, step);
             Form::of(&shape, program.precision).map_or(0, |form| conv::workspace_len(&shape, form))
         }

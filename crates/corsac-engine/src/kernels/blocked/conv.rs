@@ -3,8 +3,10 @@
 //! A row of the result is computed [tile](super::tile) by tile; tiles of the same channels follow each
 //! other, and their weights stay in the cache.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::ops::BitOps;
 use rten_simd::{Isa, SimdOp};
@@ -32,6 +34,8 @@ pub struct BlockedConv {
     bias: Vec<f32>,
     /// Rows and columns of a result, as the kernel walks them.
     result: [usize; 2],
+    /// Elements of the source from a row of the result to the next.
+    pitch: usize,
     /// How many vectors a block is.
     vectors: usize,
 }
@@ -127,9 +131,11 @@ impl BlockedConv {
         let [out_channels, rows, columns] = shape.output;
         let pointwise = shape.kernel == [1, 1] && shape.conv.stride == [1, 1];
         // The rows of an image are one long row, if nothing is between them.
-        let result = match pointwise && source.blocked && !source.is_padded() {
-            true => [1, rows * columns],
-            false => [rows, columns],
+        let flat = pointwise && source.blocked && !source.is_padded();
+        let mut result = if flat {
+            [1, rows * columns]
+        } else {
+            [rows, columns]
         };
         let mut padded = vec![0.0; out_channels.next_multiple_of(BLOCK)];
         if let Some(bias) = bias {
@@ -142,6 +148,13 @@ impl BlockedConv {
         };
         let widest = widest(result[1], vectors);
         let groups = groups(&shape, &source, taps.len() * depth * BLOCK, widest);
+        let mut pitch = source.pitch()[0] * shape.conv.stride[0];
+        if flat {
+            if groups.len() < FEW {
+                result = long_rows(rows, columns);
+            }
+            pitch = result[1] * BLOCK;
+        }
         let len = groups.last().map_or(0, |group| group.weights.end);
         let mut weights = Lines::zeros(len);
         let mut rest = &mut weights[..];
@@ -163,15 +176,18 @@ impl BlockedConv {
             weights,
             bias: padded,
             result,
+            pitch,
             vectors,
         }
     }
 
     /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
-    /// the result that begins at element `at`.
+    /// the result that begins at element `at`. For a convolution of single pixels, the channels of
+    /// `input` may be multiplied by `factors`.
     pub fn run(
         &self,
         input: &[f32],
+        factors: Option<&[f32]>,
         workspace: &mut [f32],
         out: &mut [f32],
         finish: &(dyn Fn(usize, &mut [f32]) + Sync),
@@ -195,7 +211,7 @@ impl BlockedConv {
             self.pieces(out, plane)
                 .into_par_iter()
                 .for_each(|mut piece| {
-                    self.piece(source, &mut piece);
+                    self.piece(source, factors, &mut piece);
                     for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
                         let start = block * plane + piece.row * self.result[1] * BLOCK;
                         finish(index * result + start, chunk);
@@ -236,32 +252,45 @@ impl BlockedConv {
         pieces
     }
 
-    fn piece(&self, source: &[f32], piece: &mut Piece<'_>) {
-        let step = self.shape.conv.stride[1] * self.source.pixel;
-        match step {
-            1 => self.by_step::<1>(source, piece),
-            2 => self.by_step::<2>(source, piece),
-            4 => self.by_step::<4>(source, piece),
-            16 => self.by_step::<16>(source, piece),
-            _ => self.by_step::<32>(source, piece),
+    fn piece(&self, source: &[f32], factors: Option<&[f32]>, piece: &mut Piece<'_>) {
+        let weights = &self.weights[piece.group.weights.clone()];
+        match factors {
+            Some(factors) => SCALED.with_borrow_mut(|scaled| {
+                scaled.reuse(weights.len());
+                scale(weights, factors, scaled);
+                self.multiply(source, scaled, piece);
+            }),
+            None => self.multiply(source, weights, piece),
         }
     }
 
-    fn by_step<const STEP: usize>(&self, source: &[f32], piece: &mut Piece<'_>) {
+    fn multiply(&self, source: &[f32], weights: &[f32], piece: &mut Piece<'_>) {
+        let step = self.shape.conv.stride[1] * self.source.pixel;
+        match step {
+            1 => self.by_step::<1>(source, weights, piece),
+            2 => self.by_step::<2>(source, weights, piece),
+            4 => self.by_step::<4>(source, weights, piece),
+            16 => self.by_step::<16>(source, weights, piece),
+            _ => self.by_step::<32>(source, weights, piece),
+        }
+    }
+
+    fn by_step<const STEP: usize>(&self, source: &[f32], weights: &[f32], piece: &mut Piece<'_>) {
         // One block is four, two or one vector, and where it is one, four or two blocks are a tile.
         match (self.vectors, piece.blocks.len()) {
-            (1, 1) => self.by_tile::<STEP, 1, 1>(source, piece),
-            (1, 2) => self.by_tile::<STEP, 2, 1>(source, piece),
-            (1, 3) => self.by_tile::<STEP, 3, 1>(source, piece),
-            (1, _) => self.by_tile::<STEP, 4, 1>(source, piece),
-            (2, _) => self.by_tile::<STEP, 2, 2>(source, piece),
-            (_, _) => self.by_tile::<STEP, 4, 4>(source, piece),
+            (1, 1) => self.by_tile::<STEP, 1, 1>(source, weights, piece),
+            (1, 2) => self.by_tile::<STEP, 2, 1>(source, weights, piece),
+            (1, 3) => self.by_tile::<STEP, 3, 1>(source, weights, piece),
+            (1, _) => self.by_tile::<STEP, 4, 1>(source, weights, piece),
+            (2, _) => self.by_tile::<STEP, 2, 2>(source, weights, piece),
+            (_, _) => self.by_tile::<STEP, 4, 4>(source, weights, piece),
         }
     }
 
     fn by_tile<const STEP: usize, const V: usize, const PER_BLOCK: usize>(
         &self,
         source: &[f32],
+        weights: &[f32],
         piece: &mut Piece<'_>,
     ) {
         let group = piece.group;
@@ -271,8 +300,8 @@ impl BlockedConv {
             taps: &self.taps,
             depth: self.depth,
             source: &source[group.input..],
-            pitch: self.source.pitch()[0] * self.shape.conv.stride[0],
-            weights: &self.weights[group.weights.clone()],
+            pitch: self.pitch,
+            weights,
             ahead: share(next, piece.part, piece.parts),
             bias: &self.bias[group.blocks.start * BLOCK..group.blocks.end * BLOCK],
             first: piece.row,
@@ -280,6 +309,25 @@ impl BlockedConv {
             out: &mut piece.blocks,
         }
         .dispatch();
+    }
+}
+
+thread_local! {
+    /// The weights of a group, multiplied by numbers that a program computes.
+    static SCALED: RefCell<Lines> = RefCell::default();
+}
+
+/// Multiplies the weights of each input channel by its factor.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn scale(weights: &[f32], factors: &[f32], scaled: &mut [f32]) {
+    let width = weights.len() / factors.len();
+    let rows = weights
+        .chunks_exact(width)
+        .zip(scaled.chunks_exact_mut(width));
+    for ((weights, scaled), &factor) in rows.zip(factors) {
+        for (to, &weight) in scaled.iter_mut().zip(weights) {
+            *to = weight * factor;
+        }
     }
 }
 
@@ -293,6 +341,19 @@ struct Piece<'a> {
     row: usize,
     /// Its rows, in each block of the group.
     blocks: SmallVec<[&'a mut [f32]; 4]>,
+}
+
+/// Groups of channels that are too few to be all the work that is divided.
+const FEW: usize = 4;
+
+/// The pixels of an image between whose rows nothing is, as fewer and longer rows: some, so that
+/// there is work for several threads, each at least two tiles long.
+fn long_rows(rows: usize, columns: usize) -> [usize; 2] {
+    const MOST: usize = 8;
+    const LEAST_LEN: usize = 28;
+    let fits = |&count: &usize| rows.is_multiple_of(count) && rows / count * columns >= LEAST_LEN;
+    let count = (1..=MOST).rev().find(fits).unwrap_or(1);
+    [count, rows / count * columns]
 }
 
 /// Divides the blocks of a result, which have `weights` weights each, into groups of at most `widest`.

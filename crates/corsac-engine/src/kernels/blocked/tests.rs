@@ -125,7 +125,7 @@ impl Case {
                 _ => &blocks,
             };
             let kernel = BlockedConv::new(shape.clone(), form, &weight, Some(&bias));
-            kernel.run(source, &mut workspace, &mut out, &finish);
+            kernel.run(source, None, &mut workspace, &mut out, &finish);
         }
         let expected: Vec<f32> = expected.iter().map(|x| x + 1.0).collect();
         let rows_of = |out: &[f32]| {
@@ -148,6 +148,49 @@ impl Case {
             kernel.run(&blocks, &mut workspace, &mut out, &finish);
             assert_eq!(rows_of(&out), expected, "in tiles: {shape:?}");
         }
+    }
+}
+
+#[test]
+fn channels_of_an_image_are_multiplied() {
+    for (channels, size) in [
+        ([16, 16], [4, 4]),
+        ([5, 40], [7, 7]),
+        ([70, 33], [14, 14]),
+        ([24, 100], [56, 9]),
+        ([33, 7], [11, 13]),
+    ] {
+        let case = Case {
+            channels,
+            size,
+            kernel: [1, 1],
+            padding: [[0; 2]; 2],
+            ..CASE
+        };
+        case.check();
+        let shape = case.shape();
+        let [inputs, outputs] = channels;
+        let plane = size[0] * size[1];
+        let (weight, bias) = (numbers(outputs * inputs, 1), numbers(outputs, 2));
+        let (image, factors) = (numbers(inputs * plane, 3), numbers(inputs, 4));
+        let rows = image.chunks_exact(plane).zip(&factors);
+        let product: Vec<f32> = rows
+            .flat_map(|(row, factor)| row.iter().map(move |x| x * factor))
+            .collect();
+        let expected = plain(&shape, &product, &weight, &bias);
+        let blocks_of = |data: &[f32], plane: usize| {
+            let mut blocks = vec![f32::NAN; stored_len(&[1, inputs, plane, 1])];
+            to_blocks(data, Order::Planes, inputs, plane, &mut blocks);
+            blocks
+        };
+        let mut out = vec![f32::NAN; stored_len(&[1, outputs, size[0], size[1]])];
+        let kernel = BlockedConv::new(shape.clone(), Form::Blocks, &weight, Some(&bias));
+        let factors = blocks_of(&factors, 1);
+        let image = blocks_of(&image, plane);
+        kernel.run(&image, Some(&factors), &mut [], &mut out, &|_, _| {});
+        let mut got = vec![f32::NAN; expected.len()];
+        from_blocks(&out, Order::Planes, outputs, plane, &mut got);
+        assert_eq!(got, expected, "{shape:?}");
     }
 }
 
