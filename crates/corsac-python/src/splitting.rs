@@ -446,12 +446,17 @@ pub(crate) fn gather_parts<'py>(
 /// connection may be in one part. Answers for each part its number, counting supported nodes from
 /// the end, its nodes in graph order, and those that joined it since what they take an item from
 /// is in it; without `items`, none do, and none leave a part for that. What is written to is used in
-/// the order of the program, unless `writes` says that the caller sees to that.
+/// the order of the program, unless `writes` says that the caller sees to that. `sections`, a number for
+/// each node that never falls, is for parts that do not reach from one section to the next; it needs
+/// `horizontal`.
+///
+/// Raises `ValueError` if lists are not as long as the graph.
 #[pyfunction]
-#[pyo3(signature = (graph, supported, *, horizontal = true, items = true, writes = true))]
+#[pyo3(signature = (graph, supported, sections = None, *, horizontal = true, items = true, writes = true))]
 pub(crate) fn propose_parts(
     graph: &Bound<'_, PyGraph>,
     supported: Vec<bool>,
+    sections: Option<Vec<u32>>,
     horizontal: bool,
     items: bool,
     writes: bool,
@@ -465,12 +470,20 @@ pub(crate) fn propose_parts(
         let borrowed = graph.try_borrow()?;
         let ir = borrowed.ir();
         let mut is_supported: SecondaryMap<NodeId, bool> = SecondaryMap::new();
+        check_length("supported", supported.len(), ir.len())?;
         for (node, supported) in ir.nodes().zip(supported) {
             is_supported.set(node, supported);
         }
+        let mut section: SecondaryMap<NodeId, u32> = SecondaryMap::new();
+        if let Some(sections) = sections {
+            check_length("sections", sections.len(), ir.len())?;
+            for (node, number) in ir.nodes().zip(sections) {
+                section.set(node, number);
+            }
+        }
         let grow = |may_join: &dyn Fn(NodeId) -> Option<u32>| {
             if horizontal {
-                Parts::coloured(ir, may_join)
+                Parts::coloured_in_sections(ir, |node| section[node], may_join)
             } else {
                 Parts::along_uses(ir, |node| may_join(node).is_some())
             }
@@ -509,6 +522,15 @@ pub(crate) fn propose_parts(
         proposed.push((number, handles(graph, &nodes)?, handles(graph, &late)?));
     }
     Ok(proposed)
+}
+
+/// That a list has one entry for each node.
+fn check_length(name: &str, len: usize, nodes: usize) -> PyResult<()> {
+    if len == nodes {
+        return Ok(());
+    }
+    let text = format!("{name} has {len} entries, and the graph {nodes} nodes");
+    Err(PyValueError::new_err(text))
 }
 
 /// What `grow` finds between one writer and the next, and in each writer alone, together.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -137,9 +138,7 @@ class Parts:
     def __init__(self, module: GraphModule) -> None:
         self.module, self.graph = module, module.graph
         self.reasons = self._reasons()
-        self._part_of: dict[Node, int] = {}
-        for number, members in enumerate(self._grown()):
-            self._part_of |= dict.fromkeys(members, number)
+        self._part_of = self._grown()
         self._drop_idle()
         for node in reversed(list(self.graph.nodes)):
             self._release(node)
@@ -182,29 +181,19 @@ class Parts:
                 reasons[node] = reason
         return reasons
 
-    def _grown(self) -> list[list[Node]]:
-        """The largest parts between one call with an effect and the next."""
+    def _grown(self) -> dict[Node, int]:
+        """The largest parts between one call with an effect and the next: their numbers, by node."""
         nodes = list(self.graph.nodes)
-        parts: list[list[Node]] = []
-        start = 0
-        for end in [*(i for i, node in enumerate(nodes) if _has_effect(node)), len(nodes)]:
-            may = [
-                start <= i < end and node.op == "call_function" and node not in self.reasons
-                for i, node in enumerate(nodes)
-            ]
-            if any(may):
-                parts += [part for _, part, _ in _core.propose_parts(self.graph, may, items=False)]
-            start = end
-        part_of = {node: part for part in parts for node in part}
+        may = [node.op == "call_function" and node not in self.reasons for node in nodes]
+        # Each call with an effect begins a section.
+        sections = list(itertools.accumulate(map(_has_effect, nodes)))
+        found = _core.propose_parts(self.graph, may, sections, items=False, writes=False)
+        part_of = {node: number for number, (_, part, _) in enumerate(found) for node in part}
         for node in nodes:
             # Parts give tensors: items are in the part of what they are taken out of.
             if node.target is operator.getitem and node not in self.reasons:
-                own, wanted = part_of.get(node), part_of[node.args[0]]
-                if own is not wanted:
-                    if own is not None:
-                        own.remove(node)
-                    wanted.append(node)
-        return parts
+                part_of[node] = part_of[node.args[0]]
+        return part_of
 
     def _drop_idle(self) -> None:
         """Leave parts that compute nothing to PyTorch."""

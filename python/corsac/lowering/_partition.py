@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
@@ -108,17 +109,13 @@ class Partition:
         for node, reason in self.writes.refused.items():
             self.reasons.setdefault(node, reason)
         self._keep_with_users()
-        part_of: dict[Node, int] = {}
-        count = 0
-        for supported in self._segments():
-            if not any(supported):
-                continue
-            for _, members, _ in _core.propose_parts(
-                self.graph, supported, items=False, writes=False
-            ):
-                part_of |= dict.fromkeys(members, count)
-                count += 1
-        parts: list[list[Node]] = [[] for _ in range(count)]
+        nodes = list(self.graph.nodes)
+        supported = [node not in self.reasons for node in nodes]
+        # Nothing is moved from one side of a barrier to the other.
+        sections = list(itertools.accumulate(node in self.writes.barriers for node in nodes))
+        found = _core.propose_parts(self.graph, supported, sections, items=False, writes=False)
+        part_of = {node: number for number, (_, own, _) in enumerate(found) for node in own}
+        parts: list[list[Node]] = [[] for _ in found]
         for node in self.graph.nodes:
             container = self._container(node)
             if container in part_of:
@@ -140,17 +137,6 @@ class Partition:
                 self.reasons[node] = f"it writes to {other.name}, which another part makes"
                 changed = True
         return changed
-
-    def _segments(self) -> Iterator[list[bool]]:
-        """Which nodes may be lowered between one barrier and the next."""
-        nodes = list(self.graph.nodes)
-        current = [False] * len(nodes)
-        for place, node in enumerate(nodes):
-            if node in self.writes.barriers:
-                yield current
-                current = [False] * len(nodes)
-            current[place] = node not in self.reasons
-        yield current
 
     def _keep_with_users(self) -> None:
         """Attributes that the host uses stay there, and items of containers with them."""

@@ -30,12 +30,26 @@ impl Parts {
     /// Source: what `torch.fx.passes.infra.partitioner` answers with horizontal fusion, which it
     /// finds by trying all pairs.
     #[must_use]
-    pub fn coloured(graph: &Graph, mut colour: impl FnMut(NodeId) -> Option<u32>) -> Grown {
+    pub fn coloured(graph: &Graph, colour: impl FnMut(NodeId) -> Option<u32>) -> Grown {
+        Self::coloured_in_sections(graph, |_| 0, colour)
+    }
+
+    /// Like [`Parts::coloured`], with no part in two sections of the program. A section is a number
+    /// that never falls from one node to the next.
+    ///
+    /// Levels are counted in each section anew: no way leads back from a later one, so that parts are
+    /// as large as if each section were coloured alone.
+    #[must_use]
+    pub fn coloured_in_sections(
+        graph: &Graph,
+        section: impl Fn(NodeId) -> u32,
+        mut colour: impl FnMut(NodeId) -> Option<u32>,
+    ) -> Grown {
         let mut places: SecondaryMap<NodeId, Place> = SecondaryMap::with_capacity(graph.id_bound());
         let mut grown = Growing::default();
-        let mut keys: FxHashMap<(u32, u32), usize> = FxHashMap::default();
+        let mut keys: FxHashMap<(u32, u32, u32), usize> = FxHashMap::default();
         for (position, node) in graph.nodes().rev().enumerate() {
-            let colour = colour(node);
+            let (own, colour) = (section(node), colour(node));
             let level = |user: NodeId| match (places[user], colour) {
                 (
                     Place {
@@ -53,10 +67,11 @@ impl Parts {
                 ) if a == b => level,
                 (Place { level, .. }, _) => level + 1,
             };
-            let level = graph.users(node).map(level).max().unwrap_or(0);
+            let users = graph.users(node).filter(|&user| section(user) == own);
+            let level = users.map(level).max().unwrap_or(0);
             places.set(node, Place { colour, level });
             if let Some(colour) = colour {
-                let key = keys.entry((colour, level));
+                let key = keys.entry((own, colour, level));
                 let key = *key.or_insert_with(|| grown.add_with_seed(node, position));
                 // The second node is as large a part as the first one was.
                 if grown.assign(node, key) == 2 {

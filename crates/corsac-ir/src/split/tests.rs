@@ -90,6 +90,31 @@ fn colours_do_not_mix() {
 }
 
 #[test]
+fn parts_in_sections_are_those_of_each_section_alone() {
+    // `B` begins a section. `A` is read there and `C` is not, which does not part them.
+    let graph = graph(&[
+        ("A", &["x"]),
+        ("C", &["x"]),
+        ("B", &["A"]),
+        ("u", &["B"]),
+        ("D", &["u"]),
+    ]);
+    let begins = graph.node(node(&graph, "B")).order();
+    let section = |n: NodeId| u32::from(graph.node(n).order() >= begins);
+    let wanted = |n: NodeId| is_wanted(&graph, n).then_some(0);
+    let grown = Parts::coloured_in_sections(&graph, section, wanted);
+    assert_eq!(grown.parts.check(&graph), Ok(()));
+    assert_eq!(shown(&graph, &grown.parts), ["D", "B", "A C"]);
+    assert_eq!(grown.seeds.len(), 3);
+    let mut alone = Vec::new();
+    for own in [1, 0] {
+        let grown = Parts::coloured(&graph, |n| wanted(n).filter(|_| section(n) == own));
+        alone.extend(shown(&graph, &grown.parts));
+    }
+    assert_eq!(shown(&graph, &grown.parts), alone);
+}
+
+#[test]
 fn along_uses_only_connected_nodes_go_together() {
     let graph = graph(&[
         ("A", &["x"]),
