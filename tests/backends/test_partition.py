@@ -3,7 +3,6 @@
 import copy
 import functools
 import random
-import warnings
 
 import pytest
 import torch
@@ -25,14 +24,7 @@ from corsac._dynamo import PARTITIONS
 from corsac.backends import aot_autograd, min_cut_partition
 from corsac.backends._partition import NotParted, plan_partition
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", corsac.HostWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("native_or_error")
 
 
 def compiler(module, inputs):

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import corsac
+from corsac._training._sizes import SEEN, BySizes
 
 #: What a gradient may differ by, of the largest element of it.
 TOLERANCE, FLOOR = 2e-5, 1e-7
@@ -24,13 +25,7 @@ OPTIMISERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", corsac.HostWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("native_or_error")
 
 
 class Attention(nn.Module):
@@ -656,3 +651,43 @@ def test_gradients_of_whole_models(name, optimiser):
     # A number before a relu that is nearly zero may have the other sign, which a few images show: of a ResNet-18,
     # eager's own gradients are then 4e-3 and more from those in float64. Half of the steps have none of these.
     trains(model, compiled, images(size), optimiser, tolerance=0.2)
+
+
+def test_sizes_that_do_not_come_back_are_forgotten():
+    module = torch.fx.symbolic_trace(lambda x: (x + 1,))
+    compiled = []
+
+    def compile(own):
+        compiled.append(own)
+        return lambda arguments: own(*arguments)
+
+    run = BySizes(module, lambda arguments: module(*arguments), compile)
+    for size in range(1, SEEN + 100):
+        assert torch.equal(run([torch.zeros(size)])[0], torch.ones(size))
+    assert len(run._seen) == SEEN
+    assert compiled == []
+    # The first ones are new again, the last ones are not.
+    run([torch.zeros(1)])
+    assert compiled == []
+    assert torch.equal(run([torch.zeros(SEEN + 99)])[0], torch.ones(SEEN + 99))
+    assert len(compiled) == 1
+    assert torch.equal(run([torch.zeros(1)])[0], torch.ones(1))
+    assert len(compiled) == 2
+    assert len(run._seen) == SEEN - 2
+
+
+def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
+    calls = []
+    propose = corsac._core.propose_parts
+
+    def counted(*args, **keywords):
+        calls.append(args)
+        return propose(*args, **keywords)
+
+    monkeypatch.setattr(corsac._core, "propose_parts", counted)
+    layers = [make() for _ in range(20) for make in (lambda: nn.Linear(4, 4), nn.GELU, nn.Dropout)]
+    run = corsac.compile(nn.Sequential(*layers).train(), options={"training": "native"})
+    run(torch.randn(2, 4)).sum().backward()
+    # Once each way, with a part before each draw, since none reaches across one.
+    assert len(calls) == 2
+    assert len(run._pieces[0].graphs[0].parts) == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 #: How many sets of sizes a graph is made for; others are run by PyTorch.
 SETS = 8
+#: How many sets of sizes that have not come often enough are remembered, the last ones.
+SEEN = 1024
 #: How often a set of sizes has to come: making a graph costs more than a step.
 OFTEN = 2
 
@@ -32,7 +35,7 @@ class BySizes:
         compiled: Callable[[torch.fx.GraphModule], Callable[[list[Any]], Any]],
     ) -> None:
         self._module, self._host, self._compiled = module, host, compiled
-        self._seen: dict[Any, int] = {}
+        self._seen: OrderedDict[Any, int] = OrderedDict()
         self._made: dict[Any, Callable[[list[Any]], Any]] = {}
 
     def __call__(self, arguments: list[Any]) -> Any:
@@ -41,11 +44,14 @@ class BySizes:
         if made is None:
             if len(self._made) >= SETS:
                 return self._host(arguments)
-            seen = self._seen[key] = self._seen.get(key, 0) + 1
+            # Another thread may come to the same one meanwhile.
+            seen = self._seen.pop(key, 0) + 1
             if seen < OFTEN:
+                self._seen[key] = seen
+                if len(self._seen) > SEEN:
+                    self._seen.popitem(last=False)
                 return self._host(arguments)
             made = self._made[key] = self._compiled(with_numbers(self._module, arguments))
-            self._seen.pop(key, None)
         return made(arguments)
 
 
