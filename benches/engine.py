@@ -26,11 +26,11 @@ import gc
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ import torch
 from engine_memory import torch_peak_bytes
 from engine_models import MODELS, Function, Workload, workload
 from engine_peers import IN_BFLOAT16, PEERS, RTEN, Unfit, missing, rten
+from in_turn import samples_in_turn, summary
 from machine import machine
 
 REPORT = Path("target/bench/engine.json")
@@ -109,16 +110,8 @@ REST = 0.02
 
 
 def _samples(chosen: Workload, runs: dict[str, Function], seconds: float) -> dict[str, list[float]]:
-    samples: dict[str, list[float]] = {peer: [] for peer in runs}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(next(iter(samples.values()))) < 5:
-        for peer, run in runs.items():
-            time.sleep(REST)
-            start = time.perf_counter()
-            for _ in range(chosen.repeat):
-                chosen.call(run, chosen.inputs)
-            samples[peer].append((time.perf_counter() - start) / chosen.repeat)
-    return samples
+    calls = {peer: partial(chosen.call, run, chosen.inputs) for peer, run in runs.items()}
+    return samples_in_turn(calls, seconds, repeat=chosen.repeat, rest=REST)
 
 
 def _arena_bytes(compiled: Any) -> int:
@@ -143,9 +136,8 @@ def _measure(
     result: dict[str, Any] = {kind: {} for kind in kinds}
     with torch.inference_mode():
         runs = _made(chosen, peers, threads, result)
-        for peer, times in _samples(chosen, runs, seconds).items():
-            result["steady"][peer] = min(times)
-            result["median"][peer] = statistics.median(times)
+        for kind, times in summary(_samples(chosen, runs, seconds)).items():
+            result[kind].update(times)
         _memory(chosen, runs, result)
     result["max_abs_err"] = result["errors"].get("corsac")
     if cold:

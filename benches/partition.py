@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import ctypes
 import gc
 import json
 import os
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -42,9 +42,12 @@ import corsac
 from corsac._dynamo import PARTITIONS
 from corsac.backends import aot_autograd, min_cut_partition
 from corsac.backends._partition import plan_partition
+from in_turn import print_peers, samples_in_turn, summary
 from machine import machine
 from training import MODELS, Block, Trained
 
+#: glibc, whose ``malloc`` PyTorch uses.
+_libc = ctypes.CDLL(None)
 REPORT = Path("target/bench/partition.json")
 PARTITIONERS: dict[str, Callable[..., Any]] = {
     "torch default": default_partition,
@@ -111,12 +114,7 @@ def _times(blocks: int, rounds: int) -> dict[str, Any]:
         timed(
             "corsac plan", lambda own: plan_partition(own, num_fwd_outputs=outputs, static=static)
         )
-    return {
-        "nodes": len(joint.graph.nodes),
-        "seconds": {name: min(own) for name, own in samples.items()},
-        "median": {name: statistics.median(own) for name, own in samples.items()},
-        "saved": saved,
-    }
+    return {"nodes": len(joint.graph.nodes), "saved": saved, **summary(samples)}
 
 
 def _memory(field: str) -> int:
@@ -130,6 +128,8 @@ def _memory(field: str) -> int:
 def _peak(step: Callable[[], None]) -> int:
     """The most memory that a step takes above what there is before it."""
     gc.collect()
+    # Memory that was given back and that malloc keeps is resident, and would be used without being counted.
+    _libc.malloc_trim(0)
     before = _memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     step()
@@ -151,16 +151,11 @@ def _model(name: str, seconds: float) -> dict[str, Any]:
 
     peers = {"eager": lambda own: own} | {partition: by(partition) for partition in PARTITIONS}
     trained = {peer: Trained(model, compiled) for peer, compiled in peers.items()}
-    samples: dict[str, list[float]] = {peer: [] for peer in peers}
-    for own in trained.values():
+    steps = {peer: partial(own.step, x, labels) for peer, own in trained.items()}
+    for step in steps.values():
         for _ in range(2):
-            own.step(x, labels)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(samples["eager"]) < 5:
-        for peer, own in trained.items():
-            start = time.process_time()
-            own.step(x, labels)
-            samples[peer].append(time.process_time() - start)
+            step()
+    samples = samples_in_turn(steps, seconds, clock=time.process_time)
     peaks = {}
     for peer in peers:
         # What is native differs from one partition to the next, and so does the memory for it.
@@ -170,12 +165,7 @@ def _model(name: str, seconds: float) -> dict[str, Any]:
         for _ in range(2):
             own.step(x, labels)
         peaks[peer] = min(_peak(partial(own.step, x, labels)) for _ in range(3))
-    return {
-        "saved": saved,
-        "steady": {peer: min(own) for peer, own in samples.items()},
-        "median": {peer: statistics.median(own) for peer, own in samples.items()},
-        "peak": peaks,
-    }
+    return {"saved": saved, "peak": peaks, **summary(samples)}
 
 
 def _by_itself(name: str, seconds: float) -> dict[str, Any]:
@@ -199,14 +189,11 @@ def main() -> None:
         print(json.dumps(_model(chosen.model, chosen.seconds)))
         return
     graph = _times(chosen.blocks, chosen.rounds)
-    own = graph["seconds"]["corsac"]
     print(f"{graph['nodes']} nodes:")
-    for name, seconds in graph["seconds"].items():
-        saved = f", saves {graph['saved'][name]:,} bytes" if name in graph["saved"] else ""
-        print(
-            f"  {name:14} {seconds * 1e3:8.1f} ms, median {graph['median'][name] * 1e3:8.1f}, "
-            f"{seconds / own:5.1f} of corsac's{saved}"
-        )
+    bytes_ = graph["saved"]
+    print_peers(
+        graph, lambda name: f"saves {bytes_[name]:,} bytes" if name in bytes_ else "", of="corsac"
+    )
     report: dict[str, Any] = {"machine": machine(), "graph": graph, "models": {}}
     for name in MODELS:
         if not re.search(chosen.only, name):
@@ -214,12 +201,8 @@ def main() -> None:
         report["models"][name] = result = _by_itself(name, chosen.seconds)
         saved = ", ".join(f"{peer} {own / 1e6:.2f} MB" for peer, own in result["saved"].items())
         print(f"{name}: saved: {saved}")
-        for peer, seconds in result["steady"].items():
-            print(
-                f"  {peer:12} {seconds * 1e3:8.2f} ms, median {result['median'][peer] * 1e3:8.2f}, "
-                f"{seconds / result['steady']['eager']:.2f} of eager, "
-                f"peak {result['peak'][peer] / 1e6:.1f} MB"
-            )
+        peak = result["peak"]
+        print_peers(result, lambda peer, peak=peak: f"peak {peak[peer] / 1e6:.1f} MB")
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -1,0 +1,72 @@
+"""What several peers take for the same thing, one after the other, so that a slow spell of the machine hits all."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+#: Samples of each peer at least.
+LEAST = 5
+
+
+def samples_in_turn(
+    peers: Mapping[str, Callable[[], object]],
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    repeat: int = 1,
+    rest: float = 0.0,
+) -> dict[str, list[float]]:
+    """Seconds of a call of each peer, in turn, for ``seconds`` altogether.
+
+    Args:
+        peers: what is called, by name.
+        seconds: how long, if every peer has been called :data:`LEAST` times by then.
+        clock: what is read before and after.
+        repeat: calls in a sample: short ones are shorter than the clock is exact.
+        rest: seconds of sleep before each sample.
+    """
+    samples: dict[str, list[float]] = {peer: [] for peer in peers}
+    end = time.perf_counter() + seconds
+    while peers and (
+        time.perf_counter() < end or any(len(own) < LEAST for own in samples.values())
+    ):
+        for peer, call in peers.items():
+            if rest:
+                time.sleep(rest)
+            start = clock()
+            for _ in range(repeat):
+                call()
+            samples[peer].append((clock() - start) / repeat)
+    return samples
+
+
+def summary(samples: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:
+    """``steady``, the shortest, and ``median``, in seconds by peer."""
+    return {
+        "steady": {peer: min(own) for peer, own in samples.items()},
+        "median": {peer: statistics.median(own) for peer, own in samples.items()},
+    }
+
+
+def print_peers(
+    result: Mapping[str, Mapping[str, Any]],
+    said: Callable[[str], str] = lambda peer: "",
+    *,
+    of: str = "eager",
+    unit: tuple[float, str] = (1e3, "ms"),
+) -> None:
+    """A line for each peer of a :func:`summary`: minimum, median, how many times that of ``of``, and what is
+    ``said`` of it."""
+    factor, name = unit
+    width = max(map(len, result["steady"]))
+    for peer, shortest in result["steady"].items():
+        more = said(peer)
+        print(
+            f"  {peer:{width}} {shortest * factor:8.2f} {name}, median "
+            f"{result['median'][peer] * factor:8.2f}, {shortest / result['steady'][of]:5.2f} of {of}'s"
+            f"{', ' if more else ''}{more}",
+            flush=True,
+        )
