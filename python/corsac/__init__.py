@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from corsac._drawing import draw, draw_diff
     from corsac._engine_profile import profile
     from corsac._model_file import ModelFileError, NumpyModel, load
+    from corsac._panic import EngineError
     from corsac._saving import save
     from corsac.analysis import summary
     from corsac.config import build, describe
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompileError",
+    "EngineError",
     "HostWarning",
     "ModelFileError",
     "NumpyModel",
@@ -55,6 +57,7 @@ __getattr__, __dir__ = lazy_names(
         "_compile": ("CompileError", "HostWarning", "compile"),
         "_drawing": ("draw", "draw_diff"),
         "_engine_profile": ("profile",),
+        "_panic": ("EngineError",),
         "_model_file": ("ModelFileError", "NumpyModel", "load"),
         "_saving": ("save",),
         "analysis": ("summary",),

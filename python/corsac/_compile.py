@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._dynamo import PARTITIONS, PRECISIONS, TRAINING, checked_options, piece_for
-from corsac._native import NativeCall
+from corsac._native import RUNNING, NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
+from corsac._panic import EngineError, as_compile_error, told
 from corsac._python_state import PythonState
 from corsac._sized_capture import Hollow
 from corsac._sized_programs import LIMIT, Call, SizedProgram, SizedPrograms
@@ -258,6 +260,8 @@ class CompiledModule(StandIn):
         #: Why corsac's own tracer cannot trace the model, once that is known.
         state["_untraceable"] = None
         state["_watches_attributes"] = False
+        #: Tensors that the graph has and that are no weights, as a watch takes them.
+        state["_constants"] = []
         #: What was captured for the sizes of calls.
         limit = LIMIT if self._dynamic is None else PROGRAMS
         state["_sized"] = SizedPrograms(self._model, self._callable, self._precision, limit)
@@ -273,11 +277,16 @@ class CompiledModule(StandIn):
         return _restore, (self._callable, *settings, self._partition)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            # Who captures a program around this one gets the model's own operators.
+            return self._callable(*args, **kwargs)
         if not kwargs:
             try:
                 results = self._runner.run(args)
             except ValueError as error:
                 self._fail(error, args, {})
+            except _core.PanicException as panic:
+                return self._without_program(told(panic, RUNNING), args)
             if results is not NotImplemented:
                 return results
         return super().__call__(*args, **kwargs)
@@ -328,6 +337,30 @@ class CompiledModule(StandIn):
                     return compiled.run(*inputs)
                 except ValueError as error:
                     self._fail(error, args, kwargs)
+                except EngineError as error:
+                    if not isinstance(compiled.run, NativeCall):
+                        # What PyTorch has run of it may have had effects.
+                        raise
+                    self._runner.remove(key)
+                    self._programs[key] = reason = str(error)
+        return self._by_host(reason, args, kwargs)
+
+    def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
+        """Let PyTorch run this call and those like it: the program for them panicked, which had written to
+        nothing but its own results."""
+        used = self._runner.recent()
+        if used:
+            # The last one.
+            self._runner.remove(used[-1])
+        call = Call.of(args, {})
+        if self._untraceable is None:
+            self._programs[call_key(args)] = reason
+        elif call is not None:
+            self._sized.refuse(call, reason)
+        return self._by_host(reason, args, {})
+
+    def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:
+        """The call as PyTorch runs it, once it is said why."""
         if self._fullgraph:
             raise CompileError(reason)
         if reason not in self._reasons:
@@ -385,10 +418,11 @@ class CompiledModule(StandIn):
         start = time.perf_counter()
         compiled: Compiled | str
         try:
-            if self._captured is None:
-                with torch.no_grad():
-                    self.__dict__["_captured"] = self._graph_module()
-            run, preview = self._native(inputs)
+            with as_compile_error("it compiled a program"):
+                if self._captured is None:
+                    with torch.no_grad():
+                        self.__dict__["_captured"] = self._graph_module()
+                run, preview = self._native(inputs)
         except TraceError:
             raise
         except (CompileError, LoweringError, _core.ShapeInferenceError) as error:
@@ -417,11 +451,16 @@ class CompiledModule(StandIn):
         else:
             state = PythonState.of(self._model, self._callable)
             try:
-                module = captured(self._model).module
+                program = captured(self._model)
             except TraceError:
                 # It runs once more, in another way.
                 state.restore()
                 raise
+            module = program.module
+            if program.read:
+                # What they hold is in the program, so that it is for them as they are now.
+                self._constants[:] = program.read
+                self._watch_anew()
         fold_constants(module)
         return module
 
@@ -447,18 +486,30 @@ class CompiledModule(StandIn):
             return program(call.tensors)
         except ValueError as error:
             self._fail(error, args, kwargs)
+        except EngineError as error:
+            if not isinstance(program.compiled.run, NativeCall):
+                raise
+            self._runner.remove(program.call.key)
+            self._sized.refuse(call, str(error))
+            return self._by_host(str(error), args, kwargs)
 
     def _watch_attributes(self) -> None:
         """Have calls look at what modules and the program can read besides tensors: graphs for sizes are
         for that, too."""
-        entries = list(PythonState.of(self._model, self._callable).entries())
-        watch = _core.Watch(self._model, entries)
+        self.__dict__["_watches_attributes"] = True
+        self._watch_anew()
+
+    def _watch_anew(self) -> None:
+        """Look in calls at what programs are made for, as it is now."""
+        entries = []
+        if self._watches_attributes:
+            entries = list(PythonState.of(self._model, self._callable).entries())
+        watch = _core.Watch(self._model, entries, self._constants)
         runner = _core.Runner(watch, self)
         for key, compiled in list(self._programs.items()):
             if isinstance(compiled, Compiled) and isinstance(compiled.run, NativeCall):
                 runner.add(key, compiled.run.program, ())
-        state = self.__dict__
-        state["_watch"], state["_runner"], state["_watches_attributes"] = watch, runner, True
+        self.__dict__["_watch"], self.__dict__["_runner"] = watch, runner
 
     def _run_without_python(self, program: SizedProgram, args: tuple[Any, ...]) -> None:
         """Have calls with such arguments run by native code from now on, if it knows them."""
@@ -569,18 +620,21 @@ class Captured:
         module: the graph.
         made: the nodes that give tensors, or views of tensors, that were made when it was traced.
         outside: an operator that read other tensors then, whose result is a constant of the graph.
+        read: tensors that the program reads, or read then, and that are no inputs, parameters or buffers,
+            as :class:`corsac._core.Watch` takes them.
     """
 
     module: GraphModule
     made: set[Node]
     outside: str | None
+    read: list[tuple[tuple[dict[str, Any], str] | None, torch.Tensor]]
 
 
 def captured(model: torch.nn.Module) -> Captured:
     """The program that ``model`` is.
 
     Raises:
-        CompileError: it is not written in Python.
+        CompileError: it is not written in Python, or corsac's tracer panicked.
         TraceError: corsac's own tracer cannot trace it, or its graph would do something else.
     """
     program = model.forward if isinstance(model, Shell) else model
@@ -588,9 +642,9 @@ def captured(model: torch.nn.Module) -> Captured:
         raise CompileError(f"{program!r} is neither a module nor a function in Python")
     tracer = WatchingTracer()
     try:
-        with watched_trace() as watch:
+        with as_compile_error("it traced a program"), watched_trace() as watch:
             graph = tracer.trace(program)
-    except TraceError:
+    except (TraceError, CompileError):
         raise
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
@@ -599,13 +653,22 @@ def captured(model: torch.nn.Module) -> Captured:
     root = tracer.root if isinstance(model, Shell) else model
     watch.check(graph, root)
     known = {id(own) for own in (*model.parameters(), *model.buffers())}
+    read: dict[int, Any] = {id(own): (None, own) for own in watch.read if id(own) not in known}
     for node in graph.find_nodes(op="get_attr"):
         value = _get_attr(root, str(node.target))
-        if isinstance(value, torch.Tensor) and value.requires_grad and id(value) not in known:
+        if not isinstance(value, torch.Tensor) or id(value) in known:
+            continue
+        if value.requires_grad:
             raise TraceError(f"{node.target} wants gradients, and is no input and no parameter")
+        if not watch.made(value):
+            owner, _, name = str(node.target).rpartition(".")
+            attributes = root.get_submodule(owner).__dict__
+            place = (attributes, name) if attributes.get(name) is value else None
+            read[id(value)] = place, value
     if root is not model:
         root.training = False
-    return Captured(GraphModule(root, graph), watch.constants(graph, root), watch.outside)
+    constants = watch.constants(graph, root)
+    return Captured(GraphModule(root, graph), constants, watch.outside, list(read.values()))
 
 
 def _restore(

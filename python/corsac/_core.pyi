@@ -775,6 +775,14 @@ class Nodes:
     @graph.setter
     def graph(self, value: Any) -> None: ...
 
+class PanicException(BaseException):
+    """The exception raised when Rust code called from Python panics.
+
+    Like SystemExit, this exception is derived from BaseException so that
+    it will typically propagate all the way through the stack and cause the
+    Python interpreter to exit.
+    """
+
 @disjoint_base
 class Proxy:
     """A value that flows through a program while it is recorded.
@@ -1075,7 +1083,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the dictionaries
     and modules that it holds, where the collector can break it.
     """
-    def __new__(cls, root: Any, entries: Any = ...) -> Watch: ...
+    def __new__(cls, root: Any, entries: Any = ..., constants: Any = ...) -> Watch: ...
     @property
     def counts_writes(self) -> Any:
         """Whether all tensors count how often they are written to: not those made in inference mode."""
@@ -1440,6 +1448,12 @@ def place_with_embeddings(graph: Graph, sizes: Any, devices: Any, bytes: Any, em
     """
     ...
 
+def plant_panic(place: Any) -> Any:
+    """For tests: the next compilation (`"compile"`) or run of a program (`"run"`) panics, once; None takes
+    that back.
+    """
+    ...
+
 def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: Any = True, cost: Any = False) -> Any:
     """Types of all values of `graph` for `inputs`, in the order of the placeholders.
 
@@ -1449,14 +1463,18 @@ def propagate_types(graph: Graph, inputs: Any, fallback: Any = None, *, fill: An
     """
     ...
 
-def propose_parts(graph: Graph, supported: Any, *, horizontal: Any = True, items: Any = True, writes: Any = True) -> Any:
+def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizontal: Any = True, items: Any = True, writes: Any = True) -> Any:
     """Puts supported nodes together into as large parts as make no cycle.
 
     `supported` says of each node, in graph order, whether it is. With `horizontal`, nodes without
     connection may be in one part. Answers for each part its number, counting supported nodes from
     the end, its nodes in graph order, and those that joined it since what they take an item from
     is in it; without `items`, none do, and none leave a part for that. What is written to is used in
-    the order of the program, unless `writes` says that the caller sees to that.
+    the order of the program, unless `writes` says that the caller sees to that. `sections`, a number for
+    each node that never falls, is for parts that do not reach from one section to the next; it needs
+    `horizontal`.
+
+    Raises `ValueError` if lists are not as long as the graph.
     """
     ...
 

@@ -230,13 +230,15 @@ class Piece:
     def _variant(self, args: Sequence[Any]) -> Any:
         """The graph for the weights and numbers among ``args``."""
         from corsac._compile import CompiledModule
+        from corsac._panic import as_compile_error
 
         # Nothing of the inputs of this call is kept.
         kept = [
             _INPUT if _is_input(arg) and not weight else arg
             for arg, weight in zip(args, self._is_weight, strict=True)
         ]
-        graph_module = self._specialised(kept)
+        with as_compile_error("it specialised a graph of Dynamo"):
+            graph_module = self._specialised(kept)
 
         def capture() -> Any:
             return self._specialised(kept, graph_module)

@@ -8,12 +8,20 @@ from contextvars import ContextVar
 from typing import Any
 
 from corsac import _core
+from corsac._panic import EngineError, told
+
+#: What a program does that panics.
+RUNNING = "it ran a native program"
 
 
 class NativeCall:
     """A program of the engine as a function of tensors on the CPU, of the types it was made for.
 
     Arguments that are no tensors were compiled in, and are ignored. Results are new tensors.
+
+    Raises:
+        ValueError: an input is not what the program takes, or an operator refuses what is in it.
+        EngineError: the program panicked.
     """
 
     def __init__(self, program: _core.NativeProgram) -> None:
@@ -21,9 +29,12 @@ class NativeCall:
 
     def __call__(self, *arguments: Any) -> Any:
         observer = _observer.get()
-        if observer is None:
-            return self.program(*arguments)
-        results, seconds = self.program.profile(*arguments)
+        try:
+            if observer is None:
+                return self.program(*arguments)
+            results, seconds = self.program.profile(*arguments)
+        except _core.PanicException as panic:
+            raise EngineError(told(panic, RUNNING)) from panic
         observer(self.program, seconds)
         return results
 

@@ -14,6 +14,7 @@ import torch
 
 from corsac import _core
 from corsac._native_graph import Compiled, CompileError, NativeGraph
+from corsac._panic import as_compile_error
 from corsac._sized_capture import SizedCapture, sized_capture
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
@@ -120,6 +121,10 @@ class SizedPrograms:
         """All that there are."""
         return [own for own in list(self._programs.values()) if isinstance(own, SizedProgram)]
 
+    def refuse(self, call: Call, reason: str) -> None:
+        """Have calls like this one go elsewhere: the program for them panicked."""
+        self._programs[call.key] = TraceError(reason)
+
     def program(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[SizedProgram, bool] | TraceError:
@@ -144,7 +149,7 @@ class SizedPrograms:
             if self.is_full:
                 return TraceError(f"it was called with more than {self._limit} sets of sizes")
             try:
-                with _no_collection():
+                with as_compile_error("it compiled a program for sizes"), _no_collection():
                     made = self._made(call, args, kwargs)
             except (TraceError, CompileError, LoweringError, _core.ShapeInferenceError) as error:
                 # A new one: the error knows frames, which have the arguments.

@@ -31,6 +31,7 @@ class TraceWatch(TorchDispatchMode):
         self._made: dict[int, torch.Tensor] = {}
         #: The first operator that read a tensor that the trace did not make.
         self.outside: str | None = None
+        self._read: dict[int, torch.Tensor] = {}
 
     def __torch_dispatch__(
         self,
@@ -48,13 +49,20 @@ class TraceWatch(TorchDispatchMode):
                 if not self.made(tensor):
                     raise TraceError(f"{func} writes to a tensor that the program did not make")
         result = func(*args, **kwargs)
-        if self.outside is None and not all(self.made(own) for own in given):
-            self.outside = str(func)
+        for own in given:
+            if not self.made(own):
+                self.outside = self.outside or str(func)
+                self._read[id(own)] = own
         sources = {_place(own) for own in given}
         for tensor in _tensors(result):
             if _place(tensor) not in sources:
                 self._made[_place(tensor)] = tensor
         return result
+
+    @property
+    def read(self) -> list[torch.Tensor]:
+        """The tensors that operators read and that the trace did not make."""
+        return list(self._read.values())
 
     def made(self, tensor: torch.Tensor) -> bool:
         """Whether the trace made it."""

@@ -15,6 +15,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.partitioners import default_partition
 
+from corsac import _core
+from corsac._panic import EngineError, told
 from corsac._training._native_part import Made, NativePart, make
 from corsac._training._parts import VIEWS, Parts, has_symbols, why_not_split
 from corsac._training._sizes import BySizes
@@ -122,7 +124,16 @@ class TrainedGraph:
     def _recorded(self, module: torch.fx.GraphModule, kind: str) -> Callable[..., Any]:
         start = time.perf_counter()
         record = AtenGraph(kind)
-        run = self._compiled(from_torch(module), record)
+        try:
+            run = self._compiled(from_torch(module), record)
+        except (_core.PanicException, EngineError) as panic:
+            from corsac._compile import HostWarning
+
+            reason = told(panic, f"it compiled a {kind} graph")
+            warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
+            calls = sum(map(_computes, module.graph.nodes))
+            record = AtenGraph(kind, calls, host={reason: calls})
+            run = _taking_a_list(lambda arguments: module(*arguments))
         record.seconds = time.perf_counter() - start
         self.graphs.append(record)
         return run
@@ -215,7 +226,7 @@ def train(
     except RestartAnalysis:
         # Dynamo captures the program anew, with what AOTAutograd has found out.
         raise
-    except Exception as error:
+    except (Exception, _core.PanicException) as error:
         # Programs may have calls that AOTAutograd cannot trace, and PyTorch can still run.
         from corsac._compile import HostWarning
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._compile import PROGRAMS, CompileError, HostWarning, StandIn, captured, why_not_plain
@@ -59,6 +60,8 @@ class HostedModule(StandIn):
 
     def _forget(self) -> None:
         state = self.__dict__
+        #: Tensors that graphs read besides, as a watch takes them, by themselves.
+        state["_constants"] = {}
         state["_watch"] = _core.Watch(self._model)
         state["_structure"] = _structure(self._model)
         state["_weights"] = list(self._model.parameters())
@@ -84,6 +87,9 @@ class HostedModule(StandIn):
         return tuple(self._records)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            # Who captures a program around this one gets the model's own operators.
+            return self._callable(*args, **kwargs)
         self._look_at_weights()
         if self._dynamo is not None:
             return self._dynamo(*args, **kwargs)
@@ -121,9 +127,12 @@ class HostedModule(StandIn):
         structure = _structure(self._model)
         if structure == self._structure and not getattr(self._backend, "copies_weights", False):
             # Weights were written to, as an optimiser does; the same tensors are read again.
-            self.__dict__["_watch"] = _core.Watch(self._model)
+            self._watch_anew()
         else:
             self._forget()
+
+    def _watch_anew(self) -> None:
+        self.__dict__["_watch"] = _core.Watch(self._model, constants=list(self._constants.values()))
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """All inputs by position; None if they cannot be."""
@@ -155,6 +164,8 @@ class HostedModule(StandIn):
             program = captured(self._model)
         if program.outside is not None:
             raise TraceError(f"{program.outside} reads a tensor that is no input and no parameter")
+        self._constants.update({id(own): (place, own) for place, own in program.read})
+        self._watch_anew()
         module = program.module
         assemble = flatten_results(program)
         places = len(module.graph.find_nodes(op="placeholder"))

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 from corsac import _core
 from corsac._native import NativeCall
+from corsac._panic import as_compile_error
 from corsac.analysis._meta_run import MetaRun
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
@@ -51,9 +52,12 @@ class Engine(Backend):
             placeholders = graph.find_nodes(op="placeholder")
             inputs = tuple(spec_of(types[placeholder]) for placeholder in placeholders)
             host = _HostTypes(self._module)
-            self._reasons = _core.explain_compilation(graph, inputs, host, strict=self._strict)
+            with as_compile_error("it looked at a graph"):
+                self._reasons = _core.explain_compilation(graph, inputs, host, strict=self._strict)
         return self._reasons.get(node, True)
 
     def compile(self, part: GraphModule, types: Sequence[Any]) -> Callable[..., Any]:
         inputs = tuple(spec_of(t) for t in types)
-        return NativeCall(_core.compile_graph(part.graph, inputs, precision=self._precision))
+        with as_compile_error("it compiled a part"):
+            program = _core.compile_graph(part.graph, inputs, precision=self._precision)
+        return NativeCall(program)

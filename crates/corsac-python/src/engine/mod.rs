@@ -2,6 +2,7 @@
 
 mod cache;
 mod model;
+mod planted;
 mod program;
 mod runner;
 mod situation;
@@ -14,6 +15,7 @@ use corsac_ir::{Graph, NodeId, Op};
 use corsac_ops::shape::{Propagator, Storage};
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rustc_hash::FxHashMap;
@@ -166,6 +168,8 @@ fn explain_compilation<'py>(
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("CompileError", m.py().get_type::<CompileError>())?;
+    // What Python sees of a panic: a fault of corsac, which programs are not to end with.
+    m.add("PanicException", m.py().get_type::<PanicException>())?;
     m.add_class::<cache::PyCacheFolder>()?;
     m.add_class::<PyProgram>()?;
     m.add_class::<model::PyNativeModel>()?;
@@ -173,6 +177,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<watch::PyWatch>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
+    m.add_function(wrap_pyfunction!(planted::plant_panic, m)?)?;
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
     m.add_function(wrap_pyfunction!(situation::unusual_mode, m)?)
 }

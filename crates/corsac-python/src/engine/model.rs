@@ -10,6 +10,7 @@ use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::planted::{Place, panic_if_planted};
 use super::program::{Contexts, PyProgram};
 use super::weights::Loaded;
 use super::{CompileError, shared_results, with_types};
@@ -76,6 +77,7 @@ impl PyNativeModel {
                 let text = format!("node {name} ({target}) cannot be compiled: {reason}");
                 return Err(CompileError::new_err(text));
             }
+            panic_if_planted(Place::Compile);
             let lowered = lower(ir, types);
             lowered.map_err(|error| CompileError::new_err(error.to_string()))
         })?;

@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
+use super::planted::{Place, panic_if_planted};
 use super::tensors::{Described, Exchange, Fresh};
 use super::weights::elements;
 
@@ -155,10 +156,16 @@ impl PyProgram {
         executable.fit(&mut context);
         let (own, small) = (&mut context, executable.is_small());
         let run = match times {
-            None if small => executable.run_typed(own, inputs, outputs),
-            None => {
-                py.detach(|| on_threads(threads, || executable.run_typed(own, inputs, outputs)))
+            None if small => {
+                panic_if_planted(Place::Run);
+                executable.run_typed(own, inputs, outputs)
             }
+            None => py.detach(|| {
+                on_threads(threads, || {
+                    panic_if_planted(Place::Run);
+                    executable.run_typed(own, inputs, outputs)
+                })
+            }),
             Some(times) => py.detach(|| {
                 let mut observe = |step: usize, time: Duration| times[step] = time.as_secs_f64();
                 on_threads(threads, || {

@@ -9,6 +9,7 @@
 #![expect(unsafe_code, reason = "functions of C, and memory that PyTorch owns")]
 
 use std::ffi::{c_int, c_void};
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
 use corsac_engine::{DType, Data, DataMut, Element};
@@ -17,6 +18,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyTuple};
+use rustc_hash::FxHasher;
 
 use crate::runtime::TorchValues;
 
@@ -153,6 +155,37 @@ impl Exchange {
         {
             return Ok(None);
         }
+        let description = self.description(tensor);
+        let on_cpu = |own: &Description| own.device.kind == CPU && own.rank >= 0;
+        Ok(description.filter(on_cpu).map(|description| Described {
+            description,
+            of: PhantomData,
+        }))
+    }
+
+    /// A number that says where the elements of `tensor` lie, what they are and how: another one after
+    /// `tensor.data = …`. `None` for subclasses, and where DLPack cannot say it.
+    pub(super) fn layout(&self, tensor: &Bound<'_, PyAny>) -> Option<u64> {
+        if !self.is_tensor(tensor) {
+            return None;
+        }
+        let own = self.description(tensor)?;
+        let rank = usize::try_from(own.rank).ok()?;
+        let mut hasher = FxHasher::default();
+        (own.data.addr(), own.byte_offset, rank).hash(&mut hasher);
+        (own.device.kind, own.dtype.code, own.dtype.bits).hash(&mut hasher);
+        for numbers in [own.shape, own.strides] {
+            if rank > 0 && !numbers.is_null() {
+                // SAFETY: where they are, there are as many as dimensions, and they live as long as the
+                // tensor does, which is borrowed here.
+                unsafe { std::slice::from_raw_parts(numbers, rank) }.hash(&mut hasher);
+            }
+        }
+        Some(hasher.finish())
+    }
+
+    /// What PyTorch says of `tensor`, which is one of its own.
+    fn description(&self, tensor: &Bound<'_, PyAny>) -> Option<Description> {
         let mut description = std::mem::MaybeUninit::<Description>::uninit();
         // SAFETY: the object is a tensor of PyTorch, which is what its function takes; the thread is
         // attached to the interpreter; and the second pointer is to memory of the right size.
@@ -161,15 +194,10 @@ impl Exchange {
         if status != 0 {
             // SAFETY: the thread is attached to the interpreter.
             unsafe { PyErr_Clear() };
-            return Ok(None);
+            return None;
         }
         // SAFETY: the function has succeeded, and then has filled it in.
-        let description = unsafe { description.assume_init() };
-        let on_cpu = description.device.kind == CPU && description.rank >= 0;
-        Ok(on_cpu.then_some(Described {
-            description,
-            of: PhantomData,
-        }))
+        Some(unsafe { description.assume_init() })
     }
 
     /// A new tensor, whose elements are not set.

@@ -6,18 +6,25 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
 
-/// A parameter or buffer: the dictionary that it is in, its name, itself, how often it was written to.
+use super::tensors::Exchange;
+
+/// A dictionary, and a name in it.
+type Place = (Py<PyDict>, Py<PyString>);
+
+/// A parameter, buffer or constant: the place that it is in (none if it is in no module), itself, how
+/// often it was written to, where its elements lie.
 struct WatchedTensor {
-    store: Py<PyDict>,
-    name: Py<PyString>,
+    place: Option<Place>,
     tensor: Option<Py<PyAny>>,
     /// None where it does not count: in inference mode.
     version: Option<i64>,
+    /// As [`Exchange::layout`] says it.
+    layout: Option<u64>,
 }
 
 /// A module: the dictionary that it is in (none for the model itself), its name, itself, its mode.
 struct WatchedModule {
-    place: Option<(Py<PyDict>, Py<PyString>)>,
+    place: Option<Place>,
     module: Option<Py<PyAny>>,
     attributes: Option<Py<PyDict>>,
     mode: Mode,
@@ -155,16 +162,31 @@ fn is_same(
     })
 }
 
+/// How often a tensor was written to; None for those made in inference mode.
+fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
+    let py = tensor.py();
+    let inference = tensor.call_method0(intern!(py, "is_inference"))?;
+    if inference.is_truthy()? {
+        return Ok(None);
+    }
+    tensor.getattr(intern!(py, "_version"))?.extract().map(Some)
+}
+
 impl WatchedTensor {
-    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        if !is_same(self.store.bind(py), &self.name, self.tensor.as_ref())? {
+    fn is_current(&self, py: Python<'_>, exchange: Option<&Exchange>) -> PyResult<bool> {
+        if let Some((store, name)) = &self.place
+            && !is_same(store.bind(py), name, self.tensor.as_ref())?
+        {
             return Ok(false);
         }
         let (Some(tensor), Some(version)) = (&self.tensor, self.version) else {
             return Ok(true);
         };
-        let now = tensor.bind(py).getattr(intern!(py, "_version"))?;
-        Ok(now.extract::<i64>()? == version)
+        let tensor = tensor.bind(py);
+        let now = tensor.getattr(intern!(py, "_version"))?;
+        // `tensor.data = …` does not count as a write.
+        Ok(now.extract::<i64>()? == version
+            && exchange.and_then(|own| own.layout(tensor)) == self.layout)
     }
 }
 
@@ -186,18 +208,31 @@ impl WatchedModule {
 impl PyWatch {
     /// Takes note of `root`, a module, and all that is in it; and of `entries`: dictionaries with a key
     /// and what is there, lists with None and a tuple of what is in them, and cells with None and
-    /// what is in them.
+    /// what is in them; and of other tensors: `constants` has for each the dictionary and the name that it
+    /// is found by, or None, and itself.
     #[new]
-    #[pyo3(signature = (root, entries = Vec::new()))]
+    #[pyo3(signature = (root, entries = Vec::new(), constants = Vec::new()))]
     fn new(
         root: &Bound<'_, PyAny>,
         entries: Vec<(Bound<'_, PyAny>, Py<PyAny>, Bound<'_, PyAny>)>,
+        constants: Vec<(Option<Place>, Bound<'_, PyAny>)>,
     ) -> PyResult<Self> {
         let py = root.py();
         let entries = entries.into_iter();
         let entries = entries.map(|(store, name, value)| Known::new(&store, name, &value));
+        let exchange = Exchange::get(py)?;
         let mut tensors = Vec::new();
         let mut counts_writes = true;
+        for (place, tensor) in constants {
+            let version = version(&tensor)?;
+            counts_writes &= version.is_some();
+            tensors.push(WatchedTensor {
+                place,
+                layout: exchange.and_then(|own| own.layout(&tensor)),
+                tensor: Some(tensor.unbind()),
+                version,
+            });
+        }
         let own = attributes(root)?;
         let mut modules = vec![WatchedModule {
             place: None,
@@ -210,19 +245,16 @@ impl PyWatch {
             for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
                 let store = module.getattr(store)?.cast_into::<PyDict>()?;
                 for (name, tensor) in &store {
-                    let mut version = None;
                     let exists = !tensor.is_none();
-                    if exists {
-                        let inference = tensor.call_method0(intern!(py, "is_inference"))?;
-                        if inference.is_truthy()? {
-                            counts_writes = false;
-                        } else {
-                            version = Some(tensor.getattr(intern!(py, "_version"))?.extract()?);
-                        }
-                    }
+                    let version = match exists {
+                        true => version(&tensor)?,
+                        false => None,
+                    };
+                    counts_writes &= !exists || version.is_some();
+                    let name = name.cast_into::<PyString>()?;
                     tensors.push(WatchedTensor {
-                        store: store.clone().unbind(),
-                        name: name.cast_into::<PyString>()?.unbind(),
+                        place: Some((store.clone().unbind(), name.unbind())),
+                        layout: exchange.and_then(|own| own.layout(&tensor)),
                         tensor: exists.then(|| tensor.unbind()),
                         version,
                     });
@@ -258,8 +290,9 @@ impl PyWatch {
 
     /// Whether everything is still as it was.
     pub(super) fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        let exchange = Exchange::get(py)?;
         for tensor in &self.tensors {
-            if !tensor.is_current(py)? {
+            if !tensor.is_current(py, exchange)? {
                 return Ok(false);
             }
         }
@@ -289,7 +322,9 @@ impl PyWatch {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         for own in &self.tensors {
-            visit.call(&own.store)?;
+            if let Some((store, _)) = &own.place {
+                visit.call(store)?;
+            }
             visit.call(&own.tensor)?;
         }
         for own in &self.modules {
