@@ -10,7 +10,7 @@ write their code when they are called first; PyTorch's do too if they are told s
 Then, for the models of benches/training.py, the bytes that the way forward saves (parameters and buffers, which
 are there anyway, cost nothing), and steps with corsac's compiler and either partitioner, and eager's: the
 minimum and the median of steps in turn, in seconds of the processor on one thread, and the most memory that a
-step takes above what there is before it, by the kernel (VmHWM), with all of it run by PyTorch.
+step takes above what there is before it, gradients included, by the kernel (VmHWM), with all of it run by PyTorch.
 
 Writes target/bench/partition.json.
 """
@@ -125,8 +125,10 @@ def _memory(field: str) -> int:
     return int(found[1]) * 1024
 
 
-def _peak(step: Callable[[], None]) -> int:
-    """The most memory that a step takes above what there is before it."""
+def _peak(model: nn.Module, step: Callable[[], None]) -> int:
+    """The most memory that a step takes above what there is before it, gradients included."""
+    # Those of the step before are given back when a step begins, and what it takes would hide behind them.
+    model.zero_grad(set_to_none=True)
     gc.collect()
     # Memory that was given back and that malloc keeps is resident, and would be used without being counted.
     _libc.malloc_trim(0)
@@ -164,7 +166,8 @@ def _model(name: str, seconds: float) -> dict[str, Any]:
         own = Trained(model, run)
         for _ in range(2):
             own.step(x, labels)
-        peaks[peer] = min(_peak(partial(own.step, x, labels)) for _ in range(3))
+        step = partial(own.step, x, labels)
+        peaks[peer] = min(_peak(own.model, step) for _ in range(3))
     return {"saved": saved, "peak": peaks, **summary(samples)}
 
 
