@@ -8,6 +8,7 @@ from torch import nn
 
 import corsac
 from corsac import _core
+from corsac.fx import symbolic_trace
 
 PANIC = "panicked while .*, which is a fault of corsac: planted for a test"
 
@@ -26,7 +27,7 @@ def layers(width=8):
 
 def test_the_exception_is_no_ordinary_one():
     assert not issubclass(_core.PanicException, Exception)
-    graph = corsac.fx.symbolic_trace(layers()).graph
+    graph = symbolic_trace(layers()).graph
     _core.plant_panic("compile")
     with pytest.raises(_core.PanicException, match="planted for a test"):
         _core.compile_graph(graph, (torch.randn(2, 8),))
