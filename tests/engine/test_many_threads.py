@@ -1,0 +1,81 @@
+"""Many threads call one compiled model at once, with sizes that change, and every result is checked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+
+
+class Mixed(nn.Module):
+    """A convolution, a linear layer, attention and a reduction: kernels of every sort share the threads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 24, 3, padding=1)
+        self.joint = nn.Linear(24, 72)
+        self.last = nn.Linear(24, 10)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.relu(self.conv(x)).flatten(2).transpose(1, 2)
+        q, k, v = self.joint(x).chunk(3, dim=-1)
+        x = nn.functional.scaled_dot_product_attention(q, k, v)
+        return self.last(x).softmax(-1), x.mean(1)
+
+
+def call_from_threads(threads: int, seconds: float) -> int:
+    """How many calls were made; each result is compared with eager's."""
+    torch.manual_seed(0)
+    model = Mixed().eval()
+    inputs = [torch.randn(1 + n % 3, 3, 5 + n, 9 + 2 * n) for n in range(6)]
+    with torch.inference_mode():
+        expected = [model(x) for x in inputs]
+    fast = corsac.compile(model)
+    faults: list[BaseException] = []
+    calls = [0] * threads
+    begin = threading.Barrier(threads)
+    end = time.monotonic() + seconds
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # of another thread than the test's
+            faults.append(error)
+
+    def work(number: int) -> None:
+        begin.wait(60)
+        with torch.inference_mode():
+            while time.monotonic() < end and not faults:
+                at = (number + calls[number]) % len(inputs)
+                for got, wanted in zip(fast(inputs[at]), expected[at], strict=True):
+                    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+                calls[number] += 1
+
+    running = [
+        threading.Thread(target=guarded, args=(lambda number=number: work(number),))
+        for number in range(threads)
+    ]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(seconds + 120)
+        assert not thread.is_alive()
+    assert faults == []
+    assert min(calls) > 0
+    assert not fast._reasons, "PyTorch ran some calls"
+    return sum(calls)
+
+
+def test_eight_threads_for_two_seconds() -> None:
+    assert call_from_threads(8, 2) > 50
+
+
+@pytest.mark.slow
+def test_sixteen_threads_for_a_minute() -> None:
+    assert call_from_threads(16, 60) > 1000
