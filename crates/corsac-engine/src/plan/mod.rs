@@ -333,11 +333,12 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
             Form::of(&shape, program.precision).map_or(0, |form| conv::workspace_len(&shape, form))
         }
         Op::Linear => {
-            let inputs = program.shape(step.inputs[1])[1];
+            let weight = program.shape(step.inputs[1]);
+            let (outputs, inputs) = (weight[0], weight[1]);
             let rows = program.value(step.inputs[0]).len() / inputs.max(1);
             match program.precision.amx() {
                 Some(_) => bf16::linear::workspace_len(rows, inputs),
-                None => linear::workspace_len(rows, inputs),
+                None => linear::workspace_len(rows, [outputs, inputs]),
             }
         }
         _ => 0,

@@ -2,6 +2,7 @@
 //! weights packed for blocks of outputs.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use rayon::prelude::*;
 use rten_simd::ops::BitOps;
@@ -20,6 +21,11 @@ const CACHED: usize = 256 * 1024;
 /// From how many rows on there are enough of them for all threads to have whole rows.
 const MANY: usize = 512;
 
+/// From how many outputs on packing rows once for each piece of work takes no time to speak of.
+const WIDE: usize = 16 * 1024;
+/// From how many inputs on all rows, packed, are too much memory to write and read once more.
+const DEEP: usize = 4 * DEPTH;
+
 /// `x @ weight.T + bias` with the weight packed.
 #[derive(Debug)]
 pub struct LinearKernel {
@@ -35,23 +41,46 @@ pub struct LinearKernel {
     vectors: usize,
 }
 
-/// How many elements [`LinearKernel::run`] needs besides, for `rows` rows of `inputs` features.
-#[must_use]
-pub fn workspace_len(rows: usize, inputs: usize) -> usize {
-    if in_strips(rows, inputs) {
-        return 0;
-    }
-    rows.next_multiple_of(tile_height(rows)) * inputs.next_multiple_of(BLOCK)
+/// When rows are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Packing {
+    /// All of them, before any is multiplied.
+    Before,
+    /// Some whole rows at a time, by who multiplies them.
+    Strips,
+    /// By each piece of work, which may have only some of the outputs: rows are packed several times, but
+    /// never all of them in memory at once.
+    Pieces,
 }
 
-/// Whether rows are packed just before they are multiplied, some at a time, and not all of them before.
-fn in_strips(rows: usize, inputs: usize) -> bool {
-    rows >= MANY && rows * inputs > CACHED
+impl Packing {
+    fn of(rows: usize, [outputs, inputs]: [usize; 2]) -> Self {
+        let len = rows * inputs;
+        if rows >= MANY && len > CACHED {
+            Self::Strips
+        } else if len > CACHED / 4 && (outputs > WIDE || inputs > DEEP) {
+            Self::Pieces
+        } else {
+            Self::Before
+        }
+    }
+}
+
+/// How many elements [`LinearKernel::run`] needs besides, for `rows` rows and a weight of these sizes:
+/// outputs and inputs.
+#[must_use]
+pub fn workspace_len(rows: usize, sizes: [usize; 2]) -> usize {
+    match Packing::of(rows, sizes) {
+        Packing::Strips | Packing::Pieces => 0,
+        Packing::Before => {
+            rows.next_multiple_of(tile_height(rows)) * sizes[1].next_multiple_of(BLOCK)
+        }
+    }
 }
 
 thread_local! {
-    /// Rows of a strip, packed.
-    static STRIP: RefCell<Lines> = RefCell::default();
+    /// Rows that the thread multiplies next, packed.
+    static PACKED: RefCell<Lines> = RefCell::default();
 }
 
 /// How many rows a tile has, of `rows`.
@@ -67,12 +96,13 @@ fn tile_height(rows: usize) -> usize {
     rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
 }
 
-/// Puts the rows of a tile of `height` rows into blocks: of each row, the inputs of a block.
-fn pack(rows: &[f32], inputs: usize, height: usize, tile: &mut [f32]) {
+/// Puts rows of `inputs` inputs into the blocks of a tile of `height` rows: of each row, the inputs of a
+/// block. The first block begins at input `first`.
+fn pack(rows: &[f32], inputs: usize, first: usize, height: usize, tile: &mut [f32]) {
     for (at, block) in tile.chunks_exact_mut(height * BLOCK).enumerate() {
         let (to, _) = block.as_chunks_mut::<BLOCK>();
         for (to, row) in to.iter_mut().zip(rows.chunks_exact(inputs)) {
-            let own = &row[at * BLOCK..];
+            let own = &row[first + at * BLOCK..];
             match own.first_chunk::<BLOCK>() {
                 Some(whole) => *to = *whole,
                 None => {
@@ -160,33 +190,48 @@ impl LinearKernel {
         let depth = self.inputs.next_multiple_of(BLOCK);
         let height = tile_height(rows);
         let taps: Vec<usize> = (0..depth / BLOCK).map(|at| at * height * BLOCK).collect();
-        if in_strips(rows, self.inputs) {
-            self.strips(rows, height, out)
-                .into_par_iter()
-                .for_each(|mut strip| {
-                    self.strip(&taps, input, height, &mut strip);
-                    for (at, row) in strip.rows.iter_mut().enumerate() {
-                        finish((strip.row + at) * self.outputs, row);
-                    }
-                });
-            return;
-        }
-        let blocks = &mut workspace[..workspace_len(rows, self.inputs)];
-        let tiles = input.par_chunks(height * self.inputs);
-        tiles
-            .zip(blocks.par_chunks_exact_mut(height * depth))
-            .with_min_len(GRAIN.div_ceil(height * depth))
-            .for_each(|(rows, tile)| pack(rows, self.inputs, height, tile));
+        let sizes = [self.outputs, self.inputs];
+        let packing = Packing::of(rows, sizes);
+        let blocks = &mut workspace[..workspace_len(rows, sizes)];
+        let pieces = match packing {
+            Packing::Strips => self.strips(rows, height, out),
+            Packing::Pieces => self.pieces(rows, height, out),
+            Packing::Before => {
+                let tiles = input.par_chunks(height * self.inputs);
+                tiles
+                    .zip(blocks.par_chunks_exact_mut(height * depth))
+                    .with_min_len(GRAIN.div_ceil(height * depth))
+                    .for_each(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
+                self.pieces(rows, height, out)
+            }
+        };
         let blocks = &*blocks;
-        self.pieces(rows, height, out)
-            .into_par_iter()
-            .for_each(|mut piece| {
-                let Piece { row, column, .. } = piece;
-                self.piece(&taps, &blocks[row * depth..], height, &mut piece);
-                for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                    finish((row + at) * self.outputs + column, chunk);
-                }
-            });
+        pieces.into_par_iter().for_each(|mut piece| {
+            let Piece { row, column, .. } = piece;
+            match packing {
+                Packing::Before => self.piece(&taps, &blocks[row * depth..], height, &mut piece),
+                Packing::Strips => PACKED.with_borrow_mut(|packed| {
+                    self.pack_inputs(input, 0..depth, height, &piece, packed);
+                    self.piece(&taps, packed, height, &mut piece);
+                }),
+                Packing::Pieces => PACKED.with_borrow_mut(|packed| {
+                    for start in (0..depth).step_by(DEPTH) {
+                        let inputs = start..depth.min(start + DEPTH);
+                        self.pack_inputs(input, inputs.clone(), height, &piece, packed);
+                        let panel = Panel {
+                            taps: &taps[..inputs.len() / BLOCK],
+                            source: packed,
+                            depth: inputs.len(),
+                            inputs,
+                        };
+                        self.panel(&panel, height, &mut piece);
+                    }
+                }),
+            }
+            for (at, chunk) in piece.rows.iter_mut().enumerate() {
+                finish((row + at) * self.outputs + column, chunk);
+            }
+        });
     }
 
     /// Divides a result into strips: whole rows, few enough to stay in the cache.
@@ -198,18 +243,22 @@ impl LinearKernel {
         pieces(out, self.outputs, [height, self.outputs])
     }
 
-    /// Packs the rows of a strip, and computes it.
-    fn strip(&self, taps: &[usize], input: &[f32], height: usize, strip: &mut Piece<'_>) {
-        let tile = height * taps.len() * BLOCK;
-        let rows = &input[strip.row * self.inputs..][..strip.rows.len() * self.inputs];
-        STRIP.with_borrow_mut(|packed| {
-            let rows = rows.chunks(height * self.inputs);
-            packed.reuse(rows.len() * tile);
-            for (rows, tile) in rows.zip(packed.chunks_exact_mut(tile)) {
-                pack(rows, self.inputs, height, tile);
-            }
-            self.piece(taps, packed, height, strip);
-        });
+    /// Packs these inputs of the rows of `piece`.
+    fn pack_inputs(
+        &self,
+        input: &[f32],
+        inputs: Range<usize>,
+        height: usize,
+        piece: &Piece<'_>,
+        packed: &mut Lines,
+    ) {
+        let tile = height * inputs.len();
+        let rows = &input[piece.row * self.inputs..][..piece.rows.len() * self.inputs];
+        let rows = rows.chunks(height * self.inputs);
+        packed.reuse(rows.len() * tile);
+        for (rows, tile) in rows.zip(packed.chunks_exact_mut(tile)) {
+            pack(rows, self.inputs, inputs.start, height, tile);
+        }
     }
 
     /// Divides a result into pieces of work. They are about as high as wide, because what is read for
@@ -229,54 +278,75 @@ impl LinearKernel {
         pieces(out, self.outputs, [height, width])
     }
 
+    /// Computes a piece whose rows are packed.
     fn piece(&self, taps: &[usize], source: &[f32], height: usize, piece: &mut Piece<'_>) {
-        let depth = taps.len() * BLOCK;
+        for (at, own) in taps.chunks(DEPTH / BLOCK).enumerate() {
+            let panel = Panel {
+                taps: own,
+                source,
+                depth: taps.len() * BLOCK,
+                inputs: at * DEPTH..at * DEPTH + own.len() * BLOCK,
+            };
+            self.panel(&panel, height, piece);
+        }
+    }
+
+    /// Adds what some inputs give to a piece; the first ones begin with the bias.
+    fn panel(&self, panel: &Panel<'_>, height: usize, piece: &mut Piece<'_>) {
+        let depth = self.inputs.next_multiple_of(BLOCK);
         let end = piece.rows.first().map_or(0, |row| row.len());
         let group = self.widest * BLOCK;
         let width_at = |first: usize| group.min(self.bias.len() - first);
-        // The weights of the columns from `first` on, for some of the inputs.
-        let weights_of = |first: usize, inputs: std::ops::Range<usize>| {
+        // The weights of the columns from `first` on.
+        let weights_of = |first: usize| {
             let own = &self.weights[first * depth..][..width_at(first) * depth];
-            &own[inputs.start * width_at(first)..inputs.end * width_at(first)]
+            &own[panel.inputs.start * width_at(first)..panel.inputs.end * width_at(first)]
         };
-        for (at, taps) in taps.chunks(DEPTH / BLOCK).enumerate() {
-            let inputs = at * DEPTH..at * DEPTH + taps.len() * BLOCK;
-            for column in (0..end).step_by(group) {
-                let first = piece.column + column;
-                let (width, next) = (width_at(first), first + group);
-                let blocks = width / BLOCK;
-                let product = Columns {
-                    taps,
-                    source,
-                    depth,
-                    height,
-                    weights: weights_of(first, inputs.clone()),
-                    ahead: match next < self.bias.len() {
-                        true => weights_of(next, inputs.clone()),
-                        false => &[],
-                    },
-                    bias: (at == 0).then(|| &self.bias[first..][..width]),
-                    column,
-                    out: &mut piece.rows,
-                };
-                match (self.vectors, blocks) {
-                    (1, 1) => WithVectors::<1, 1>(product).dispatch(),
-                    (1, 2) => WithVectors::<2, 1>(product).dispatch(),
-                    (1, 3) => WithVectors::<3, 1>(product).dispatch(),
-                    (1, _) => WithVectors::<4, 1>(product).dispatch(),
-                    (2, _) => WithVectors::<2, 2>(product).dispatch(),
-                    (_, _) => WithVectors::<4, 4>(product).dispatch(),
-                }
+        for column in (0..end).step_by(group) {
+            let first = piece.column + column;
+            let (width, next) = (width_at(first), first + group);
+            let blocks = width / BLOCK;
+            let product = Columns {
+                taps: panel.taps,
+                source: panel.source,
+                depth: panel.depth,
+                height,
+                weights: weights_of(first),
+                ahead: match next < self.bias.len() {
+                    true => weights_of(next),
+                    false => &[],
+                },
+                bias: (panel.inputs.start == 0).then(|| &self.bias[first..][..width]),
+                column,
+                out: &mut piece.rows,
+            };
+            match (self.vectors, blocks) {
+                (1, 1) => WithVectors::<1, 1>(product).dispatch(),
+                (1, 2) => WithVectors::<2, 1>(product).dispatch(),
+                (1, 3) => WithVectors::<3, 1>(product).dispatch(),
+                (1, _) => WithVectors::<4, 1>(product).dispatch(),
+                (2, _) => WithVectors::<2, 2>(product).dispatch(),
+                (_, _) => WithVectors::<4, 4>(product).dispatch(),
             }
         }
     }
+}
+
+/// Some inputs of packed rows.
+struct Panel<'a> {
+    /// Where their blocks begin in a tile.
+    taps: &'a [usize],
+    source: &'a [f32],
+    /// How many inputs a tile has.
+    depth: usize,
+    inputs: Range<usize>,
 }
 
 /// Rows of a result, for one group of blocks of outputs.
 struct Columns<'a, 'b> {
     taps: &'a [usize],
     source: &'a [f32],
-    /// How many inputs there are.
+    /// How many inputs a tile has.
     depth: usize,
     /// How many rows a tile has.
     height: usize,

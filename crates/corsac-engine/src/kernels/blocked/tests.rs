@@ -331,6 +331,11 @@ fn linear_layers() {
         .flat_map(|&rows| sizes.map(|sizes| (rows, sizes)));
     // Rows that are packed a strip at a time.
     let many = [(517, [20, 530]), (1400, [33, 210])];
+    // Rows that each piece of work packs: of many inputs, and for many outputs.
+    let pieces = [(15, [40, 4501]), (29, [50, 6016]), (300, [16_500, 230])];
+    assert_eq!(linear::workspace_len(15, [40, 4501]), 0);
+    assert_eq!(linear::workspace_len(300, [16_500, 230]), 0);
+    let many = many.into_iter().chain(pieces);
     for (at, (rows, [outputs, inputs])) in few.chain(many).enumerate() {
         let (weight, bias) = (numbers(outputs * inputs, at), numbers(outputs, 8));
         let input = numbers(rows * inputs, 4);
@@ -349,7 +354,7 @@ fn linear_layers() {
             expected.push(sum + bias[output] + at as f32);
         }
         let mut out = vec![f32::NAN; rows * outputs];
-        let mut workspace = vec![f32::NAN; linear::workspace_len(rows, inputs)];
+        let mut workspace = vec![f32::NAN; linear::workspace_len(rows, sizes)];
         let kernel = LinearKernel::new(&weight, sizes, Some(&bias), rows);
         kernel.run(&input, &mut workspace, &mut out, &finish);
         assert_eq!(out, expected, "{rows} {outputs} {inputs}");
