@@ -19,7 +19,6 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,9 +27,9 @@ from torch import nn
 import corsac
 from engine_peers import missing
 from in_turn import print_peers, samples_in_turn, summary
-from machine import machine
+from machine import REPORTS, machine
 
-REPORT = Path("target/bench/calls.json")
+REPORT = REPORTS / "calls.json"
 REPEAT = 100
 PEERS: dict[str, Callable[[Any], Any]] = {
     "eager": lambda own: own,

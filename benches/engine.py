@@ -31,7 +31,6 @@ import sys
 import time
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,9 +39,9 @@ from engine_memory import torch_peak_bytes
 from engine_models import MODELS, Function, Workload, workload
 from engine_peers import IN_BFLOAT16, PEERS, RTEN, Unfit, missing, rten
 from in_turn import samples_in_turn, summary
-from machine import machine
+from machine import REPORTS, machine
 
-REPORT = Path("target/bench/engine.json")
+REPORT = REPORTS / "engine.json"
 #: What a peer may differ from eager in float32 by, for results of magnitude one.
 TOLERANCE = {"f32": 1e-3, "bf16": 5e-2}
 

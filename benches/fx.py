@@ -37,10 +37,10 @@ import corsac.analysis
 import corsac.fx
 import corsac.fx.experimental.optimization
 import corsac.passes
-from machine import machine
+from machine import REPORTS, machine
 from side_by_side import Bench, Difference, Outcome, Work, heading, progress, row, run, write_json
 
-REPORT = Path(__file__).resolve().parent.parent / "target" / "bench" / "fx.json"
+REPORT = REPORTS / "fx.json"
 ENGINES = {"torch_fx": torch.fx, "corsac": corsac.fx}
 MODELS = ("resnet50", "densenet121", "efficientnet_b0", "vit_b_16", "swin_t", "convnext_tiny")
 TYPED = ("resnet50", "efficientnet_b0", "convnext_tiny")

@@ -1,10 +1,13 @@
-"""What a measurement was made on."""
+"""What a measurement was made on, and where its report goes."""
 
 from __future__ import annotations
 
 import os
 import platform
 from pathlib import Path
+
+#: In the repository, wherever a bench is started.
+REPORTS = Path(__file__).resolve().parent.parent / "target" / "bench"
 
 
 def machine() -> str:

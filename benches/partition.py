@@ -43,12 +43,12 @@ from corsac._dynamo import PARTITIONS
 from corsac.backends import aot_autograd, min_cut_partition
 from corsac.backends._partition import plan_partition
 from in_turn import print_peers, samples_in_turn, summary
-from machine import machine
+from machine import REPORTS, machine
 from training import MODELS, Block, Trained
 
 #: glibc, whose ``malloc`` PyTorch uses.
 _libc = ctypes.CDLL(None)
-REPORT = Path("target/bench/partition.json")
+REPORT = REPORTS / "partition.json"
 PARTITIONERS: dict[str, Callable[..., Any]] = {
     "torch default": default_partition,
     "torch min-cut": min_cut_rematerialization_partition,

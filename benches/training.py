@@ -22,7 +22,6 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,9 +31,9 @@ from torch.nn import functional as F
 
 import corsac
 from in_turn import print_peers, samples_in_turn, summary
-from machine import machine
+from machine import REPORTS, machine
 
-REPORT = Path("target/bench/training.json")
+REPORT = REPORTS / "training.json"
 #: What a gradient may differ from eager's by, of its largest element.
 TOLERANCE = 1e-4
 

@@ -33,9 +33,9 @@ import torch._dynamo
 from torch import nn
 
 import corsac
-from machine import machine
+from machine import REPORTS, machine
 
-REPORT = Path("target/bench/warm_start.json")
+REPORT = REPORTS / "warm_start.json"
 Clock = Callable[[], float]
 KINDS = ("none", "cold", "warm")
 #: Of `engine_models.py` and of `training.py`.
