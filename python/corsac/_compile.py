@@ -518,7 +518,8 @@ class CompiledModule(StandIn):
         if len({id(own) for own in tensors}) < len(tensors):
             return
         if is_known and isinstance(program.compiled.run, NativeCall):
-            self._runner.add(program.call.key, program.compiled.run.program, args)
+            native = program.compiled.run.program
+            self._runner.add(program.call.key, native, args, distinct=True)
 
     def _by_dynamo(self) -> Callable[..., Any]:
         """The model captured by Dynamo: what it makes graphs of runs on the engine."""

@@ -915,8 +915,10 @@ class RuleSet:
 class Runner:
     """Runs the programs of a model for calls that nothing is special about."""
     def __new__(cls, watch: Any, compiled: Any) -> Runner: ...
-    def add(self, key: Any, program: Any, inputs: Any) -> Any:
-        """Runs calls with arguments like `inputs` by `program` from now on. `key` is its name."""
+    def add(self, key: Any, program: Any, inputs: Any, *, distinct: Any = False) -> Any:
+        """Runs calls with arguments like `inputs` by `program` from now on; if `distinct`, only those that
+        give no tensor twice, because it was made by a run that could have asked. `key` is its name.
+        """
         ...
     def recent(self) -> Any:
         """The names of all programs; the one that was used last comes last."""
@@ -927,7 +929,7 @@ class Runner:
     def run(self, arguments: Any) -> Any:
         """What the model answers to these arguments; `NotImplemented` for a call that has to be looked
         at: of other shapes than there are programs for, or where autograd records, a mode is on, a
-        weight has changed, a tensor is given twice, somebody observes.
+        weight has changed, somebody observes.
         """
         ...
 

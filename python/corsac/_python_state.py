@@ -19,22 +19,10 @@ _CONSTANTS = frozenset([type(None), bool, int, float, str])
 _LARGE = 500
 #: What every module has, and who looks at weights and modules looks at too.
 _OF_MODULES = frozenset(torch.nn.Module().__dict__) - {"forward"}
+#: What cannot change.
+IMMUTABLE = type(None) | bool | int | float | complex | str | bytes | torch.dtype | torch.device
 #: What cannot change, or is not the program's.
-_LEAVES = (
-    type(None)
-    | bool
-    | int
-    | float
-    | complex
-    | str
-    | bytes
-    | type
-    | types.ModuleType
-    | torch.Tensor
-    | torch.dtype
-    | torch.device
-    | types.BuiltinFunctionType
-)
+_LEAVES = IMMUTABLE | type | types.ModuleType | torch.Tensor | types.BuiltinFunctionType
 
 
 class PythonState:

@@ -9,21 +9,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, _get_node_type
 
+from corsac._python_state import IMMUTABLE
 from corsac.fx.proxy import TraceError
 
 #: What is given back as it is, besides what the model or the program has.
-_CONSTANTS = (
-    type(None)
-    | bool
-    | int
-    | float
-    | complex
-    | str
-    | bytes
-    | torch.dtype
-    | torch.device
-    | torch.layout
-)
+_CONSTANTS = IMMUTABLE | torch.layout
 _SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
 #: Makes a value of the tensors of a call, and of the objects that it has made already.
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]

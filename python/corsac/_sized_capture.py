@@ -320,8 +320,7 @@ class _Recorder(TorchFunctionMode):
         for own in (*args, *kwargs.values()):
             if isinstance(own, _Tensor) and type(own) is not Hollow:
                 self._weight(own)
-        found = func(*args, **kwargs)
-        return found
+        return func(*args, **kwargs)
 
     def _recorded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")

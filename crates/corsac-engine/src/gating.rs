@@ -23,8 +23,8 @@ pub(crate) fn fuse(program: &mut Program) {
             && uses.once(step.output)
         {
             products.insert(step.output, found);
-        } else if let Some(&(image, factors)) =
-            products.get(&step.inputs.first().copied().unwrap_or(step.output))
+        } else if let Some(first) = step.inputs.first()
+            && let Some(&(image, factors)) = products.get(first)
             && let Some(op) = gated(program, step)
         {
             step.op = op;
@@ -49,12 +49,9 @@ fn product(program: &Program, step: &Step) -> Option<(ValueId, ValueId)> {
         program.shape(value) == [1, channels, 1, 1] && !is_image(value) && !program.is_weight(value)
     };
     let blocks = step.post.is_empty() && [step.output, a, b].into_iter().all(in_blocks);
-    match () {
-        () if !blocks => None,
-        () if is_image(a) && are_factors(b) => Some((a, b)),
-        () if is_image(b) && are_factors(a) => Some((b, a)),
-        () => None,
-    }
+    [(a, b), (b, a)]
+        .into_iter()
+        .find(|&(image, factors)| blocks && is_image(image) && are_factors(factors))
 }
 
 /// What `step` becomes, if it is a convolution of single pixels whose image may be multiplied.
@@ -64,10 +61,7 @@ fn gated(program: &Program, step: &Step) -> Option<Op> {
     };
     let shape = conv_shape(program, step);
     let [_, rows, columns] = shape.output;
-    let pointwise = shape.kernel == [1, 1]
-        && conv.stride == [1, 1]
-        && conv.groups == 1
-        && conv.padding == [[0; 2]; 2];
+    let pointwise = shape.is_pointwise() && conv.groups == 1;
     let blocks = program.value(step.output).layout == Layout::Blocks
         && Form::of(&shape, program.precision) == Some(Form::Blocks);
     // With fewer pixels than a block has channels, the weights are more work than the image.

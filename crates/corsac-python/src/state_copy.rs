@@ -55,6 +55,11 @@ impl Modules {
     }
 }
 
+/// The attributes of an empty `torch.nn.Module`, which every module has. They are never dropped.
+pub(crate) fn common_attributes(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
+    Ok(Modules::get(py)?.empty.bind(py))
+}
+
 fn own_attributes<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let attributes = object.getattr(intern!(object.py(), "__dict__"))?;
     Ok(attributes.cast_into::<PyDict>()?)

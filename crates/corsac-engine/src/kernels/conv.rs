@@ -276,7 +276,7 @@ impl ConvKernel {
 
 impl ConvShape {
     /// Whether a patch is one element, so that the image is the matrix of patches.
-    fn is_pointwise(&self) -> bool {
+    pub(crate) fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.conv.stride == [1, 1] && self.conv.padding == [[0; 2]; 2]
     }
 }

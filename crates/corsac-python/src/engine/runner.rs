@@ -9,6 +9,7 @@ use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
+use rustc_hash::FxHashSet;
 
 use super::program::PyProgram;
 use super::situation::Situation;
@@ -33,6 +34,8 @@ struct Entry {
     program: Py<PyProgram>,
     /// The integers among the arguments, with their places.
     numbers: Vec<(usize, i64)>,
+    /// Whether it is only for calls that give no tensor twice.
+    distinct: bool,
 }
 
 /// Runs the programs of a model for calls that nothing is special about.
@@ -58,6 +61,7 @@ impl PyRunner {
         py: Python<'_>,
         arguments: &[Argument],
         described: &[Described<'_>],
+        tensors: &[Bound<'_, PyAny>],
     ) -> Option<Py<PyProgram>> {
         let mut entries = self.entries.lock().ok()?;
         let at = entries.iter().rposition(|entry| {
@@ -77,6 +81,7 @@ impl PyRunner {
                     .iter()
                     .all(|&known| numbers.next() == Some(known))
                 && numbers.next().is_none()
+                && !(entry.distinct && has_one_twice(tensors))
         })?;
         let last = entries.len() - 1;
         if at != last {
@@ -84,6 +89,11 @@ impl PyRunner {
         }
         Some(entries[last].program.clone_ref(py))
     }
+}
+
+fn has_one_twice(tensors: &[Bound<'_, PyAny>]) -> bool {
+    let mut seen = FxHashSet::default();
+    !tensors.iter().all(|tensor| seen.insert(tensor.as_ptr()))
 }
 
 #[pymethods]
@@ -105,12 +115,15 @@ impl PyRunner {
         })
     }
 
-    /// Runs calls with arguments like `inputs` by `program` from now on. `key` is its name.
+    /// Runs calls with arguments like `inputs` by `program` from now on; if `distinct`, only those that
+    /// give no tensor twice, because it was made by a run that could have asked. `key` is its name.
+    #[pyo3(signature = (key, program, inputs, *, distinct=false))]
     fn add(
         &self,
         key: Py<PyAny>,
         program: Py<PyProgram>,
         inputs: &Bound<'_, PyTuple>,
+        distinct: bool,
     ) -> PyResult<()> {
         let mut numbers = Vec::new();
         for (at, input) in inputs.iter().enumerate() {
@@ -122,6 +135,7 @@ impl PyRunner {
             key,
             program,
             numbers,
+            distinct,
         };
         if let Ok(mut entries) = self.entries.lock() {
             entries.push(entry);
@@ -158,7 +172,7 @@ impl PyRunner {
 
     /// What the model answers to these arguments; `NotImplemented` for a call that has to be looked
     /// at: of other shapes than there are programs for, or where autograd records, a mode is on, a
-    /// weight has changed, a tensor is given twice, somebody observes.
+    /// weight has changed, somebody observes.
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -196,14 +210,6 @@ impl PyRunner {
                 return unknown();
             }
         }
-        // Programs may ask whether two of their arguments are one.
-        let mut others = tensors.as_slice();
-        while let Some((first, rest)) = others.split_first() {
-            if rest.iter().any(|other| other.is(first)) {
-                return unknown();
-            }
-            others = rest;
-        }
         if situation.records(py)? {
             for tensor in &tensors {
                 let requires = tensor.getattr(intern!(py, "requires_grad"))?;
@@ -226,7 +232,7 @@ impl PyRunner {
                 None => return unknown(),
             }
         }
-        match self.find(py, &kinds, &described) {
+        match self.find(py, &kinds, &described, &tensors) {
             Some(program) => program
                 .get()
                 .call_described(py, exchange, &described, &tensors),

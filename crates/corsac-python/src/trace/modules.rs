@@ -11,6 +11,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::state_copy::common_attributes;
+
 /// How deep modules may nest: what Python itself can go through.
 const MAX_DEPTH: usize = 1000;
 
@@ -23,9 +25,8 @@ pub(super) struct TorchClasses {
     /// What an attribute of a module may be to count as a constant.
     constants: Py<PyTuple>,
     /// The names of attributes that every module has, of which none is a constant, by where they
-    /// are: those of an empty module, which keeps them alive.
+    /// are.
     common: FxHashSet<usize>,
-    _empty: Py<PyAny>,
     named: [(Py<PyString>, Py<PyAny>); 3],
 }
 
@@ -43,11 +44,9 @@ impl TorchClasses {
                 Ok::<_, PyErr>((PyString::intern(py, name).unbind(), method))
             });
             let [modules, parameters, buffers] = named;
-            let empty = module.bind(py).call0()?;
-            let common = attributes(&empty)?.keys();
+            let common = common_attributes(py)?.keys();
             Ok(Self {
                 common: common.iter().map(|name| name.as_ptr() as usize).collect(),
-                _empty: empty.unbind(),
                 parameter: class(nn.as_any(), "Parameter")?,
                 tensor: class(py.import("torch")?.as_any(), "Tensor")?,
                 sequential: class(nn.as_any(), "Sequential")?,

@@ -129,9 +129,8 @@ impl BlockedConv {
         let source = Image::of(&shape, form);
         let vectors = vectors_per_block();
         let [out_channels, rows, columns] = shape.output;
-        let pointwise = shape.kernel == [1, 1] && shape.conv.stride == [1, 1];
         // The rows of an image are one long row, if nothing is between them.
-        let flat = pointwise && source.blocked && !source.is_padded();
+        let flat = source.blocked && shape.is_pointwise();
         let mut result = if flat {
             [1, rows * columns]
         } else {
@@ -148,13 +147,13 @@ impl BlockedConv {
         };
         let widest = widest(result[1], vectors);
         let groups = groups(&shape, &source, taps.len() * depth * BLOCK, widest);
-        let mut pitch = source.pitch()[0] * shape.conv.stride[0];
-        if flat {
-            if groups.len() < FEW {
-                result = long_rows(rows, columns);
-            }
-            pitch = result[1] * BLOCK;
+        if flat && groups.len() < FEW {
+            result = long_rows(rows, columns);
         }
+        let pitch = match flat {
+            true => result[1] * BLOCK,
+            false => source.pitch()[0] * shape.conv.stride[0],
+        };
         let len = groups.last().map_or(0, |group| group.weights.end);
         let mut weights = Lines::zeros(len);
         let mut rest = &mut weights[..];

@@ -41,40 +41,25 @@ pub struct LinearKernel {
     vectors: usize,
 }
 
-/// When rows are packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packing {
-    /// All of them, before any is multiplied.
-    Before,
-    /// Some whole rows at a time, by who multiplies them.
-    Strips,
-    /// By each piece of work, which may have only some of the outputs: rows are packed several times, but
-    /// never all of them in memory at once.
-    Pieces,
+/// Whether a piece of work is some whole rows, with all of their outputs.
+fn in_strips(rows: usize, inputs: usize) -> bool {
+    rows >= MANY && rows * inputs > CACHED
 }
 
-impl Packing {
-    fn of(rows: usize, [outputs, inputs]: [usize; 2]) -> Self {
-        let len = rows * inputs;
-        if rows >= MANY && len > CACHED {
-            Self::Strips
-        } else if len > CACHED / 4 && (outputs > WIDE || inputs > DEEP) {
-            Self::Pieces
-        } else {
-            Self::Before
-        }
-    }
+/// Whether rows are packed by who multiplies them, each time anew, and never all of them in memory at once;
+/// otherwise all of them are packed before any is multiplied.
+fn packs_apart(rows: usize, [outputs, inputs]: [usize; 2]) -> bool {
+    let many_times = rows * inputs > CACHED / 4 && (outputs > WIDE || inputs > DEEP);
+    in_strips(rows, inputs) || many_times
 }
 
 /// How many elements [`LinearKernel::run`] needs besides, for `rows` rows and a weight of these sizes:
 /// outputs and inputs.
 #[must_use]
 pub fn workspace_len(rows: usize, sizes: [usize; 2]) -> usize {
-    match Packing::of(rows, sizes) {
-        Packing::Strips | Packing::Pieces => 0,
-        Packing::Before => {
-            rows.next_multiple_of(tile_height(rows)) * sizes[1].next_multiple_of(BLOCK)
-        }
+    match packs_apart(rows, sizes) {
+        true => 0,
+        false => rows.next_multiple_of(tile_height(rows)) * sizes[1].next_multiple_of(BLOCK),
     }
 }
 
@@ -191,32 +176,26 @@ impl LinearKernel {
         let height = tile_height(rows);
         let taps: Vec<usize> = (0..depth / BLOCK).map(|at| at * height * BLOCK).collect();
         let sizes = [self.outputs, self.inputs];
-        let packing = Packing::of(rows, sizes);
+        let apart = packs_apart(rows, sizes);
         let blocks = &mut workspace[..workspace_len(rows, sizes)];
-        let pieces = match packing {
-            Packing::Strips => self.strips(rows, height, out),
-            Packing::Pieces => self.pieces(rows, height, out),
-            Packing::Before => {
-                let tiles = input.par_chunks(height * self.inputs);
-                tiles
-                    .zip(blocks.par_chunks_exact_mut(height * depth))
-                    .with_min_len(GRAIN.div_ceil(height * depth))
-                    .for_each(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
-                self.pieces(rows, height, out)
-            }
-        };
+        if !apart {
+            let tiles = input.par_chunks(height * self.inputs);
+            tiles
+                .zip(blocks.par_chunks_exact_mut(height * depth))
+                .with_min_len(GRAIN.div_ceil(height * depth))
+                .for_each(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
+        }
         let blocks = &*blocks;
+        let pieces = match in_strips(rows, self.inputs) {
+            true => self.strips(rows, height, out),
+            false => self.pieces(rows, height, out),
+        };
         pieces.into_par_iter().for_each(|mut piece| {
             let Piece { row, column, .. } = piece;
-            match packing {
-                Packing::Before => self.piece(&taps, &blocks[row * depth..], height, &mut piece),
-                Packing::Strips => PACKED.with_borrow_mut(|packed| {
-                    self.pack_inputs(input, 0..depth, height, &piece, packed);
-                    self.piece(&taps, packed, height, &mut piece);
-                }),
-                Packing::Pieces => PACKED.with_borrow_mut(|packed| {
-                    for start in (0..depth).step_by(DEPTH) {
-                        let inputs = start..depth.min(start + DEPTH);
+            for start in (0..depth).step_by(DEPTH) {
+                let inputs = start..depth.min(start + DEPTH);
+                if apart {
+                    PACKED.with_borrow_mut(|packed| {
                         self.pack_inputs(input, inputs.clone(), height, &piece, packed);
                         let panel = Panel {
                             taps: &taps[..inputs.len() / BLOCK],
@@ -225,8 +204,16 @@ impl LinearKernel {
                             inputs,
                         };
                         self.panel(&panel, height, &mut piece);
-                    }
-                }),
+                    });
+                } else {
+                    let panel = Panel {
+                        taps: &taps[start / BLOCK..inputs.end / BLOCK],
+                        source: &blocks[row * depth..],
+                        depth,
+                        inputs,
+                    };
+                    self.panel(&panel, height, &mut piece);
+                }
             }
             for (at, chunk) in piece.rows.iter_mut().enumerate() {
                 finish((row + at) * self.outputs + column, chunk);
@@ -276,19 +263,6 @@ impl LinearKernel {
         let parts = self.outputs.div_ceil(width);
         let width = self.outputs.div_ceil(parts).next_multiple_of(group);
         pieces(out, self.outputs, [height, width])
-    }
-
-    /// Computes a piece whose rows are packed.
-    fn piece(&self, taps: &[usize], source: &[f32], height: usize, piece: &mut Piece<'_>) {
-        for (at, own) in taps.chunks(DEPTH / BLOCK).enumerate() {
-            let panel = Panel {
-                taps: own,
-                source,
-                depth: taps.len() * BLOCK,
-                inputs: at * DEPTH..at * DEPTH + own.len() * BLOCK,
-            };
-            self.panel(&panel, height, piece);
-        }
     }
 
     /// Adds what some inputs give to a piece; the first ones begin with the bias.
