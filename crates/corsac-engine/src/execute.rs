@@ -16,7 +16,7 @@ use crate::kernels::matmul::Product;
 use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
 use crate::kernels::{layout, normalise, pool, reduce};
-use crate::memory::{Context, Kept, Taken, Written};
+use crate::memory::{Context, Kept, Memory, Taken, Written};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
 use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
@@ -24,6 +24,9 @@ use crate::weight_cache::{Packed, WeightCache};
 
 /// A run of fewer operations than this is over before other threads have woken up.
 const SMALL: usize = 16 * 1024;
+
+/// Who is told of steps, by their number, how long they took.
+pub type Observe<'a> = &'a mut dyn FnMut(usize, Duration);
 
 /// What is wrong with a call of a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,7 +207,8 @@ impl Executable {
         self.run_observed(context, inputs, outputs, None)
     }
 
-    /// The same; `observe` is told of each step how long it took.
+    /// The same; `observe` is told of each of [all steps](Program::all_steps) how long it took, those of
+    /// portions for each portion.
     ///
     /// # Errors
     /// As of [`Self::run_typed`].
@@ -213,21 +217,41 @@ impl Executable {
         context: &mut Context,
         inputs: &[Data<'_>],
         outputs: &mut [DataMut<'_>],
-        mut observe: Option<&mut dyn FnMut(usize, Duration)>,
+        observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         self.check(inputs, outputs)?;
+        self.run_steps(&mut context.memory(), inputs, outputs, observe)
+    }
+
+    /// Runs the program on inputs that are as it wants them.
+    fn run_steps(
+        &self,
+        memory: &mut Memory<'_>,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        mut observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
+        // Those of portions are counted in.
+        let mut number = 0;
         for (at, step) in self.program.steps.iter().enumerate() {
             let start = observe.is_some().then(Instant::now);
-            self.run_step(at, step, context, inputs, outputs)?;
-            if let (Some(start), Some(observe)) = (start, &mut observe) {
-                observe(at, start.elapsed());
+            let mut within = observe
+                .as_mut()
+                .map(|observe| |step: usize, time: Duration| observe(number + step, time));
+            let within = within.as_mut().map(|observe| observe as Observe<'_>);
+            self.run_step(at, step, memory, inputs, outputs, within)?;
+            if let (Some(start), Some(observe)) = (start, &mut observe)
+                && !matches!(step.op, Op::Portions(_))
+            {
+                observe(number, start.elapsed());
             }
+            number += step.count();
         }
         // Those that no step wrote: inputs, weights, and what is returned twice.
         for (number, value) in self.program.outputs().into_iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
                 let mut own = std::mem::take(&mut outputs[number]);
-                own.copy_from(self.values(context.all(outputs), inputs).data(value));
+                own.copy_from(self.values(memory.all(outputs), inputs).data(value));
                 outputs[number] = own;
             }
         }
@@ -238,9 +262,10 @@ impl Executable {
         &self,
         at: usize,
         step: &Step,
-        context: &mut Context,
+        memory: &mut Memory<'_>,
         inputs: &[Data<'_>],
         outputs: &mut [DataMut<'_>],
+        observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         let root = self.program.root(step.output);
         let Some(place) = self.plan.place(root) else {
@@ -251,7 +276,7 @@ impl Executable {
         // Others can be read meanwhile.
         let mut taken = Taken::out_of(outputs, place, workspace.0);
         let own = (place, info.element, info.stored_len());
-        let (written, kept) = context.take_out(own, workspace, &mut taken, outputs);
+        let (written, kept) = memory.take_out(own, workspace, &mut taken, outputs);
         let values = self.values(kept, inputs);
         let Written { result, workspace } = written;
         let done = match (&step.op, result) {
@@ -259,6 +284,14 @@ impl Executable {
                 self.run_fused(at, step, fused, &values, result);
                 Ok(())
             }
+            (Op::Portions(portions), DataMut::F32(result)) => self.run_portions(
+                (at, step),
+                portions.count,
+                &values,
+                workspace,
+                result,
+                observe,
+            ),
             (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
                 self.step(at, step, &values, workspace, result);
                 Ok(())
@@ -286,6 +319,35 @@ impl Executable {
             })
             .collect();
         fused.run(&read, in_place, result);
+    }
+
+    fn run_portions(
+        &self,
+        (at, step): (usize, &Step),
+        count: usize,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        result: &mut [f32],
+        mut observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
+        let Prepared::Portions(body) = &self.prepared[at] else {
+            unreachable!("prepared when the program was made");
+        };
+        let len = result.len() / count;
+        for (number, result) in result.chunks_exact_mut(len).enumerate() {
+            let inputs = step.inputs.iter().map(|&value| {
+                let all = values.get(value);
+                let len = all.len() / count;
+                Data::F32(&all[number * len..][..len])
+            });
+            let inputs: SmallVec<[Data<'_>; 4]> = inputs.collect();
+            let mut memory = Memory::from(&mut *workspace);
+            let observe = observe
+                .as_mut()
+                .map(|observe| &mut **observe as Observe<'_>);
+            body.run_steps(&mut memory, &inputs, &mut [DataMut::F32(result)], observe)?;
+        }
+        Ok(())
     }
 
     fn values<'a>(&'a self, kept: Kept<'a>, inputs: &'a [Data<'a>]) -> Values<'a> {
@@ -548,7 +610,8 @@ impl Executable {
                 | Op::Attention(_)
                 | Op::BatchNorm { .. }
                 | Op::General(_)
-                | Op::Fused(_),
+                | Op::Fused(_)
+                | Op::Portions(_),
                 _,
             ) => unreachable!("prepared when the program was made, or done elsewhere"),
         }
@@ -580,6 +643,12 @@ fn work_of(program: &Program, step: &Step) -> usize {
         }
         Op::Attention(ref attention) => attention.work(),
         Op::Fused(ref fused) => return fused.work().saturating_add(read),
+        Op::Portions(ref portions) => {
+            let body = &portions.body;
+            let steps = body.steps.iter();
+            let each = steps.fold(0_usize, |sum, step| sum.saturating_add(work_of(body, step)));
+            return each.saturating_mul(portions.count);
+        }
         _ => 4,
     };
     outputs.saturating_mul(each).saturating_add(read)

@@ -30,6 +30,7 @@ mod memory;
 mod model;
 mod optimise;
 mod plan;
+mod portions;
 mod prepare;
 mod program;
 mod scaling;
@@ -40,7 +41,7 @@ mod weight_cache;
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements};
-pub use execute::{Executable, RunError};
+pub use execute::{Executable, Observe, RunError};
 pub use lower::{LowerError, lower, unsupported};
 pub use memory::Context;
 pub use model::{
@@ -49,6 +50,7 @@ pub use model::{
 };
 pub use optimise::optimise;
 pub use plan::Plan;
+pub use portions::Portions;
 pub use prepare::Weights;
 pub use program::{
     Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,

@@ -17,6 +17,24 @@ pub struct Context {
     flags: Vec<u8>,
 }
 
+/// Memory that a run uses.
+pub(crate) struct Memory<'m> {
+    numbers: &'m mut [f32],
+    integers: &'m mut [i64],
+    flags: &'m mut [u8],
+}
+
+impl<'m> From<&'m mut [f32]> for Memory<'m> {
+    /// For programs of numbers alone.
+    fn from(numbers: &'m mut [f32]) -> Self {
+        Self {
+            numbers,
+            integers: &mut [],
+            flags: &mut [],
+        }
+    }
+}
+
 /// What a step writes.
 pub(crate) struct Written<'a> {
     /// Its result.
@@ -82,6 +100,16 @@ impl Context {
         }
     }
 
+    pub(crate) fn memory(&mut self) -> Memory<'_> {
+        Memory {
+            numbers: &mut self.numbers,
+            integers: &mut self.integers,
+            flags: &mut self.flags,
+        }
+    }
+}
+
+impl Memory<'_> {
     /// Takes out the place of a result of `len` elements, and of a workspace.
     pub(crate) fn take_out<'a>(
         &'a mut self,
@@ -106,10 +134,9 @@ impl Context {
             part(workspace.result == result, workspace.start, workspace_len)
         };
         let (numbers, in_numbers, mut work_memory) =
-            Rest::of(&mut self.numbers, own(None, Element::F32), work(None));
-        let (integers, in_integers, _) =
-            Rest::of(&mut self.integers, own(None, Element::I64), 0..0);
-        let (flags, in_flags, _) = Rest::of(&mut self.flags, own(None, Element::Bool), 0..0);
+            Rest::of(self.numbers, own(None, Element::F32), work(None));
+        let (integers, in_integers, _) = Rest::of(self.integers, own(None, Element::I64), 0..0);
+        let (flags, in_flags, _) = Rest::of(self.flags, own(None, Element::Bool), 0..0);
         let mut result = match element {
             Element::F32 => DataMut::F32(in_numbers),
             Element::I64 => DataMut::I64(in_integers),
@@ -151,9 +178,9 @@ impl Context {
     /// All of it, to read.
     pub(crate) fn all<'a>(&'a self, results: &'a [DataMut<'a>]) -> Kept<'a> {
         Kept {
-            numbers: Rest::all(&self.numbers),
-            integers: Rest::all(&self.integers),
-            flags: Rest::all(&self.flags),
+            numbers: Rest::all(self.numbers),
+            integers: Rest::all(self.integers),
+            flags: Rest::all(self.flags),
             results,
             written: [(None, Rest::all(&[])), (None, Rest::all(&[]))],
         }

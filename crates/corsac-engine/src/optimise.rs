@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::program::{Binary, Element, Op, Post, Program, Recipe, Step, ValueId};
 use crate::scaling::Scaling;
-use crate::{attention, blocking, copies, fusion, gating, transposition};
+use crate::{attention, blocking, copies, fusion, gating, portions, transposition};
 
 /// Simplifies `program`. Weights are computed from weights when they are packed.
 pub fn optimise(program: &mut Program) {
@@ -37,6 +37,17 @@ pub fn optimise(program: &mut Program) {
     program.steps = kept;
     remove_unused(program);
     blocking::assign(program);
+    portions::divide(program);
+    join(program);
+}
+
+/// Makes fewer steps of those that are left, in portions too.
+fn join(program: &mut Program) {
+    for step in &mut program.steps {
+        if let Op::Portions(portions) = &mut step.op {
+            join(&mut portions.body);
+        }
+    }
     gating::fuse(program);
     // Permutations that became reorderings.
     remove_unused(program);

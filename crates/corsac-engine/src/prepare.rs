@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::data::Elements;
-use crate::execute::RunError;
+use crate::execute::{Executable, RunError};
 use crate::kernels::bf16::conv::Bf16Conv;
 use crate::kernels::bf16::linear::Bf16Linear;
 use crate::kernels::blocked::Form;
@@ -44,6 +44,7 @@ pub(crate) enum Prepared {
     Packed(Packed),
     Attention(Box<Attention>),
     Pairs(Vec<[usize; 2]>),
+    Portions(Box<Executable>),
     Nothing,
 }
 
@@ -238,6 +239,10 @@ impl<'a> Loader<'a> {
                     &a[..a.len() - 2],
                     &b[..b.len() - 2],
                 ))
+            }
+            (None, Op::Portions(portions)) => {
+                let body = Executable::with_cache(portions.body.clone(), self.source, self.cache)?;
+                Prepared::Portions(Box::new(body))
             }
             (None, _) => Prepared::Nothing,
         };

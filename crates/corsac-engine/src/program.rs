@@ -10,6 +10,7 @@ use crate::general::General;
 use crate::kernels::blocked::reorder::Order;
 use crate::kernels::blocked::stored_len;
 use crate::kernels::fused::Fused;
+use crate::portions::Portions;
 
 /// A value of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -455,6 +456,8 @@ pub enum Op {
     ToBlocks(Order),
     /// An image, out of blocks of channels.
     FromBlocks(Order),
+    /// What several steps compute, for a part of the batch at a time.
+    Portions(Box<Portions>),
     /// Surrounded by a number.
     Pad {
         /// Elements before and after, by dimension.
@@ -489,6 +492,14 @@ pub struct Step {
 }
 
 impl Step {
+    /// How many steps it stands for.
+    pub(crate) fn count(&self) -> usize {
+        match &self.op {
+            Op::Portions(portions) => portions.body.steps.iter().map(Self::count).sum(),
+            _ => 1,
+        }
+    }
+
     /// The weight and bias of a layer: what is packed, if it is known before the program runs.
     pub(crate) fn weights(&self) -> &[ValueId] {
         match self.op {
@@ -639,6 +650,23 @@ impl Program {
 }
 
 impl Program {
+    /// All steps in order, a line of text each, with those that are done in portions of the batch.
+    #[must_use]
+    pub fn all_steps(&self) -> Vec<String> {
+        let mut lines = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            match &step.op {
+                Op::Portions(portions) => {
+                    let inner = portions.body.all_steps().into_iter();
+                    let count = portions.count;
+                    lines.extend(inner.map(|line| format!("{line}, {count} times")));
+                }
+                _ => lines.push(self.line(step)),
+            }
+        }
+        lines
+    }
+
     fn name(&self, value: ValueId) -> String {
         match self.value(self.root(value)).source {
             Source::Input(number) => format!("in{number}"),
@@ -679,8 +707,8 @@ impl Program {
 impl fmt::Display for Program {
     /// One line for a step: `%5[1, 64, 112, 112] = conv(%0, w0) + %3 -> relu`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for step in &self.steps {
-            writeln!(f, "{}", self.line(step))?;
+        for line in self.all_steps() {
+            writeln!(f, "{line}")?;
         }
         let name = |value: ValueId| self.name(value);
         let outputs: Vec<String> = self.outputs().into_iter().map(name).collect();
@@ -720,6 +748,7 @@ impl Op {
             Self::ToBlocks(_) => "to_blocks",
             Self::FromBlocks(_) => "from_blocks",
             Self::Pad { .. } => "pad",
+            Self::Portions(_) => "portions",
             Self::General(general) => general.name(),
         }
     }

@@ -117,6 +117,9 @@ pub(super) fn check_program(program: &Program, limits: &Limits) -> Result<(), Mo
         within("bytes of a value", bytes, limits.value_bytes)?;
     }
     for step in &program.steps {
+        if let Op::Portions(portions) = &step.op {
+            check_program(&portions.body, limits)?;
+        }
         if let Op::Conv(conv) = &step.op {
             let shape = |index: usize| program.shape(step.inputs[index]);
             let (image, kernel) = (shape(0), shape(1));

@@ -218,7 +218,7 @@ impl<'p> Lifetimes<'p> {
         for (number, value) in program.outputs().into_iter().enumerate() {
             let root = program.root(value);
             last_read[root.index()] = Some(program.steps.len());
-            if is_step(program, root) && program.value(root).layout == Layout::Rows {
+            if is_step(program, root) {
                 result[root.index()].get_or_insert(number);
             }
         }
@@ -341,6 +341,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 None => linear::workspace_len(rows, [outputs, inputs]),
             }
         }
+        Op::Portions(ref portions) => Plan::of(&portions.body).lens.numbers,
         _ => 0,
     }
 }

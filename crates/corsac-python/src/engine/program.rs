@@ -167,7 +167,7 @@ impl PyProgram {
                 })
             }),
             Some(times) => py.detach(|| {
-                let mut observe = |step: usize, time: Duration| times[step] = time.as_secs_f64();
+                let mut observe = |step: usize, time: Duration| times[step] += time.as_secs_f64();
                 on_threads(threads, || {
                     executable.run_observed(own, inputs, outputs, Some(&mut observe))
                 })
@@ -390,9 +390,7 @@ impl PyProgram {
     /// The steps, a line of text each.
     #[getter]
     fn steps(&self) -> Vec<String> {
-        let program = self.executable.program();
-        let steps = program.steps.iter();
-        steps.map(|step| program.line(step)).collect()
+        self.executable.program().all_steps()
     }
 
     /// The shapes of the results, in order.
@@ -423,7 +421,7 @@ impl PyProgram {
     /// How many steps a run takes.
     #[getter]
     fn step_count(&self) -> usize {
-        self.executable.program().steps.len()
+        self.executable.program().all_steps().len()
     }
 
     /// With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
