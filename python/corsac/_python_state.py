@@ -24,6 +24,9 @@ IMMUTABLE = type(None) | bool | int | float | complex | str | bytes | torch.dtyp
 #: What cannot change, or is not the program's.
 _LEAVES = IMMUTABLE | type | types.ModuleType | torch.Tensor | types.BuiltinFunctionType
 
+#: Most of what is met, and a leaf.
+_PLAIN = frozenset([type(None), bool, int, float, str, torch.Tensor, torch.nn.Parameter])
+
 
 class PythonState:
     """Attributes and contents as they were, of what a model or a function can reach in a few steps."""
@@ -106,7 +109,8 @@ class PythonState:
             if len(value) > _LARGE:
                 return
             for key, own in list(value.items()):
-                self._add(own, f"{name}.{key}", depth - 1)
+                if type(own) not in _PLAIN:
+                    self._add(own, f"{name}.{key}", depth - 1)
         elif kind is list and len(value) <= _LARGE:
             self._seen[id(value)] = (value, list(value), name)
             for own in list(value):

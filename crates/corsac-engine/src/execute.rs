@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::data::{Data, DataMut, Elements};
 use crate::general;
 use crate::kernels::blocked::attention::Operands;
+use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::blocked::{self, reorder};
 use crate::kernels::conv::ConvKernel;
 use crate::kernels::elementwise::{self, Operand};
@@ -448,7 +449,12 @@ impl Executable {
                     }
                     // Weights that are computed while the program runs.
                     (_, Op::Linear) => {
-                        let kernel = linear_kernel(program, step, input(1), bias());
+                        let weight = LinearWeight {
+                            data: input(1),
+                            sizes: [shape_of(1)[0], shape_of(1)[1]],
+                            by_input: false,
+                        };
+                        let kernel = linear_kernel(program, step, &weight, bias());
                         kernel.run(input(0), workspace, out, &finish);
                     }
                     _ => {

@@ -24,6 +24,7 @@ mod fusion;
 mod gating;
 pub mod general;
 pub mod kernels;
+mod lending;
 mod lines;
 mod lower;
 mod memory;
@@ -42,6 +43,7 @@ pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements};
 pub use execute::{Executable, Observe, RunError};
+pub use lending::lend_weights;
 pub use lower::{LowerError, lower, unsupported};
 pub use memory::Context;
 pub use model::{

@@ -1,7 +1,7 @@
 //! Weights on their way from the host to where steps want them.
 
 use std::borrow::Cow;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -14,7 +14,7 @@ use crate::kernels::blocked::Form;
 use crate::kernels::blocked::attention::Attention;
 use crate::kernels::blocked::conv::BlockedConv;
 use crate::kernels::blocked::depthwise::BlockedDepthwise;
-use crate::kernels::blocked::linear::LinearKernel;
+use crate::kernels::blocked::linear::{LinearKernel, LinearWeight};
 use crate::kernels::conv::{ConvKernel, ConvShape};
 use crate::kernels::matmul;
 use crate::program::{Element, Layout, Op, Program, Recipe, Source, Step, ValueId, ValueInfo};
@@ -218,10 +218,10 @@ impl<'a> Loader<'a> {
 
     /// Loads what the step with this number reads, and packs what it wants packed.
     pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
-        let form = self.pack_form(step);
+        let form = pack_form(self.program, step);
+        let packed = packed_inputs(self.program, step);
         for (index, value) in step.reads().enumerate() {
-            let packed = form.is_some() && (1..step.inputs.len()).contains(&index);
-            if self.program.is_weight(value) && !packed {
+            if self.program.is_weight(value) && !packed.contains(&index) {
                 self.needed[self.program.root(value).index()] = true;
                 self.load(value)?;
             }
@@ -250,42 +250,6 @@ impl<'a> Loader<'a> {
         Ok(prepared)
     }
 
-    /// What the weights of a step are packed for; `None` if they are not. Weights that are computed
-    /// while the program runs are packed then.
-    fn pack_form(&self, step: &Step) -> Option<PackForm> {
-        let program = self.program;
-        match step.op {
-            Op::Conv(_) | Op::GatedConv(_) | Op::Linear => {}
-            _ => return None,
-        }
-        if !step
-            .weights()
-            .iter()
-            .all(|&value| self.program.is_weight(value))
-        {
-            return None;
-        }
-        if matches!(step.op, Op::Linear) {
-            let weight = program.shape(step.inputs[1]);
-            let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
-            let sizes = [weight[0], weight[1]];
-            let width = match program.precision.amx() {
-                Some(_) => None,
-                None => Some(LinearKernel::width(rows)),
-            };
-            return Some(PackForm::Linear(sizes, width));
-        }
-        let mut shape = conv_shape(program, step);
-        let form = Form::of(&shape, program.precision);
-        shape.batch = 1;
-        match form {
-            Some(form) if program.value(step.output).layout == Layout::Blocks => {
-                Some(PackForm::Blocked(shape, form))
-            }
-            _ => Some(PackForm::Conv(shape)),
-        }
-    }
-
     /// The weights of a step, packed now or before.
     fn packed(&mut self, step: &Step, form: PackForm) -> Result<Packed, RunError> {
         let program = self.program;
@@ -298,13 +262,23 @@ impl<'a> Loader<'a> {
         if let Some(known) = key.as_ref().and_then(|key| self.cache.packed(key)) {
             return Ok(known);
         }
-        for &value in step.weights() {
-            self.load(value)?;
+        let (weight, by_input) = match form {
+            PackForm::Linear(..) => program.untransposed(step.inputs[1]),
+            _ => (step.inputs[1], false),
+        };
+        self.load(weight)?;
+        if let Some(&bias) = bias {
+            self.load(bias)?;
         }
-        let (weight, bias) = (self.get(step.inputs[1]), bias.map(|&bias| self.get(bias)));
+        let (weight, bias) = (self.get(weight), bias.map(|&bias| self.get(bias)));
         let pack = || match form {
-            PackForm::Linear(..) => {
-                Packed::Linear(Arc::new(linear_kernel(program, step, weight, bias)))
+            PackForm::Linear(sizes, _) => {
+                let weight = LinearWeight {
+                    data: weight,
+                    sizes,
+                    by_input,
+                };
+                Packed::Linear(Arc::new(linear_kernel(program, step, &weight, bias)))
             }
             PackForm::Conv(shape) => Packed::Conv(Arc::new(ConvKernel::new(shape, weight, bias))),
             PackForm::Blocked(shape, form) => match (form, program.precision.amx()) {
@@ -326,6 +300,45 @@ impl<'a> Loader<'a> {
             self.cache.keep_packed(key, &packed);
         }
         Ok(packed)
+    }
+}
+
+/// What the weights of a step are packed for; `None` if they are not. Weights that are computed
+/// while the program runs are packed then.
+fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
+    match step.op {
+        Op::Conv(_) | Op::GatedConv(_) | Op::Linear => {}
+        _ => return None,
+    }
+    if !step.weights().iter().all(|&value| program.is_weight(value)) {
+        return None;
+    }
+    if matches!(step.op, Op::Linear) {
+        let weight = program.shape(step.inputs[1]);
+        let rows = program.value(step.inputs[0]).len() / weight[1].max(1);
+        let sizes = [weight[0], weight[1]];
+        let width = match program.precision.amx() {
+            Some(_) => None,
+            None => Some(LinearKernel::width(rows)),
+        };
+        return Some(PackForm::Linear(sizes, width));
+    }
+    let mut shape = conv_shape(program, step);
+    let form = Form::of(&shape, program.precision);
+    shape.batch = 1;
+    match form {
+        Some(form) if program.value(step.output).layout == Layout::Blocks => {
+            Some(PackForm::Blocked(shape, form))
+        }
+        _ => Some(PackForm::Conv(shape)),
+    }
+}
+
+/// Which of the values that `step` reads are packed before the program runs.
+pub(crate) fn packed_inputs(program: &Program, step: &Step) -> Range<usize> {
+    match pack_form(program, step) {
+        Some(_) => 1..step.inputs.len(),
+        None => 0..0,
     }
 }
 
@@ -381,16 +394,14 @@ pub(crate) fn conv_shape(program: &Program, step: &Step) -> ConvShape {
 pub(crate) fn linear_kernel(
     program: &Program,
     step: &Step,
-    weight: &[f32],
+    weight: &LinearWeight<'_>,
     bias: Option<&[f32]>,
 ) -> Linear {
-    let shape = program.shape(step.inputs[1]);
-    let sizes = [shape[0], shape[1]];
     match program.precision.amx() {
-        Some(amx) => Linear::Bf16(Bf16Linear::new(amx, weight, sizes, bias)),
+        Some(amx) => Linear::Bf16(Bf16Linear::new(amx, weight, bias)),
         None => {
-            let rows = program.value(step.inputs[0]).len() / sizes[1].max(1);
-            Linear::F32(LinearKernel::new(weight, sizes, bias, rows))
+            let rows = program.value(step.inputs[0]).len() / weight.sizes[1].max(1);
+            Linear::F32(LinearKernel::new(weight, bias, rows))
         }
     }
 }

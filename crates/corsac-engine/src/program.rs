@@ -596,6 +596,17 @@ impl Program {
         matches!(source, Source::Weight(_) | Source::Derived(_))
     }
 
+    /// The matrix that `value` is the transposed of, and true; `value` and false if it is made otherwise.
+    pub(crate) fn untransposed(&self, value: ValueId) -> (ValueId, bool) {
+        match self.value(self.root(value)).source {
+            Source::Derived(number) => match &self.recipes[number] {
+                (Recipe::Transpose, of) => (of[0], true),
+                _ => (value, false),
+            },
+            _ => (value, false),
+        }
+    }
+
     /// The tensors that the caller gets, in order.
     #[must_use]
     pub fn outputs(&self) -> Vec<ValueId> {

@@ -331,12 +331,15 @@ def install(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
 
 def drop_unused(gm: GraphModule, paths: Iterable[str]) -> None:
     """Delete those of the submodules and attributes that the graph names no more."""
-    used = {
-        node.target for op in ("call_module", "get_attr") for node in gm.graph.find_nodes(op=op)
-    }
-    for path in set(paths):
-        if any(target == path or target.startswith(f"{path}.") for target in used):
-            continue
+    used: set[str] = set()
+    for op in ("call_module", "get_attr"):
+        for node in gm.graph.find_nodes(op=op):
+            # With everything that it is a part of.
+            path = node.target
+            while path and path not in used:
+                used.add(path)
+                path = path.rpartition(".")[0]
+    for path in set(paths) - used:
         # Attributes of submodules are the model's own, which may share them.
         if not gm.delete_submodule(path) and (path in gm._parameters or path in gm._buffers):
             delattr(gm, path)

@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
-use corsac_engine::{Executable, Precision, Program, WeightCache, lower, optimise};
+use corsac_engine::{Executable, Precision, Program, WeightCache, lend_weights, lower, optimise};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
@@ -82,9 +82,12 @@ impl PyNativeModel {
             lowered.map_err(|error| CompileError::new_err(error.to_string()))
         })?;
         program.precision = self.precision;
-        let executable = self.executable(py, program)?;
+        let (executable, lent) = self.executable(py, program)?;
+        let tensors = lent.iter().map(|&number| &self.facts.tensors[number]);
+        let lent = tensors.map(|tensor| tensor.clone_ref(py)).collect();
         let contexts = Arc::clone(&self.contexts);
-        Ok(PyProgram::with_contexts(executable, self.strict, contexts))
+        let program = PyProgram::with_contexts(executable, self.strict, contexts);
+        Ok(program.with_lent(lent))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -108,15 +111,23 @@ fn precision_named(name: &str) -> PyResult<Precision> {
 }
 
 impl PyNativeModel {
-    fn executable(&self, py: Python<'_>, mut program: Program) -> PyResult<Executable> {
+    /// The program with its weights packed, and the numbers of those that are passed with each run.
+    fn executable(
+        &self,
+        py: Python<'_>,
+        mut program: Program,
+    ) -> PyResult<(Executable, Vec<usize>)> {
         let weights = Loaded::of(py, &self.facts.tensors, &program)?;
-        let executable = py.detach(|| {
+        let (executable, lent) = py.detach(|| {
             optimise(&mut program);
-            Executable::with_cache(program, &weights, &self.weights)
+            let lent = lend_weights(&mut program, &|number| weights.is_lent(number));
+            let executable = Executable::with_cache(program, &weights, &self.weights);
+            (executable, lent)
         });
         if let Some(error) = weights.error() {
             return Err(error);
         }
-        executable.map_err(|error| PyValueError::new_err(error.to_string()))
+        let executable = executable.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok((executable, lent))
     }
 }

@@ -7,8 +7,10 @@ use corsac_engine::{
     Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
     Source, ValueId, chosen_threads, default_threads, on_threads,
 };
+use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -52,7 +54,10 @@ pub(crate) struct PyProgram {
     executable: Executable,
     /// Whether what is returned twice is one tensor.
     strict: bool,
+    /// What the caller gives.
     inputs: Vec<Spec>,
+    /// Weights that are read where they lie: inputs after those of the caller.
+    lent: Vec<(Py<PyAny>, Spec)>,
     outputs: Vec<Spec>,
     contexts: Contexts,
 }
@@ -106,6 +111,20 @@ impl Input<'_> {
     }
 }
 
+/// A weight that is read where it lies: as it is now.
+fn lent<'a>(tensor: &'a Bound<'_, PyAny>, spec: &Spec) -> PyResult<Input<'a>> {
+    let described = match Exchange::get(tensor.py())? {
+        Some(exchange) => exchange.described(tensor)?,
+        None => None,
+    };
+    Ok(
+        match described.and_then(|own| own.data(spec.element, &spec.shape)) {
+            Some(data) => Input::There(data),
+            None => Input::Copied(elements(tensor, spec.element)?),
+        },
+    )
+}
+
 impl PyProgram {
     pub(crate) fn new(executable: Executable, strict: bool) -> Self {
         Self::with_contexts(executable, strict, Contexts::default())
@@ -129,11 +148,19 @@ impl PyProgram {
         });
         Self {
             inputs,
+            lent: Vec::new(),
             outputs: outputs.collect(),
             executable,
             strict,
             contexts,
         }
+    }
+
+    /// The same, where the last inputs are these weights.
+    pub(super) fn with_lent(mut self, tensors: Vec<Py<PyAny>>) -> Self {
+        let specs = self.inputs.split_off(self.inputs.len() - tensors.len());
+        self.lent = tensors.into_iter().zip(specs).collect();
+        self
     }
 
     /// What it takes.
@@ -150,6 +177,20 @@ impl PyProgram {
         outputs: &mut [DataMut<'_>],
         times: Option<&mut [f64]>,
     ) -> PyResult<()> {
+        let weights = self
+            .lent
+            .iter()
+            .map(|(tensor, spec)| lent(tensor.bind(py), spec));
+        let weights = weights.collect::<PyResult<Vec<Input<'_>>>>()?;
+        let all: Vec<Data<'_>>;
+        let inputs = match weights[..] {
+            [] => inputs,
+            [..] => {
+                let weights = weights.iter().map(Input::data);
+                all = inputs.iter().copied().chain(weights).collect();
+                &all
+            }
+        };
         let executable = &self.executable;
         let idle = self.contexts.lock().ok().and_then(|mut idle| idle.pop());
         let mut context = idle.unwrap_or_default();
@@ -442,6 +483,12 @@ impl PyProgram {
 
     fn __str__(&self) -> String {
         self.executable.program().to_string()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.lent
+            .iter()
+            .try_for_each(|(tensor, _)| visit.call(tensor))
     }
 }
 

@@ -48,6 +48,11 @@ impl<'a> Loaded<'a> {
         Ok(weights)
     }
 
+    /// Whether a weight is read where it lies.
+    pub(super) fn is_lent(&self, number: usize) -> bool {
+        matches!(self.lent.get(number), Some(Some(_)))
+    }
+
     /// What went wrong when a weight was read.
     pub(super) fn error(self) -> Option<PyErr> {
         self.error.into_inner().ok().flatten()

@@ -5,6 +5,7 @@ use corsac_kernels::bf16::{Bf16, column};
 use rayon::prelude::*;
 
 use super::{Panels, SLACK, room};
+use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::piece::{Piece, pieces};
 
 /// How many rows a piece of work has at most.
@@ -29,18 +30,17 @@ pub fn workspace_len(rows: usize, inputs: usize) -> usize {
 }
 
 impl Bf16Linear {
-    /// Packs `weight`, of shape `[outputs, inputs]`.
+    /// Packs `weight`.
     #[must_use]
-    pub fn new(
-        amx: Amx,
-        weight: &[f32],
-        [outputs, inputs]: [usize; 2],
-        bias: Option<&[f32]>,
-    ) -> Self {
+    pub fn new(amx: Amx, weight: &LinearWeight<'_>, bias: Option<&[f32]>) -> Self {
+        let [outputs, inputs] = weight.sizes;
         let runs = inputs.div_ceil(RUN);
         let panels = Panels::new(amx, outputs, runs, bias, |output, run, at| {
-            let row = &weight[output * inputs..][..inputs];
-            row.get(run * RUN + at).copied().unwrap_or(0.0)
+            let input = run * RUN + at;
+            match input < inputs {
+                true => weight.at(output, input),
+                false => 0.0,
+            }
         });
         Self {
             panels,

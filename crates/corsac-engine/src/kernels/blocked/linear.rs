@@ -26,6 +26,52 @@ const WIDE: usize = 16 * 1024;
 /// From how many inputs on all rows, packed, are too much memory to write and read once more.
 const DEEP: usize = 4 * DEPTH;
 
+/// The weight of a linear layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearWeight<'a> {
+    /// Its elements.
+    pub data: &'a [f32],
+    /// How many outputs and inputs the layer has.
+    pub sizes: [usize; 2],
+    /// Whether the weights of an input lie together, instead of those of an output.
+    pub by_input: bool,
+}
+
+impl LinearWeight<'_> {
+    /// The weight of `input` in `output`.
+    pub(crate) fn at(&self, output: usize, input: usize) -> f32 {
+        let [outputs, inputs] = self.sizes;
+        match self.by_input {
+            true => self.data[input * outputs + output],
+            false => self.data[output * inputs + input],
+        }
+    }
+
+    /// Puts the weights of some outputs, beginning with `first`, together for each input: `width` for
+    /// each, of which the last ones may be left out.
+    fn pack(&self, first: usize, width: usize, packed: &mut [f32]) {
+        let [outputs, inputs] = self.sizes;
+        let count = width.min(outputs - first);
+        if self.by_input {
+            let rows = self.data.chunks_exact(outputs);
+            for (row, packed) in rows.zip(packed.chunks_exact_mut(width)) {
+                packed[..count].copy_from_slice(&row[first..first + count]);
+            }
+            return;
+        }
+        let own = &self.data[first * inputs..][..count * inputs];
+        // A few inputs of all outputs at a time, so that whole lines are written.
+        for start in (0..inputs).step_by(BLOCK) {
+            let end = inputs.min(start + BLOCK);
+            for (output, row) in own.chunks_exact(inputs).enumerate() {
+                for (input, &weight) in (start..end).zip(&row[start..end]) {
+                    packed[input * width + output] = weight;
+                }
+            }
+        }
+    }
+}
+
 /// `x @ weight.T + bias` with the weight packed.
 #[derive(Debug)]
 pub struct LinearKernel {
@@ -107,14 +153,10 @@ impl LinearKernel {
         widest(rows, vectors_per_block())
     }
 
-    /// Packs `weight`, of shape `[outputs, inputs]`, for `rows` rows.
+    /// Packs `weight` for `rows` rows.
     #[must_use]
-    pub fn new(
-        weight: &[f32],
-        [outputs, inputs]: [usize; 2],
-        bias: Option<&[f32]>,
-        rows: usize,
-    ) -> Self {
+    pub fn new(weight: &LinearWeight<'_>, bias: Option<&[f32]>, rows: usize) -> Self {
+        let [outputs, inputs] = weight.sizes;
         let vectors = vectors_per_block();
         let widest = widest(rows, vectors);
         let depth = inputs.next_multiple_of(BLOCK);
@@ -128,19 +170,7 @@ impl LinearKernel {
             .par_chunks_mut(group)
             .enumerate()
             .for_each(|(at, packed)| {
-                let width = packed.len() / depth;
-                let first = at * widest * BLOCK;
-                let count = width.min(outputs - first);
-                let own = &weight[first * inputs..][..count * inputs];
-                // A few inputs of all outputs at a time, so that whole lines are written.
-                for start in (0..inputs).step_by(BLOCK) {
-                    let end = inputs.min(start + BLOCK);
-                    for (output, row) in own.chunks_exact(inputs).enumerate() {
-                        for (input, &weight) in (start..end).zip(&row[start..end]) {
-                            packed[input * width + output] = weight;
-                        }
-                    }
-                }
+                weight.pack(at * widest * BLOCK, packed.len() / depth, packed);
             });
         Self {
             weights,

@@ -4,7 +4,7 @@ use corsac_kernels::amx::Amx;
 
 use super::conv::{self, BlockedConv};
 use super::depthwise::BlockedDepthwise;
-use super::linear::{self, LinearKernel};
+use super::linear::{self, LinearKernel, LinearWeight};
 use super::reorder::{Order, from_blocks, to_blocks};
 use super::{Form, stored_len};
 use crate::kernels::bf16::{self, conv::Bf16Conv, linear::Bf16Linear};
@@ -353,17 +353,29 @@ fn linear_layers() {
             let sum: f32 = own.take(inputs).map(|(x, weight)| x * weight).sum();
             expected.push(sum + bias[output] + at as f32);
         }
-        let mut out = vec![f32::NAN; rows * outputs];
-        let mut workspace = vec![f32::NAN; linear::workspace_len(rows, sizes)];
-        let kernel = LinearKernel::new(&weight, sizes, Some(&bias), rows);
-        kernel.run(&input, &mut workspace, &mut out, &finish);
-        assert_eq!(out, expected, "{rows} {outputs} {inputs}");
-        let Some(amx) = Amx::detect() else { continue };
-        out.fill(f32::NAN);
-        let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
-        let kernel = Bf16Linear::new(amx, &weight, sizes, Some(&bias));
-        kernel.run(&input, &mut workspace, &mut out, &finish);
-        assert_eq!(out, expected, "in tiles: {rows} {outputs} {inputs}");
+        let turned = (0..weight.len()).map(|at| weight[at % outputs * inputs + at / outputs]);
+        let turned: Vec<f32> = turned.collect();
+        for (data, by_input) in [(&weight, false), (&turned, true)] {
+            let weight = LinearWeight {
+                data,
+                sizes,
+                by_input,
+            };
+            let mut out = vec![f32::NAN; rows * outputs];
+            let mut workspace = vec![f32::NAN; linear::workspace_len(rows, sizes)];
+            let kernel = LinearKernel::new(&weight, Some(&bias), rows);
+            kernel.run(&input, &mut workspace, &mut out, &finish);
+            assert_eq!(out, expected, "{rows} {outputs} {inputs} {by_input}");
+            let Some(amx) = Amx::detect() else { continue };
+            out.fill(f32::NAN);
+            let mut workspace = vec![f32::NAN; bf16::linear::workspace_len(rows, inputs)];
+            let kernel = Bf16Linear::new(amx, &weight, Some(&bias));
+            kernel.run(&input, &mut workspace, &mut out, &finish);
+            assert_eq!(
+                out, expected,
+                "in tiles: {rows} {outputs} {inputs} {by_input}"
+            );
+        }
     }
 }
 

@@ -1,0 +1,51 @@
+//! Large weights that steps read as they are, such as the rows of an embedding: the host passes them with
+//! each run, and nobody has a copy of them.
+
+use corsac_ir::DType;
+use rustc_hash::FxHashMap;
+
+use crate::prepare::packed_inputs;
+use crate::program::{Element, Post, Program, Source, Step, ValueId};
+
+/// From how many elements on.
+const LARGE: usize = 256 * 1024;
+
+/// Makes inputs of the large weights that `program`, which is [optimised](crate::optimise), reads as they are
+/// and that `is_lent` answers true for. Answers their numbers: they are passed after all other inputs, in
+/// this order.
+pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> Vec<usize> {
+    let mut lent = Vec::new();
+    let mut inputs: FxHashMap<ValueId, ValueId> = FxHashMap::default();
+    let mut steps = std::mem::take(&mut program.steps);
+    for step in &mut steps {
+        let packed = packed_inputs(program, step);
+        for (at, value) in reads_mut(step).enumerate() {
+            let info = program.value(*value);
+            let Source::Weight(number) = info.source else {
+                continue;
+            };
+            let large = info.element == Element::F32 && info.len() >= LARGE;
+            if packed.contains(&at) || !large || !is_lent(number) {
+                continue;
+            }
+            let shape = info.shape.clone();
+            *value = *inputs.entry(*value).or_insert_with(|| {
+                lent.push(number);
+                program.inputs += 1;
+                program.input_dtypes.push(DType::Float32);
+                program.add_value(shape, Source::Input(program.inputs - 1))
+            });
+        }
+    }
+    program.steps = steps;
+    lent
+}
+
+/// All values that a step reads, in the order of [`Step::reads`].
+fn reads_mut(step: &mut Step) -> impl Iterator<Item = &mut ValueId> {
+    let added = step.post.iter_mut().filter_map(|post| match post {
+        Post::Add(value) => Some(value),
+        Post::Unary(_) => None,
+    });
+    step.inputs.iter_mut().chain(added)
+}
