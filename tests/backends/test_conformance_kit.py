@@ -1,6 +1,7 @@
 """The conformance kit: built-in backends pass it, and each planted fault is caught."""
 
 import functools
+import importlib.util
 import time
 
 import pytest
@@ -10,10 +11,10 @@ from corsac import backends
 from corsac.backends import check
 from corsac.backends.conformance import PROGRAMS
 
-QUICK = ["eager", "debug", "engine", "onnxruntime"]
+BUILT_IN = ["engine", "eager", "debug", "aot_eager", "onnxruntime", "openvino"]
+OF_TORCH = ["torch:eager", "torch:aot_eager"]
 #: What docs/lowering.md says that a runtime does not do.
 KNOWN = {"openvino": {"largest_of_nan"}}
-SLOW = ["openvino", "aot_eager", "torch:eager", "torch:aot_eager"]
 
 
 @functools.cache
@@ -29,25 +30,29 @@ def test_there_are_sixty_programs_of_all_kinds():
     assert {"containers", "shapes", "exceptions", "threads", "gradients"} <= kinds
 
 
-@pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", [*BUILT_IN, *OF_TORCH])
 def test_built_in_backends_pass(name):
     report = full_check(name)
     assert {row.program for row in report.failures} == KNOWN.get(name, set()), str(report)
     assert len(report.rows) == len(PROGRAMS)
 
 
-@pytest.mark.parametrize("name", SLOW[:2])
-def test_slower_backends_pass_a_part(name):
-    report = check(name, programs=["views", "constants", "threads"])
-    assert report.ok, str(report)
+@pytest.mark.skipif(importlib.util.find_spec("tensorrt") is not None, reason="it is there")
+def test_a_runtime_that_is_missing_declines_and_says_how_to_install_it():
+    report = full_check("tensorrt")
+    assert report.ok and len(report.rows) == len(PROGRAMS), str(report)
+    declined = {reason for row in report.rows for reason in row.declined}
+    assert declined == {"tensorrt is missing: pip install tensorrt"}
+
+
+def test_no_built_in_backend_is_left_out():
+    known = [name for name in backends.list_backends(()) if not name.startswith("torch:")]
+    assert set(known) == {*BUILT_IN, "tensorrt"}
 
 
 def test_a_fallback_passes():
-    kinds = ["dtypes", "views", "mutation", "gradients"]
-    report = check(backends.fallback(["engine", "onnxruntime", "eager"]), programs=kinds)
-    assert report.ok, str(report)
+    report = check(backends.fallback(["engine", "onnxruntime", "eager"]))
+    assert report.ok and len(report.rows) == len(PROGRAMS), str(report)
     # The last one takes what the others decline.
     assert not [row.program for row in report.rows if row.declined]
 

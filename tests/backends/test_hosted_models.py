@@ -274,6 +274,24 @@ def test_options_reach_the_backend():
     torch.testing.assert_close(result, x.sin())
 
 
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("engine", "corsac has no option 'level'; there are: partition, precision, training"),
+        ("onnxruntime", "onnxruntime has no option 'level'; there are: providers, threads"),
+        ("openvino", "openvino has no option 'level'; there are: config, device"),
+        ("tensorrt", "tensorrt has no option 'level'; there are: config, threads"),
+        ("eager", "backend eager takes no options, got 'level'"),
+        ("aot_eager", "backend aot_eager takes no options, got 'level'"),
+    ],
+)
+def test_options_that_there_are_not(name, message):
+    with pytest.raises((ValueError, BackendError), match=message):
+        corsac.compile(torch.sin, backend=name, options={"level": 3})(torch.randn(2))
+    if name != "tensorrt":
+        corsac.compile(lambda x: x.sin() + 1, backend=name, options={})(torch.randn(2))
+
+
 @pytest.mark.parametrize("name", ["engine", "onnxruntime", "openvino"])
 def test_runtimes_run_graphs_as_backends(name):
     net, x = Net().eval(), torch.randn(4, 5)

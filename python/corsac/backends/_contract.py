@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -83,10 +84,15 @@ def hand_over(
 
     Raises:
         Declined: the backend does.
-        BackendError: what it answers cannot be called.
+        BackendError: what it answers cannot be called, or there are options and it takes none.
     """
     wanted = to_torch if accepted_by(backend) == "torch.fx" else from_torch
     keywords = {} if options is None else {"options": dict(options)}
+    if keywords and not _takes_options(backend):
+        if options:
+            given = ", ".join(map(repr, options))
+            raise BackendError(f"backend {name_of(backend)} takes no options, got {given}")
+        keywords = {}
     compiled = backend(wanted(module), list(example_inputs), **keywords)
     if compiled is None:
         raise Declined(f"{name_of(backend)} returned None")
@@ -95,6 +101,15 @@ def hand_over(
             f"backend {name_of(backend)}: expected a callable, got a {type(compiled).__name__}"
         )
     return CheckedCall(compiled, name_of(backend), result_count(module))
+
+
+def _takes_options(backend: Callable[..., Any]) -> bool:
+    """Whether ``backend`` can be called with ``options=``, as far as it is known."""
+    try:
+        parameters = inspect.signature(backend).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(own.kind is own.VAR_KEYWORD or own.name == "options" for own in parameters)
 
 
 class CheckedCall:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -113,9 +114,25 @@ def make_backend(backend: str | Backend, options: Mapping[str, Any]) -> Backend:
     elif isinstance(factory, str):
         module, _, attribute = factory.partition(":")
         factory = getattr(importlib.import_module(module), attribute)
+    _check_options(backend, factory, options)
     made = factory(**options)
     made.name = made.name or backend
     return made
+
+
+def _check_options(name: str, factory: Callable[..., Backend], options: Mapping[str, Any]) -> None:
+    """Raise ``TypeError`` for options that ``factory`` does not have."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if any(own.kind is own.VAR_KEYWORD for own in parameters):
+        return
+    known = sorted(own.name for own in parameters if own.kind is not own.VAR_POSITIONAL)
+    unknown = [own for own in options if own not in known]
+    if unknown:
+        given, there = ", ".join(map(repr, unknown)), ", ".join(known) or "none"
+        raise TypeError(f"{name} has no option {given}; there are: {there}")
 
 
 def require(backend: Backend) -> None:
