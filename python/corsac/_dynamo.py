@@ -371,6 +371,10 @@ class _Registering(importlib.abc.Loader):
 
 
 def _add_to(registry: types.ModuleType) -> None:
+    if registry._BACKENDS.get("corsac") is not None:
+        # Dynamo has found the entry point, by which it may be importing corsac just now: it registers what
+        # that gives itself, and twice is an error.
+        return
     if "corsac" not in registry._COMPILER_FNS:
         registry.register_backend(backend, name="corsac")
 
