@@ -19,6 +19,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
+from corsac._collection import no_collection
 from corsac._dynamo import PARTITIONS, PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import RUNNING, NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
@@ -314,7 +315,8 @@ class CompiledModule(StandIn):
             return self._untraced_call(args, kwargs)
         reason = self._why_not(inputs)
         if reason is _AUTOGRAD and self._capture is None:
-            return self._training_call(inputs)(*args, **kwargs)
+            with no_collection():
+                return self._training_call(inputs)(*args, **kwargs)
         if reason is None:
             key = call_key(inputs)
             compiled = self._programs.get(key)
@@ -471,7 +473,8 @@ class CompiledModule(StandIn):
             return self._by_dynamo()(*args, **kwargs)
         reason = self._why_not(call.tensors)
         if reason is _AUTOGRAD:
-            return self._training_call(call.tensors)(*args, **kwargs)
+            with no_collection():
+                return self._training_call(call.tensors)(*args, **kwargs)
         if reason is not None or self._dynamic or self._watch.has_hooks:
             return self._by_dynamo()(*args, **kwargs)
         if not self._watches_attributes:

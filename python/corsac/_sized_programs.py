@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 
 from corsac import _core
+from corsac._collection import no_collection
 from corsac._native_graph import Compiled, CompileError, NativeGraph
 from corsac._panic import as_compile_error
 from corsac._sized_capture import SizedCapture, sized_capture
@@ -149,7 +148,7 @@ class SizedPrograms:
             if self.is_full:
                 return TraceError(f"it was called with more than {self._limit} sets of sizes")
             try:
-                with as_compile_error("it compiled a program for sizes"), _no_collection():
+                with as_compile_error("it compiled a program for sizes"), no_collection():
                     made = self._made(call, args, kwargs)
             except (TraceError, CompileError, LoweringError, _core.ShapeInferenceError) as error:
                 # A new one: the error knows frames, which have the arguments.
@@ -174,19 +173,6 @@ class SizedPrograms:
         return SizedProgram(
             known, capture, graph, Compiled(run, seconds, preview, kept, sized=True)
         )
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Nothing looks for garbage in the block: that takes 0.2 s with PyTorch's objects around, ten times as
-    long as a capture."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 __all__ = ["LIMIT", "Call", "SizedProgram", "SizedPrograms"]

@@ -8,6 +8,7 @@ numbers that are nearly the same.
 import copy
 import statistics
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import corsac
+from corsac._training import _native_part
 from corsac._training._sizes import SEEN, BySizes
 
 #: What a gradient may differ by, of the largest element of it.
@@ -691,3 +693,48 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
     # Once each way, with a part before each draw, since none reaches across one.
     assert len(calls) == 2
     assert len(run._pieces[0].graphs[0].parts) == 20
+
+
+@pytest.mark.parametrize(
+    "native, host, tries, is_native",
+    [
+        # Plainly faster or slower, for long enough.
+        (0.03, 0.06, 3, True),
+        (0.07, 0.05, 2, False),
+        # The first run says it if it takes that long.
+        (0.3, 0.6, 1, True),
+        # Shorter than what may happen in between.
+        (0.001, 0.002, 8, True),
+        # Near where it is decided.
+        (0.085, 0.1, 4, True),
+        (0.010, 0.0105, 7, False),
+        (0.0091, 0.0100, 11, False),
+    ],
+)
+def test_parts_are_tried_until_it_is_plain(monkeypatch, native, host, tries, is_native):
+    now, counts = [0.0], {"native": 0, "host": 0}
+    monkeypatch.setattr(_native_part, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def taking(name, seconds):
+        def run():
+            counts[name] += 1
+            now[0] += seconds
+
+        return run
+
+    found = _native_part._best(taking("native", native), taking("host", host), ())
+    assert found == pytest.approx((native, host))
+    assert counts == {"native": tries, "host": tries}
+    assert _native_part._is_worth_it(*found) == is_native
+
+
+def test_runs_that_something_else_disturbs_do_not_decide(monkeypatch):
+    now, taken = [0.0], iter([0.02, 0.02, 0.011, 0.0105, 0.008, 0.0105, *[0.0079, 0.0105] * 20])
+    monkeypatch.setattr(_native_part, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def run():
+        now[0] += next(taken)
+
+    native, host = _native_part._best(run, run, ())
+    assert (native, host) == pytest.approx((0.008, 0.0105))
+    assert _native_part._is_worth_it(native, host)

@@ -16,6 +16,7 @@ from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.partitioners import default_partition
 
 from corsac import _core
+from corsac._collection import no_collection
 from corsac._panic import EngineError, told
 from corsac._training._native_part import Made, NativePart, make
 from corsac._training._parts import VIEWS, Parts, has_symbols, why_not_split
@@ -94,8 +95,9 @@ class TrainedGraph:
             inference_compiler=self._compiler("inference"),
             partition_fn=self._partition,
         )
-        # AOTAutograd writes to what it is given.
-        self._run = run(to_torch(module), list(example_inputs))
+        with no_collection():
+            # AOTAutograd writes to what it is given.
+            self._run = run(to_torch(module), list(example_inputs))
 
     def leave(self, module: Any, reason: str) -> None:
         """Let PyTorch run ``module``, and say why."""

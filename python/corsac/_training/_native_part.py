@@ -22,13 +22,15 @@ from corsac.fx.node import map_arg
 
 #: How many programs are kept for graphs to come, which often have the same parts.
 KEPT = 256
-#: How often a part is tried each way, after a first time: at least, at most, and how long, in seconds.
-LEAST, MOST, SECONDS = 4, 10, 0.25
-#: Who is so many times as fast needs no more tries.
-PLAIN = 1.5
 #: A part is native if it takes less than this of PyTorch's time, and saves so many seconds: around it, memory is
 #: not where it was when the part was tried alone.
 MARGIN, GAIN = 0.9, 1e-5
+#: How often a part is tried each way, after a first time: at least, at most, and how long, in seconds.
+LEAST, MOST, SECONDS = 3, 10, 0.25
+#: What is this far from where it is decided after one try, half as far after two and so on, needs no more: on a
+#: machine with something else to do, tries of some milliseconds take up to a tenth longer, seldom a fifth. Shorter
+#: ones may take many times as long, and are tried for so many seconds in any case; one that takes long is enough.
+PLAIN, ENOUGH, LONG = 0.3, 0.02, 0.1
 
 
 class NativePart(torch.nn.Module):
@@ -320,22 +322,33 @@ def _example(like: torch.Tensor) -> torch.Tensor:
 
 
 def _best(
-    first: Callable[..., Any], second: Callable[..., Any], arguments: Sequence[torch.Tensor]
+    native: Callable[..., Any], host: Callable[..., Any], arguments: Sequence[torch.Tensor]
 ) -> tuple[float, float]:
-    """The seconds of the fastest run of each, in turn."""
+    """The seconds of the fastest run of each, in turn: as many as it takes to see which is to run."""
     best = [float("inf"), float("inf")]
-    end = time.perf_counter() + SECONDS
+    begin = time.perf_counter()
     for number in range(MOST + 1):
-        for at, function in enumerate((first, second)):
+        for at, function in enumerate((native, host)):
             start = time.perf_counter()
             function(*arguments)
             taken = time.perf_counter() - start
-            if number:
-                best[at] = min(best[at], taken)
-        plain = max(best) > PLAIN * min(best)
-        if number >= LEAST and (plain or time.perf_counter() > end):
+            best[at] = min(best[at], taken)
+        spent = time.perf_counter() - begin
+        if number == 0 and spent < SECONDS:
+            # Memory and caches were cold, which is nothing in a long run.
+            best = [float("inf"), float("inf")]
+            continue
+        tries, once = max(number, 1), sum(best)
+        seen = once > LONG or (tries > 1 and tries * once > ENOUGH)
+        if (seen and _is_plain(*best, tries)) or (tries >= LEAST and spent > SECONDS):
             break
     return best[0], best[1]
+
+
+def _is_plain(native: float, host: float, tries: int) -> bool:
+    """Whether it is out of the question that more tries would be decided on otherwise."""
+    far = 1 + PLAIN / tries
+    return not 1 / far < native / (MARGIN * host) < far
 
 
 def _text(module: GraphModule, examples: Sequence[Any], results: Sequence[Any]) -> Any:
