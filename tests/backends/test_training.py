@@ -738,3 +738,62 @@ def test_runs_that_something_else_disturbs_do_not_decide(monkeypatch):
     native, host = _native_part._best(run, run, ())
     assert (native, host) == pytest.approx((0.008, 0.0105))
     assert _native_part._is_worth_it(native, host)
+
+
+class Multiplied(nn.Module):
+    """Two layers, a norm that keeps statistics, and a buffer that counts calls."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(width, width, bias=False),
+            nn.BatchNorm1d(width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+        )
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layers(x) * self.calls
+
+
+def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch):
+    # Whichever is faster here, it is not by much.
+    monkeypatch.setattr(_native_part, "_best", lambda *_: (1e-5, 2.5e-5))
+    eager, x = Multiplied(8).train(), torch.randn(16, 8)
+    model = copy.deepcopy(eager)
+    compiled = corsac.compile(model)
+    for _ in range(4):
+        for run in (eager, compiled):
+            run.zero_grad()
+            run(x).square().sum().backward()
+        for own, its in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, its.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(list(model.buffers()), list(eager.buffers()))
+    assert model.calls == 4
+    assert "PyTorch runs later calls" in compiled.explain()
+    # Autograd records them as if nothing had been compiled.
+    loss = compiled(x).square().sum()
+    first, *_ = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+    assert first.requires_grad
+
+
+@pytest.mark.parametrize(
+    "gain, options, width",
+    [
+        # Native parts save more.
+        (1e-3, {}, 8),
+        # The user says what runs.
+        (1.5e-5, {"training": "native"}, 8),
+        (1.5e-5, {"training": "host"}, 8),
+        # What AOTAutograd takes is little of it.
+        (1.5e-5, {}, 600),
+    ],
+)
+def test_other_steps_are_not(monkeypatch, gain, options, width):
+    monkeypatch.setattr(_native_part, "_best", lambda *_: (1e-5, 1e-5 + gain))
+    compiled = corsac.compile(Multiplied(width).train(), options=options)
+    for _ in range(2):
+        compiled(torch.randn(64, width)).square().sum().backward()
+    assert "PyTorch runs later calls" not in compiled.explain()

@@ -14,12 +14,13 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.partitioners import default_partition
+from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac._collection import no_collection
 from corsac._panic import EngineError, told
 from corsac._training._native_part import Made, NativePart, make
-from corsac._training._parts import VIEWS, Parts, has_symbols, why_not_split
+from corsac._training._parts import VIEWS, Parts, has_symbols, value_of, why_not_split
 from corsac._training._sizes import BySizes
 from corsac.backends._partition import min_cut_partition
 from corsac.fx import GraphModule, Node
@@ -29,6 +30,10 @@ from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_part
 
 #: What submodules with native code are called, with a number behind.
 PREFIX = "native_"
+#: What AOTAutograd's functions take for themselves in a step, in seconds, and PyTorch's own autograd does not.
+OVERHEAD = 1e-4
+#: A step takes less than about a millisecond if its graphs compute no more elements, and multiply no more numbers.
+ELEMENTS, PRODUCTS = 2**20, 2**24
 #: What takes joint graphs in two, by what the option ``partition`` says.
 PARTITIONERS = {
     "min_cut": min_cut_partition,
@@ -49,6 +54,7 @@ class AtenGraph:
         made: what became of each part that could be native.
         host: why PyTorch runs what it runs, and how many calls.
         seconds: how long compiling took.
+        work: the elements that its calls compute, and the numbers that they multiply.
     """
 
     kind: str
@@ -58,6 +64,13 @@ class AtenGraph:
     made: list[Made] = field(default_factory=list)
     host: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    work: tuple[int, int] = (0, 0)
+
+    @property
+    def gain(self) -> float:
+        """The seconds that native parts save, as far as they were measured."""
+        measured = [own.seconds for own in self.made if own.part is not None and own.seconds]
+        return sum(host - native for native, host in measured)
 
     def __str__(self) -> str:
         where = f"{self.native} of {self.calls} calls native, in {len(self.parts)} parts"
@@ -82,6 +95,9 @@ class TrainedGraph:
         self._precision, self._placement = precision, placement
         self._partition = PARTITIONERS[partition]
         self._run: Callable[..., Any] | None = None
+        #: The graph as Dynamo gave it, where PyTorch's own autograd may turn out to be faster.
+        self._plain: Any = None
+        self._is_left = False
 
     def __call__(self, *args: Any) -> Any:
         assert self._run is not None
@@ -95,6 +111,10 @@ class TrainedGraph:
             inference_compiler=self._compiler("inference"),
             partition_fn=self._partition,
         )
+        if self._placement == "measured" and _may_be_left(module):
+            graph = torch.fx.Graph()
+            graph.output(graph.graph_copy(module.graph, {}))
+            self._plain = torch.fx.GraphModule(module, graph)
         with no_collection():
             # AOTAutograd writes to what it is given.
             self._run = run(to_torch(module), list(example_inputs))
@@ -105,9 +125,23 @@ class TrainedGraph:
         self.graphs = [AtenGraph("forward", calls, host={reason: calls})]
         self._run = module
 
+    def _leave_if_short(self) -> None:
+        """Let PyTorch's own autograd run later calls, if AOTAutograd takes longer than native parts save."""
+        gain = sum(own.gain for own in self.graphs)
+        elements, products = (sum(of) for of in zip(*(g.work for g in self.graphs), strict=True))
+        if self._plain is None or elements > ELEMENTS or products > PRODUCTS or gain > OVERHEAD:
+            return
+        self._run, self._plain = self._plain, None
+        self._is_left = True
+
     def explain(self) -> str:
         """What is native, and what PyTorch runs and why, as text."""
-        return "\n".join(map(str, self.graphs)) or "not called yet"
+        lines = list(map(str, self.graphs))
+        if self._is_left:
+            lines.append(
+                "PyTorch runs later calls: they take less than AOTAutograd does for itself"
+            )
+        return "\n".join(lines) or "not called yet"
 
     def native_programs(self) -> list[Any]:
         """The programs that there are for the graph."""
@@ -117,6 +151,8 @@ class TrainedGraph:
         def compile(module: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
             del example_inputs
             run = self._recorded(module, kind)
+            if kind == "backward":
+                self._leave_if_short()
             if self._placement == "host" or not has_symbols(module.graph):
                 return run
             return _taking_a_list(BySizes(module, run, lambda own: self._recorded(own, kind)))
@@ -142,6 +178,8 @@ class TrainedGraph:
 
     def _compiled(self, module: GraphModule, record: AtenGraph) -> Callable[..., Any]:
         record.calls = sum(map(_computes, module.graph.nodes))
+        if self._plain is not None:
+            record.work = _work(module.graph)
         why_not = "options say so" if self._placement == "host" else why_not_split(module.graph)
         if why_not is not None:
             record.host[why_not] = record.calls
@@ -174,6 +212,44 @@ class TrainedGraph:
             setattr(module, f"{PREFIX}{number}", part)
         record.parts = kept
         return _boxed(module)
+
+
+def _may_be_left(module: Any) -> bool:
+    """Whether PyTorch can run a graph of Dynamo as it is, with autograd: no regions or transforms are in it."""
+    if not isinstance(module, torch.fx.GraphModule) or has_symbols(module.graph):
+        return False
+    targets = [node.target for node in module.graph.nodes if node.op == "call_function"]
+    return not any(
+        isinstance(own, torch._ops.HigherOrderOperator)
+        or "_functorch" in (getattr(own, "__module__", None) or "")
+        for own in targets
+    )
+
+
+#: The place of the operand of a product whose last size is summed over.
+_SUMMED = {
+    torch.ops.aten.mm.default: 0,
+    torch.ops.aten.bmm.default: 0,
+    torch.ops.aten.addmm.default: 1,
+    torch.ops.aten.baddbmm.default: 1,
+}
+
+
+def _work(graph: Any) -> tuple[int, int]:
+    """The elements that calls compute, and the numbers that they multiply, as far as that is known."""
+    elements = products = 0
+    for node in filter(_computes, graph.nodes):
+        own = sum(t.numel() for t in tree_leaves(value_of(node)) if isinstance(t, torch.Tensor))
+        if type(own) is not int:
+            # It depends on values.
+            return ELEMENTS + 1, 0
+        elements += own
+        if node.target in _SUMMED:
+            products += own * value_of(node.args[_SUMMED[node.target]]).shape[-1]
+        elif "conv" in str(node.target) or "attention" in str(node.target):
+            # Images and sequences: a step of these is never so short.
+            products += PRODUCTS + 1
+    return elements, products
 
 
 def _computes(node: Node) -> bool:
