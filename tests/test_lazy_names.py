@@ -7,6 +7,7 @@ import pytest
 
 import corsac
 import corsac.backends
+import corsac.lowering
 import corsac.onnx
 
 
@@ -20,7 +21,7 @@ with torch.inference_mode():
     result = corsac.compile(torch.nn.ReLU().eval())(torch.tensor([-1.0, 2.0]))
 assert result.tolist() == [0.0, 2.0]
 print([name for name in sys.modules if name.partition(".")[0] in ("functorch", "networkx", "onnx")])
-print([name for name in sys.modules if name.startswith(("corsac.minifier", "corsac.onnx._export"))])
+print([name for name in sys.modules if name.startswith(("corsac.minifier", "corsac.onnx", "corsac.lowering._lower"))])
 """
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
@@ -29,7 +30,7 @@ print([name for name in sys.modules if name.startswith(("corsac.minifier", "cors
     assert done.stdout == "[]\n[]\n"
 
 
-@pytest.mark.parametrize("package", [corsac, corsac.backends, corsac.onnx])
+@pytest.mark.parametrize("package", [corsac, corsac.backends, corsac.lowering, corsac.onnx])
 def test_all_names_are_there(package: object) -> None:
     assert set(package.__all__) <= set(dir(package))
     assert all(getattr(package, name) is not None for name in package.__all__)

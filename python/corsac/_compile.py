@@ -31,11 +31,12 @@ from corsac._trace_watch import WatchingTracer, watched_trace
 from corsac.fx import GraphModule, Node
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx.proxy import TraceError
-from corsac.lowering import LoweringError, Preview
+from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
 
 if TYPE_CHECKING:
     from corsac.backends._hosted import HostedModule
+    from corsac.lowering import Preview
 
 #: How many programs a model keeps, one for each set of input shapes.
 PROGRAMS = 16

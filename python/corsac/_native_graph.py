@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from corsac import _core, cache
 from corsac._native import NativeCall
 from corsac.fx import GraphModule
-from corsac.lowering import Preview, lower
-from corsac.lowering._engine import Engine
+
+if TYPE_CHECKING:
+    from corsac.lowering import Preview
 
 CompileError = _core.CompileError
 #: Parts of a graph with fewer computations are left to PyTorch.
@@ -82,6 +83,10 @@ class NativeGraph:
         except CompileError:
             if whole:
                 raise
+            # Not at the top: it takes longer to import than most graphs to compile.
+            from corsac.lowering import lower
+            from corsac.lowering._engine import Engine
+
             engine = Engine(strict=self._strict, precision=self._precision)
             lowered = lower(self.module, engine, inputs, min_nodes=LEAST)
             preview = lowered.meta["lowering"]

@@ -9,11 +9,16 @@
 See docs/lowering.md.
 """
 
-from corsac.lowering._backend import Backend, LoweringError, backends, register_backend
-from corsac.lowering._lower import lower, preview
-from corsac.lowering._part import LoweredPart
-from corsac.lowering._preview import Part, Placement, Preview
-from corsac.onnx._types import TensorType
+from typing import TYPE_CHECKING
+
+from corsac._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from corsac.lowering._backend import Backend, LoweringError, backends, register_backend
+    from corsac.lowering._lower import lower, preview
+    from corsac.lowering._part import LoweredPart
+    from corsac.lowering._preview import Part, Placement, Preview
+    from corsac.onnx._types import TensorType
 
 __all__ = [
     "Backend",
@@ -28,3 +33,13 @@ __all__ = [
     "preview",
     "register_backend",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "_backend": ("Backend", "LoweringError", "backends", "register_backend"),
+        "_lower": ("lower", "preview"),
+        "_part": ("LoweredPart",),
+        "_preview": ("Part", "Placement", "Preview", "TensorType"),
+    },
+)
