@@ -758,9 +758,15 @@ class Multiplied(nn.Module):
         return self.layers(x) * self.calls
 
 
+def pretend_to_measure(monkeypatch, native, host):
+    """Parts take so many seconds, and nothing is known of what tests before have measured."""
+    monkeypatch.setattr(_native_part, "_memory", _native_part._Memory())
+    monkeypatch.setattr(_native_part, "_best", lambda *_: (native, host))
+
+
 def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch):
     # Whichever is faster here, it is not by much.
-    monkeypatch.setattr(_native_part, "_best", lambda *_: (1e-5, 2.5e-5))
+    pretend_to_measure(monkeypatch, 1e-5, 2.5e-5)
     eager, x = Multiplied(8).train(), torch.randn(16, 8)
     model = copy.deepcopy(eager)
     compiled = corsac.compile(model)
@@ -789,11 +795,22 @@ def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch
         (1.5e-5, {"training": "host"}, 8),
         # What AOTAutograd takes is little of it.
         (1.5e-5, {}, 600),
+        # It takes less memory.
+        (1.5e-5, {"partition": "fewest_bytes"}, 8),
     ],
 )
 def test_other_steps_are_not(monkeypatch, gain, options, width):
-    monkeypatch.setattr(_native_part, "_best", lambda *_: (1e-5, 1e-5 + gain))
+    pretend_to_measure(monkeypatch, 1e-5, 1e-5 + gain)
     compiled = corsac.compile(Multiplied(width).train(), options=options)
     for _ in range(2):
         compiled(torch.randn(64, width)).square().sum().backward()
     assert "PyTorch runs later calls" not in compiled.explain()
+
+
+def test_steps_without_native_parts_are_left_to_pytorch(monkeypatch):
+    pretend_to_measure(monkeypatch, 2e-5, 1e-5)
+    compiled = corsac.compile(Multiplied(600).train())
+    for _ in range(2):
+        compiled(torch.randn(64, 600)).square().sum().backward()
+    assert "forward: 0 of" in compiled.explain()
+    assert "PyTorch runs later calls" in compiled.explain()

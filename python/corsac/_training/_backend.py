@@ -35,9 +35,10 @@ OVERHEAD = 1e-4
 #: A step takes less than about a millisecond if its graphs compute no more elements, and multiply no more numbers.
 ELEMENTS, PRODUCTS = 2**20, 2**24
 #: What takes joint graphs in two, by what the option ``partition`` says.
+_FEWEST = functools.partial(min_cut_partition, fewest_bytes=True)
 PARTITIONERS = {
     "min_cut": min_cut_partition,
-    "fewest_bytes": functools.partial(min_cut_partition, fewest_bytes=True),
+    "fewest_bytes": _FEWEST,
     "default": default_partition,
 }
 
@@ -65,6 +66,11 @@ class AtenGraph:
     host: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     work: tuple[int, int] = (0, 0)
+
+    @property
+    def was_measured(self) -> bool:
+        """Whether it is known of all native parts what they save."""
+        return all(own.seconds is not None for own in self.made if own.part is not None)
 
     @property
     def gain(self) -> float:
@@ -111,7 +117,9 @@ class TrainedGraph:
             inference_compiler=self._compiler("inference"),
             partition_fn=self._partition,
         )
-        if self._placement == "measured" and _may_be_left(module):
+        # Who wants the fewest bytes has his reasons.
+        may_be_left = self._placement == "measured" and self._partition is not _FEWEST
+        if may_be_left and _may_be_left(module):
             graph = torch.fx.Graph()
             graph.output(graph.graph_copy(module.graph, {}))
             self._plain = torch.fx.GraphModule(module, graph)
@@ -125,11 +133,15 @@ class TrainedGraph:
         self.graphs = [AtenGraph("forward", calls, host={reason: calls})]
         self._run = module
 
-    def _leave_if_short(self) -> None:
-        """Let PyTorch's own autograd run later calls, if AOTAutograd takes longer than native parts save."""
-        gain = sum(own.gain for own in self.graphs)
+    def _leave_if_idle(self) -> None:
+        """Let PyTorch's own autograd run later calls, if nothing is native, or saves less than AOTAutograd takes
+        for itself."""
+        if self._plain is None:
+            return
         elements, products = (sum(of) for of in zip(*(g.work for g in self.graphs), strict=True))
-        if self._plain is None or elements > ELEMENTS or products > PRODUCTS or gain > OVERHEAD:
+        is_short = elements <= ELEMENTS and products <= PRODUCTS
+        saves = sum(own.gain for own in self.graphs) > (OVERHEAD if is_short else 0.0)
+        if saves or not all(own.was_measured for own in self.graphs):
             return
         self._run, self._plain = self._plain, None
         self._is_left = True
@@ -152,7 +164,7 @@ class TrainedGraph:
             del example_inputs
             run = self._recorded(module, kind)
             if kind == "backward":
-                self._leave_if_short()
+                self._leave_if_idle()
             if self._placement == "host" or not has_symbols(module.graph):
                 return run
             return _taking_a_list(BySizes(module, run, lambda own: self._recorded(own, kind)))
