@@ -35,6 +35,7 @@ from corsac.fx.passes.split_module import split_module, split_module_simple
 from corsac.fx.passes.split_utils import split_by_tags
 from corsac.fx.passes.tools_common import legalize_graph, stable_topological_sort
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
+from corsac.fx.subgraph_rewriter import replace_pattern, replace_pattern_with_filters
 from corsac.passes._registry import REGISTRY
 
 IMAGE = torch.randn(2, 2, 4, 4)
@@ -147,6 +148,15 @@ def replaced(gm):
     replace_target_nodes_with(gm, "call_function", torch.cos, "call_function", torch.sin)
 
 
+def matmul_relu(x, y):
+    return torch.matmul(F.relu(x), y)
+
+
+def bmm_clamp(x, y):
+    clamped = torch.clamp(x, min=0)
+    return torch.transpose(torch.matmul(y.t(), clamped.transpose(-1, -2)), -1, -2)
+
+
 def merged(gm):
     corsac.fx.passes.shape_prop.ShapeProp(gm).propagate(IMAGE)
     return merge_matmul(gm)
@@ -187,6 +197,10 @@ CALLS = {
     optimize_for_inference: lambda gm: optimize_for_inference(gm),
     reinplace: in_place_operators,
     remove_dropout: remove_dropout,
+    replace_pattern: in_place(lambda gm: replace_pattern(gm, matmul_relu, bmm_clamp)),
+    replace_pattern_with_filters: in_place(
+        lambda gm: replace_pattern_with_filters(gm, matmul_relu, bmm_clamp, [lambda *_: True])
+    ),
     replace_target_nodes_with: in_place(replaced),
     split_by_tags: tagged,
     split_const_subgraphs: split_const_subgraphs,
@@ -268,9 +282,10 @@ def takes_a_program(thing):
 def public_transforms():
     packages = corsac.passes, corsac.optimum, corsac.fx.passes, corsac.fx.experimental
     found = set()
-    for package in packages:
+    for package in (*packages, corsac.fx.subgraph_rewriter):
         modules = [package]
-        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        inside = getattr(package, "__path__", ())
+        for info in pkgutil.walk_packages(inside, f"{package.__name__}."):
             if not info.name.rpartition(".")[2].startswith("_"):
                 modules.append(importlib.import_module(info.name))
         for module in modules:

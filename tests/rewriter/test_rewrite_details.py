@@ -71,6 +71,66 @@ def test_metadata_of_the_replacement_is_copied():
         assert results[0] == results[1]
 
 
+class Layered(torch.nn.Module):
+    """Values made in a submodule."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        high, low = self.inner(x)
+        return torch.cat([high, low])
+
+
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x), torch.neg(torch.neg(x))
+
+
+def high_and_low(x):
+    return torch.relu(x), torch.neg(torch.neg(x))
+
+
+def otherwise(x):
+    return torch.abs(x) * torch.gt(x, 0), torch.add(torch.mul(x, 0), x)
+
+
+@pytest.mark.parametrize("filters", [None, [lambda *_: True]])
+def test_new_nodes_inherit_the_metadata_of_what_they_are_for(filters):
+    tracer = fx.Tracer()
+    tracer.record_stack_traces = True
+    model = Layered()
+    gm = fx.GraphModule(model, tracer.trace(model))
+    before = {}
+    for node in gm.graph.nodes:
+        node.meta.update(mark=node.name, val=f"value of {node.name}", shared=node.op)
+        before[node.name] = dict(node.meta)
+    new = fx.symbolic_trace(otherwise)
+    (gt,) = new.graph.find_nodes(op="call_function", target=torch.gt)
+    gt.meta["shared"] = "the replacement's own"
+    (found,) = fx.subgraph_rewriter.replace_pattern_with_filters(gm, high_and_low, new, filters)
+    metas = {str(node): dict(node.meta) for node in found.replacements}
+    assert list(metas) == ["abs_1", "gt", "mul", "mul_1", "add"]
+    # Two results, which stand for the two values that the match returned.
+    assert metas["mul"] == before["relu"]
+    assert metas["add"] == before["neg_1"]
+    # What is on the way to one of them has another value.
+    assert metas["mul_1"] == {k: v for k, v in before["neg_1"].items() if k != "val"}
+    assert metas["abs_1"] == {k: v for k, v in before["relu"].items() if k != "val"}
+    assert metas["gt"] == metas["abs_1"] | {"shared": "the replacement's own"}
+    assert "Inner" in str(metas["gt"]["nn_module_stack"]["inner"])
+    assert metas["gt"]["stack_trace"] == before["relu"]["stack_trace"]
+    assert all(node.source and "forward" in str(node.source) for node in found.replacements)
+
+
+def test_the_module_call_is_known_to_new_nodes_before_anybody_looks_at_metadata():
+    gm = fx.symbolic_trace(Layered())
+    fx.replace_pattern(gm, high_and_low, otherwise)
+    (add,) = gm.graph.find_nodes(op="call_function", target=torch.add)
+    assert list(add.meta["nn_module_stack"]) == ["inner"]
+
+
 def test_nodes_keep_their_handles_when_they_are_replaced():
     gm = chain(fx)
     before = {node.name: node for node in gm.graph.nodes}

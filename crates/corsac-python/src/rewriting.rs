@@ -2,7 +2,7 @@
 
 use corsac_ir::matching::{Match, MatchOptions, SubgraphMatcher};
 use corsac_ir::rewrite::{
-    Changed, Patch, Replaced, Replacement, RewriteError, Rewriter, redirect_users,
+    Changed, Patch, Planned, Purpose, Replaced, Replacement, RewriteError, Rewriter, redirect_users,
 };
 use corsac_ir::{Arg, EntityId, NodeId, Op};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -49,7 +49,8 @@ pub(crate) fn replace_all(
             Ok(())
         },
     )?;
-    copy_metas(graph, replacement, done.iter().map(Replaced::added))?;
+    let batches = done.iter().map(|r| (r.returned(), r.added()));
+    carry_metas(graph, replacement, batches)?;
     let bindings = done.iter().flat_map(|replaced| replaced.matched.bindings());
     PyGraph::release_erased(graph, bindings.filter_map(|(_, bound)| bound.as_node()))?;
     Ok((done, outcome))
@@ -106,27 +107,35 @@ fn rewrite<T>(
     answer
 }
 
-/// Gives each batch of new nodes the metadata of the replacement's nodes, in their order.
-fn copy_metas(
+/// Gives each batch of new nodes the metadata of what the match returned, and over it that of the
+/// replacement's nodes. What describes a value goes to the node only that now has that value.
+fn carry_metas<'r>(
     graph: &Bound<'_, PyGraph>,
     replacement: &Bound<'_, PyGraph>,
-    batches: impl Iterator<Item = impl ExactSizeIterator<Item = NodeId>>,
+    batches: impl Iterator<Item = (&'r [NodeId], impl ExactSizeIterator<Item = NodeId>)>,
 ) -> PyResult<()> {
     let py = graph.py();
-    let metas: Vec<(usize, Py<PyAny>)> = {
+    let (own, purposes): (Vec<Option<Py<PyAny>>>, Vec<Purpose>) = {
         let from = replacement.try_borrow()?;
         let replacement = Replacement::new(from.ir());
-        let body = replacement.body().iter().enumerate();
-        body.filter_map(|(at, &id)| Some((at, from.host().meta(id)?.clone_ref(py))))
-            .collect()
+        let body = replacement.body().iter();
+        let own = body.map(|&id| from.host().meta(id).map(|meta| meta.clone_ref(py)));
+        (own.collect(), replacement.purposes().to_vec())
     };
-    if metas.is_empty() {
+    let has_none = graph.try_borrow()?.host().metas().next().is_none();
+    if has_none && own.iter().all(Option::is_none) {
         return Ok(());
     }
-    for batch in batches {
-        let added: Vec<_> = batch.collect();
-        for (at, meta) in &metas {
-            PyGraph::set_meta_copy(graph, added[*at], meta.bind(py))?;
+    for (returned, added) in batches {
+        for ((new, own), purpose) in added.zip(&own).zip(&purposes) {
+            match returned.get(purpose.result) {
+                Some(&old) if purpose.is_result => PyGraph::inherit_metas(graph, &[(new, old)])?,
+                Some(&old) => PyGraph::inherit_meta_but_value(graph, new, old)?,
+                None => {}
+            }
+            if let Some(own) = own {
+                PyGraph::add_meta(graph, new, own.bind(py))?;
+            }
         }
     }
     Ok(())
@@ -173,18 +182,24 @@ impl PyRewriter {
         let begun = rewrite(&graph, &pattern, replacement, &mut changed, |step| {
             let begin = || -> Result<_, RewriteError> {
                 let matched = step.rewriter.match_of(bindings)?;
-                let (matched, mut patch) =
+                let mut planned =
                     step.rewriter
                         .plan(step.ir, matched, step.replacement, step.translation)?;
-                let added = patch.begin(step.ir)?.map(NodeId::from_index);
-                Ok((matched, patch, added.collect::<Vec<_>>()))
+                let added = planned.patch.begin(step.ir)?.map(NodeId::from_index);
+                Ok((planned, added.collect::<Vec<_>>()))
             };
             begin().map_err(rewrite_error)
         });
         slf.try_borrow_mut()?.changed = changed;
-        let (matched, patch, added) = begun?;
+        let (planned, added) = begun?;
+        let Planned {
+            matched,
+            returned,
+            patch,
+        } = planned;
 
-        copy_metas(&graph, replacement, std::iter::once(added.iter().copied()))?;
+        let batch = (returned.as_slice(), added.iter().copied());
+        carry_metas(&graph, replacement, std::iter::once(batch))?;
         let added = handles(&graph, &added)?;
         call_create_hooks(&graph, &added)?;
         redirect(&graph, &patch)?;

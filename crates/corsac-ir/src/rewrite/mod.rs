@@ -11,7 +11,7 @@
 //! the replacement, and such users are moved behind it; and where a pattern returns one of its own
 //! placeholders, no new node uses itself in its place, and a match whose replacement would depend
 //! on itself all the same is refused. Beyond torch.fx, new nodes say that they come from the source
-//! line that the replaced ones came from.
+//! line and the module call that the replaced ones came from.
 //!
 //! ```
 //! use corsac_ir::Graph;
@@ -49,10 +49,11 @@ pub use patch::{Patch, redirect_users};
 pub use retrace::{Call, Retrace, Retraced, Rules, retrace, retrace_where};
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::arg::Arg;
 use crate::entity::{EntityId, NodeId, SecondaryMap};
-use crate::graph::{Graph, Translation};
+use crate::graph::{Graph, Origin, Translation};
 use crate::matching::{Match, MatchOptions, SubgraphMatcher};
 use crate::op::Op;
 
@@ -61,6 +62,8 @@ use crate::op::Op;
 pub struct Replaced {
     /// What was matched. Placeholders stand for what the new nodes use, the other nodes are gone.
     pub matched: Match,
+    /// What the match returned, as it was found.
+    returned: SmallVec<[NodeId; 2]>,
     /// The ids of the new nodes, as indices.
     added: std::ops::Range<usize>,
 }
@@ -70,6 +73,32 @@ impl Replaced {
     pub fn added(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
         self.added.clone().map(NodeId::from_index)
     }
+
+    /// The nodes that the match returned, in the order of the pattern.
+    #[must_use]
+    pub fn returned(&self) -> &[NodeId] {
+        &self.returned
+    }
+}
+
+/// How a match is to be replaced.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The match; its placeholders stand for what the new nodes use.
+    pub matched: Match,
+    /// What the match returned, as it was found.
+    pub returned: SmallVec<[NodeId; 2]>,
+    /// The change.
+    pub patch: Patch,
+}
+
+/// What a node of a replacement is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purpose {
+    /// The number of the result that it is, or that it is on the way to: the first one.
+    pub result: usize,
+    /// Whether it is that result.
+    pub is_result: bool,
 }
 
 /// Replaces all matches of `pattern` in `graph` that do not overlap by `replacement`, which takes
@@ -99,6 +128,7 @@ pub struct Replacement<'r> {
     graph: &'r Graph,
     placeholders: Vec<NodeId>,
     body: Vec<NodeId>,
+    purposes: Vec<Purpose>,
     value: Option<&'r Arg>,
 }
 
@@ -110,6 +140,7 @@ impl<'r> Replacement<'r> {
             graph,
             placeholders: Vec::new(),
             body: Vec::new(),
+            purposes: Vec::new(),
             value: None,
         };
         let mut nodes = graph.nodes();
@@ -127,13 +158,47 @@ impl<'r> Replacement<'r> {
         }
         let late = nodes.filter(|&id| graph.node(id).op() == Op::Placeholder);
         replacement.placeholders.extend(late);
+        replacement.purposes = replacement.find_purposes();
         replacement
+    }
+
+    /// What the nodes of the body are for.
+    fn find_purposes(&self) -> Vec<Purpose> {
+        let purpose = |result, is_result| Purpose { result, is_result };
+        let single = self.value.map(std::slice::from_ref);
+        let results = self.value.and_then(results).or(single).unwrap_or_default();
+        let mut found: SecondaryMap<NodeId, Option<Purpose>> = SecondaryMap::new();
+        for (number, node) in results.iter().map(Arg::as_node).enumerate().rev() {
+            if let Some(node) = node {
+                found.set(node, Some(purpose(number, true)));
+            }
+        }
+        let mut work = Vec::new();
+        for (number, result) in results.iter().enumerate() {
+            result.for_each_node(&mut |node| work.push(node));
+            while let Some(node) = work.pop() {
+                for input in self.graph.inputs(node) {
+                    if found[input].is_none() {
+                        found.set(input, Some(purpose(number, false)));
+                        work.push(input);
+                    }
+                }
+            }
+        }
+        let of_node = |&id: &NodeId| found[id].unwrap_or(purpose(0, false));
+        self.body.iter().map(of_node).collect()
     }
 
     /// The nodes that take the place of a match, in order.
     #[must_use]
     pub fn body(&self) -> &[NodeId] {
         &self.body
+    }
+
+    /// What each node of the body is for.
+    #[must_use]
+    pub fn purposes(&self) -> &[Purpose] {
+        &self.purposes
     }
 
     /// The placeholders, in order.
@@ -210,9 +275,13 @@ impl<'m> Rewriter<'m> {
         replacement: &Replacement<'_>,
         translation: &mut Translation,
     ) -> Result<Replaced, RewriteError> {
-        let (matched, patch) = self.plan(graph, matched, replacement, translation)?;
-        let added = patch.apply(graph)?;
-        Ok(Replaced { matched, added })
+        let planned = self.plan(graph, matched, replacement, translation)?;
+        let added = planned.patch.apply(graph)?;
+        Ok(Replaced {
+            matched: planned.matched,
+            returned: planned.returned,
+            added,
+        })
     }
 
     /// The change that replaces one match, and the match with what its placeholders stand for now.
@@ -226,9 +295,9 @@ impl<'m> Rewriter<'m> {
         mut matched: Match,
         replacement: &Replacement<'_>,
         translation: &mut Translation,
-    ) -> Result<(Match, Patch), RewriteError> {
+    ) -> Result<Planned, RewriteError> {
         // Returned placeholders are meant as they were found, not as what took their place since.
-        let mut returned = Vec::with_capacity(self.matcher.returning().len());
+        let mut returned = SmallVec::new();
         for (&id, bound) in self.matcher.returning().iter().zip(matched.returning()) {
             returned.push(
                 bound
@@ -240,7 +309,11 @@ impl<'m> Rewriter<'m> {
         }
         self.bind_placeholders(&mut matched, replacement)?;
         let patch = self.patch(graph, &matched, &returned, replacement, translation)?;
-        Ok((matched, patch))
+        Ok(Planned {
+            matched,
+            returned,
+            patch,
+        })
     }
 
     /// Makes the placeholders of both sides stand for what the match has there now.
@@ -289,17 +362,20 @@ impl<'m> Rewriter<'m> {
             self.bound.set(*id, bound.as_node());
         }
         let at = insertion_point(graph, returned)?;
-        let source = returned.first().and_then(|&id| graph.origin(id).source);
+        let roots: SmallVec<[Origin; 2]> = returned.iter().map(|&id| graph.origin(id)).collect();
         let mut patch = Patch::new(graph, at);
         let values = &mut self.values;
-        for &id in &replacement.body {
+        for (&id, purpose) in replacement.body.iter().zip(&replacement.purposes) {
             let spec = translation.spec(replacement.graph, graph, id, &mut |node| {
                 value(values, node)
             })?;
             let name = replacement.graph.node(id).name().to_owned();
             let own = replacement.graph.origin(id);
             let mut origin = translation.origin(replacement.graph, graph, own);
-            origin.source = source.or(origin.source);
+            if let Some(root) = roots.get(purpose.result) {
+                origin.source = root.source.or(origin.source);
+                origin.scope = origin.scope.or(root.scope);
+            }
             let new = patch.add(spec, Some(name), origin);
             values.set(id, Some(Arg::Node(new)));
         }
@@ -311,10 +387,7 @@ impl<'m> Rewriter<'m> {
         let single = [output];
         let results = match &single[0] {
             Arg::Node(_) => &single[..],
-            Arg::NamedTuple(named) => &named.1,
-            other => other
-                .as_items()
-                .ok_or(RewriteError::NothingReturned { got: kind(other) })?,
+            other => results(other).ok_or(RewriteError::NothingReturned { got: kind(other) })?,
         };
         if results.len() != returned.len() {
             let (expected, got) = (returned.len(), results.len());
@@ -339,6 +412,14 @@ impl<'m> Rewriter<'m> {
         let changed = returned.iter().copied().zip(results.iter().cloned());
         self.changed.0.extend(changed);
         Ok(patch)
+    }
+}
+
+/// The values that a replacement returns, if it returns a sequence.
+fn results(value: &Arg) -> Option<&[Arg]> {
+    match value {
+        Arg::NamedTuple(named) => Some(&named.1),
+        other => other.as_items(),
     }
 }
 

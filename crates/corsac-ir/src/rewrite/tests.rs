@@ -233,6 +233,29 @@ fn new_nodes_come_from_where_the_replaced_ones_came_from() {
 }
 
 #[test]
+fn nodes_of_a_replacement_know_what_they_are_for() {
+    let replacement = graph(|g| {
+        let x = g.placeholder("x");
+        let shared = call(g, "torch.exp", x.clone());
+        let second = call(g, "torch.neg", call(g, "torch.abs", shared.clone()));
+        let first = call(g, "torch.sin", second.clone());
+        call(g, "torch.print", x);
+        (first, second, shared)
+    });
+    let replacement = Replacement::new(&replacement);
+    let purposes: Vec<_> = replacement
+        .purposes()
+        .iter()
+        .map(|purpose| (purpose.result, purpose.is_result))
+        .collect();
+    // exp, abs, neg, sin, and a node that no result uses.
+    assert_eq!(
+        purposes,
+        [(2, true), (1, false), (1, true), (0, true), (0, false)]
+    );
+}
+
+#[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let pattern = graph(|g| call(g, "torch.relu", g.placeholder("x")));
     let two_inputs = graph(|g| g.placeholder("x") + g.placeholder("y"));

@@ -79,6 +79,20 @@ impl PyGraph {
         Self::forget_value(graph, new)
     }
 
+    /// Adds a shallow copy of `meta` to what a node has of metadata.
+    pub(crate) fn add_meta(
+        graph: &Bound<'_, Self>,
+        id: NodeId,
+        meta: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let py = graph.py();
+        let old = Self::meta(graph, id)?;
+        match (old.bind(py).cast::<PyDict>(), meta.cast_exact::<PyDict>()) {
+            (Ok(old), Ok(meta)) => old.update(meta.as_mapping()),
+            _ => Self::set_meta_copy(graph, id, meta),
+        }
+    }
+
     /// Takes what describes the value of a node out of its metadata.
     pub(crate) fn forget_value(graph: &Bound<'_, Self>, node: NodeId) -> PyResult<()> {
         let meta = {
