@@ -1480,7 +1480,7 @@ def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizon
     """
     ...
 
-def read_config(graph: Graph, text: str, format: Any, allowed: Any) -> Any:
+def read_config(graph: Graph, text: str, format: Any, allowed: Any, max_nodes: Any) -> Any:
     """Reads a configuration and fills the empty `graph` with what it computes.
 
     Args:
@@ -1489,6 +1489,7 @@ def read_config(graph: Graph, text: str, format: Any, allowed: Any) -> Any:
         format: "graph", "toml" or "json".
         allowed: what it may name besides operators of torch: qualified names, with the functions
             or classes behind them.
+        max_nodes: how many nodes the graph may have.
 
     Returns the model's name or None; the modules as (path, class, args, kwargs, line); the tensors
     as (path, is a parameter, dtype, shape, initial value, line), where the initial value is a word

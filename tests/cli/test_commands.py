@@ -252,6 +252,18 @@ def test_a_folder_without_weights_says_which_model_it_is(capsys, folder):
         (["ops", "net.txt", "--input", "5,3"], "(linear): counting operations needs a model"),
         (["split", "net.txt", "--out", "parts"], "(linear): --out parts needs a model"),
         (["build", "net.toml", "--out", "net.py"], "--out net.py: there is a file of that name"),
+        (
+            ["build", "large.graph"],
+            "large.graph, line 1: module a: Linear: the tensors of the model",
+        ),
+        (
+            ["build", "small.graph", "--max-gib", "1e-8"],
+            "take 64 bytes up to here, and may take 10 b",
+        ),
+        (
+            ["build", "inputs.graph"],
+            "the inputs that the file declares take 3.469 EiB, and may take",
+        ),
     ],
 )
 def test_errors_are_one_message_and_exit_code_2(arguments, message, capsys, folder):
@@ -259,6 +271,13 @@ def test_errors_are_one_message_and_exit_code_2(arguments, message, capsys, fold
     (folder / "wrong.txt").write_text("hello")
     (folder / "broken.txt").write_text("graph():\n    hello")
     (folder / "wrong.toml").write_text("nodes = 1")
+    (folder / "large.graph").write_text(
+        "module a = Linear(1000000000, 1000000000)\ninput x\ngraph:\n  return a(x)"
+    )
+    (folder / "small.graph").write_text("module a = Linear(4, 4)\ninput x\ngraph:\n  return a(x)")
+    (folder / "inputs.graph").write_text(
+        "input x = float32[1000000000, 1000000000]\ngraph:\n  return torch.relu(x)"
+    )
     (folder / "net.txt").write_text(TEXT)
     assert main(arguments) == 2
     error = capsys.readouterr().err

@@ -1,6 +1,8 @@
 """Models from configurations, and configurations from models."""
 
 import operator
+import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from torch import nn
 
 import corsac
 import corsac.fx as fx
-from corsac.config import ConfigError
+from corsac.config import ConfigError, Limits
 from models.zoo import create
 
 TOML = """
@@ -185,6 +187,101 @@ def test_errors_name_file_and_line(tmp_path):
         corsac.build(tmp_path / "model.yaml")
     with pytest.raises(OSError):
         corsac.build(tmp_path / "missing.toml")
+
+
+#: Short configurations that ask for a lot, and what is said of them.
+HOSTILE = {
+    "Linear(10**9, 10**9)": "the tensors of the model take 3.469 EiB up to here, and may take 16 GiB",
+    "Linear(10**8, 10**4, device='cpu')": "the tensors of the model take 3.638 TiB",
+    "Linear(10**10, 10**10)": "overflow",
+    "Bilinear(10**5, 10**5, 10**5)": "the tensors of the model take 3.553 PiB",
+    "Embedding(10**12, 64, padding_idx=3)": "the tensors of the model take 232.8 TiB",
+    "LSTM(1, 1, num_layers=10**9)": "it has more than 10,000 tensors",
+    "Transformer(1, 1, 10**9, 1, 1)": "it has more than 10,000 tensors",
+    "AdaptiveLogSoftmaxWithLoss(10**6, 10**8, (10, 1000))": "the tensors of the model take 931.4 GiB",
+    "LayerNorm((10**5, 10**5, 100))": "the tensors of the model take 3.638 TiB",
+    "BatchNorm1d(10**11, dtype=torch.float64)": "the tensors of the model take 745.1 GiB",
+}
+
+
+@pytest.mark.parametrize("module", HOSTILE)
+def test_memory_is_bounded(module):
+    written = re.sub(r"10\*\*(\d+)", lambda found: str(10 ** int(found[1])), module)
+    text = f"input x\nmodule a = {written}\ngraph:\n  return a(x)"
+    before = peak_memory()
+    with pytest.raises(ConfigError, match=re.escape(HOSTILE[module])) as raised:
+        corsac.build("evil.graph", text=text)
+    assert str(raised.value).startswith("evil.graph, line 2: module a: ")
+    assert (raised.value.line, raised.value.column) == (2, 1)
+    assert peak_memory() - before < 500 * 2**20
+
+
+def peak_memory():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_tensors_and_the_whole_are_bounded():
+    text = "parameter a = float32[1000000000, 1000000000] ones\ngraph:\n  return a"
+    with pytest.raises(ConfigError, match=r"^m.graph, line 1: a: the tensors of the model take 3"):
+        corsac.build("m.graph", text=text)
+    lines = [f"module a{i} = Linear(20000, 20000)" for i in range(20)]
+    text = "\n".join([*lines, "input x", "graph:", "  return a1(x)"])
+    with pytest.raises(ConfigError, match=r"^m.graph, line 11: module a10: Linear: .* 16.39 GiB"):
+        corsac.build("m.graph", text=text)
+
+
+class Big(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(size))
+
+
+class NeedsElements(nn.Module):
+    """Cannot be made without elements."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(size))
+        self.largest = self.weight.max().item()
+
+
+def test_limits_can_be_set():
+    text = "module a = Linear(4, 4)\nmodule b = Transformer(4, 2)\ninput x\ngraph:\n  return a(x)"
+    for limits, line, message in [
+        (
+            Limits(size_bytes=100),
+            2,
+            "the tensors of the model take 272 bytes up to here, and may take 100 bytes",
+        ),
+        (Limits(tensors=3), 2, "the model has more than 3 tensors"),
+        (Limits(tensors_per_module=3), 2, "it has more than 3 tensors"),
+        (Limits(modules=4), 2, "the model has more than 4 modules"),
+        (Limits(nodes=2), 5, "the graph has more than 2 nodes"),
+    ]:
+        with pytest.raises(ConfigError, match=f"line {line}.*: {re.escape(message)}"):
+            corsac.build("m.graph", text=text, limits=limits)
+    text = "module a = Own(1000)\ninput x\ngraph:\n  return a(x)"
+    small = Limits(size_bytes=100)
+    with pytest.raises(
+        ConfigError, match=r"line 1: module a: Own: the tensors of the model take 3.9"
+    ):
+        corsac.build("m.graph", text=text, limits=small, allow={"Own": Big})
+    # What cannot be counted is the affair of the caller, who allows it.
+    gm = corsac.build("m.graph", text=text, allow={"Own": NeedsElements})
+    assert gm.a.weight.numel() == 1000
+
+
+def test_weights_are_those_of_new_modules():
+    text = "module a = Linear(4, 4)\nmodule b = LSTM(4, 4)\ninput x\ngraph:\n  return b(a(x))"
+    torch.manual_seed(0)
+    gm = corsac.build("m.graph", text=text)
+    torch.manual_seed(0)
+    a, b = nn.Linear(4, 4), nn.LSTM(4, 4)
+    for built, made in ((gm.a, a), (gm.b, b)):
+        for (name, left), (_, right) in zip(
+            built.named_parameters(), made.named_parameters(), strict=True
+        ):
+            assert torch.equal(left, right) and left.device == right.device, name
 
 
 def test_names_may_not_collide():

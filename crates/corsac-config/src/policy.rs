@@ -45,10 +45,20 @@ const ATTRIBUTES: &[&str] = &[
 ];
 
 /// What a configuration may call: operators of PyTorch, of which nothing reaches outside of the
-/// program, and the functions and classes that the caller names.
-#[derive(Clone, Debug, Default)]
+/// program, and the functions and classes that the caller names; and how many calls there may be.
+#[derive(Clone, Debug)]
 pub struct Policy {
     allowed: FxHashSet<String>,
+    max_nodes: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            allowed: FxHashSet::default(),
+            max_nodes: usize::MAX,
+        }
+    }
 }
 
 impl Policy {
@@ -56,7 +66,18 @@ impl Policy {
     pub fn allowing(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             allowed: names.into_iter().map(Into::into).collect(),
+            ..Self::default()
         }
+    }
+
+    /// Refuses graphs with more nodes.
+    #[must_use]
+    pub fn with_max_nodes(self, max_nodes: usize) -> Self {
+        Self { max_nodes, ..self }
+    }
+
+    pub(crate) fn max_nodes(&self) -> usize {
+        self.max_nodes
     }
 
     /// Whether the caller has allowed `name`.

@@ -98,6 +98,11 @@ impl<'d> Program<'d> {
                 ));
             }
             self.statement(&mut parser, lines)?;
+            let max_nodes = self.declared.policy.max_nodes();
+            if self.graph.len() > max_nodes {
+                let message = format!("the graph has more than {max_nodes} nodes");
+                return Err(ConfigError::new(lines.position(start), message));
+            }
         }
         Ok(())
     }

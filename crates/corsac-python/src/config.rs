@@ -69,21 +69,23 @@ fn format_named(name: &str) -> PyResult<Format> {
 ///     format: "graph", "toml" or "json".
 ///     allowed: what it may name besides operators of torch: qualified names, with the functions
 ///         or classes behind them.
+///     max_nodes: how many nodes the graph may have.
 ///
 /// Returns the model's name or None; the modules as (path, class, args, kwargs, line); the tensors
 /// as (path, is a parameter, dtype, shape, initial value, line), where the initial value is a word
 /// or a list of elements; the inputs as (name, dtype or None, shape or None).
 #[pyfunction]
-#[pyo3(signature = (graph, text, format, allowed))]
+#[pyo3(signature = (graph, text, format, allowed, max_nodes))]
 pub(crate) fn read_config<'py>(
     graph: &Bound<'py, PyGraph>,
     text: &str,
     format: &str,
     allowed: &Bound<'py, PyDict>,
+    max_nodes: usize,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let py = graph.py();
     let names: Vec<String> = allowed.keys().extract()?;
-    let policy = Policy::allowing(names);
+    let policy = Policy::allowing(names).with_max_nodes(max_nodes);
     let mut config = Config::read_with(text, format_named(format)?, &policy)
         .map_err(|error| config_error(py, &error))?;
 

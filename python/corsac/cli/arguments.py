@@ -320,6 +320,13 @@ def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed for the model's weights (0)"
     )
+    parser.add_argument(
+        "--max-gib",
+        type=float,
+        default=16.0,
+        metavar="N",
+        help="refuse a model whose weights, or whose inputs, take more than this many GiB (16)",
+    )
     _json(parser)
 
 

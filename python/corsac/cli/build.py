@@ -15,6 +15,8 @@ from corsac.cli.inputs import Input, declared_inputs
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
 from corsac.cli.rows import described_tensor, print_json
+from corsac.config import Limits
+from corsac.config._limits import described_size
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -25,7 +27,8 @@ def run(options: argparse.Namespace) -> bool:
     torch.manual_seed(options.seed)
     try:
         with working(f"building {options.file}"):
-            module = corsac.build(options.file).eval()
+            limits = Limits(size_bytes=int(options.max_gib * 2**30))
+            module = corsac.build(options.file, limits=limits).eval()
     except (ValueError, OSError) as error:
         raise Failure(str(error)) from error
     made: dict[str, Any] = {
@@ -35,7 +38,7 @@ def run(options: argparse.Namespace) -> bool:
     }
     if not options.json:
         print(f"{made['name']}: {made['calls']} calls, {made['parameters']:,} parameters")
-    tried = _try(module)
+    tried = _try(module, limits.size_bytes)
     if tried is not None:
         inputs, output = tried
         if not options.json and isinstance(output, torch.Tensor):
@@ -55,10 +58,16 @@ def run(options: argparse.Namespace) -> bool:
     return True
 
 
-def _try(module: fx.GraphModule) -> tuple[list[Input], Any] | None:
+def _try(module: fx.GraphModule, max_bytes: int) -> tuple[list[Input], Any] | None:
     """Run the model on inputs of the declared shapes, if it declares all that it needs; answers the
     inputs and the result."""
     inputs = declared_inputs(module)
+    size_bytes = sum(given.size_bytes for given in inputs)
+    if size_bytes > max_bytes:
+        raise Failure(
+            f"the inputs that the file declares take {described_size(size_bytes)}, and may take "
+            f"{described_size(max_bytes)} (--max-gib)"
+        )
     rest = module.graph.find_nodes(op="placeholder")[len(inputs) :]
     if any(not node.args for node in rest):
         return None

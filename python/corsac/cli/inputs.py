@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,11 @@ class Input:
                 f"--input {text}: torch has no dtype {name!r}; float32, int64 and bool are some"
             )
         return cls(shape, dtype)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of such a tensor."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def random(self) -> torch.Tensor:
         """A tensor from torch's generator."""

@@ -13,5 +13,6 @@ nothing and calls only modules of :mod:`torch.nn`, operators of torch, and what 
 from corsac._core import ConfigError
 from corsac.config._build import build
 from corsac.config._describe import describe
+from corsac.config._limits import Limits
 
-__all__ = ["ConfigError", "build", "describe"]
+__all__ = ["ConfigError", "Limits", "build", "describe"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 from corsac import _core
 from corsac.config._format import format_of
+from corsac.config._limits import Limits, Meter, TooLarge
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
 
@@ -23,6 +26,7 @@ def build(
     text: str | None = None,
     format: str | None = None,
     allow: Allowed | None = None,
+    limits: Limits | None = None,
 ) -> GraphModule:
     """Build a model from a configuration.
 
@@ -33,43 +37,74 @@ def build(
         format: "graph", "toml" or "json", where the name of the file does not say it.
         allow: what the configuration may name besides modules of :mod:`torch.nn` and operators of
             torch: names, each with the function or module class that it stands for.
+        limits: how large the model may be; see :class:`corsac.config.Limits`. By default, tensors may
+            take 16 GiB. Each module is constructed on the meta device first, where tensors take no
+            memory, so that nothing is made that would be too large.
 
     The modules are constructed with the arguments that the configuration gives, so that their
     weights are those of new modules: seed the generator before, or load a state dict afterwards.
 
     Raises:
-        ConfigError: where the text is no configuration, names what it may not, or a module refuses
-            its arguments; with the file, the line and the column.
+        ConfigError: where the text is no configuration, names what it may not, a module refuses
+            its arguments, or the model is too large; with the file, the line and the column.
         OSError: if the file cannot be read.
     """
     allowed = dict(allow or {})
+    limits = limits or Limits()
     name = os.fspath(file)
     notation = format_of(file, format)
     content = Path(file).read_text(encoding="utf-8") if text is None else text
     graph = Graph()
     try:
-        model, modules, tensors, inputs = _core.read_config(graph, content, notation, allowed)
+        model, modules, tensors, inputs = _core.read_config(
+            graph, content, notation, allowed, limits.nodes
+        )
     except _core.ConfigError as error:
         raise _in_file(error, name) from None
+    meter = Meter(limits)
+    for path, class_name, args, kwargs, line in modules:
+        with _located(name, line, f"module {path}: {class_name}: "):
+            _measure(meter, class_name, _class(class_name, allowed), args, kwargs)
+    for path, _, dtype, shape, _, line in tensors:
+        with _located(name, line, f"{path}: "):
+            meter.add_tensor(math.prod(shape) * dtype.itemsize)
     root = torch.nn.Module()
     for path, class_name, args, kwargs, line in modules:
-        try:
+        with _located(name, line, f"module {path}: {class_name}: "):
             module = _class(class_name, allowed)(*args, **kwargs)
-        except Exception as error:
-            raise _error(name, line, f"module {path}: {class_name}: {error}") from error
         _place(root, path, module, name, line)
     for path, is_parameter, dtype, shape, initial, line in tensors:
-        try:
-            tensor = _tensor(dtype, shape, initial)
-            value = (
-                torch.nn.Parameter(tensor, tensor.is_floating_point()) if is_parameter else tensor
-            )
-        except Exception as error:
-            raise _error(name, line, f"{path}: {error}") from error
+        with _located(name, line, f"{path}: "):
+            value = _tensor(dtype, shape, initial)
+            if is_parameter:
+                value = torch.nn.Parameter(value, value.is_floating_point())
         _place(root, path, value, name, line)
     gm = GraphModule(root, graph, class_name=model or "Model")
     _note_inputs(gm, inputs)
     return gm
+
+
+@contextmanager
+def _located(file: str, line: int, what: str) -> Iterator[None]:
+    """Say of errors where they come from."""
+    try:
+        yield
+    except Exception as error:
+        raise _error(file, line, f"{what}{error}") from error
+
+
+def _measure(
+    meter: Meter, name: str, construct: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    """Count what constructing a module makes."""
+    try:
+        meter.try_out(lambda: construct(*args, **kwargs))
+    except TooLarge:
+        raise
+    except Exception:
+        # A class of the caller's may not be able to do without elements, and is the caller's affair.
+        if getattr(torch.nn, name.removeprefix("torch.nn."), None) is construct:
+            raise
 
 
 def _class(name: str, allowed: Allowed) -> Callable[..., Any]:
