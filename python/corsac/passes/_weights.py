@@ -279,43 +279,55 @@ def shallow_copy(module: torch.nn.Module) -> Any:
 
 def deep_copy(module: torch.nn.Module, memo: dict[int, Any]) -> Any:
     """What ``copy.deepcopy`` gives, sooner for modules that hold plain values and tensors."""
-    if not type(module).__module__.startswith("torch.nn.modules.") or not all(
-        name in _TENSORS or _is_plain(value) for name, value in module.__dict__.items()
-    ):
+    if not type(module).__module__.startswith("torch.nn.modules.") or not _is_simple(module):
         return copy.deepcopy(module, memo)
     if id(module) not in memo:
         memo[id(module)] = copied = shallow_copy(module)
         # As copy does: what is known by its address has to stay alive.
         memo.setdefault(id(memo), []).append(module)
-        for tensors in (copied._parameters, copied._buffers):
+        state = copied.__dict__
+        for tensors in (state["_parameters"], state["_buffers"]):
             for name, tensor in tensors.items():
-                tensors[name] = _copy_tensor(tensor, memo)
+                if tensor is not None:
+                    tensors[name] = _copy_tensor(tensor, memo)
     return memo[id(module)]
 
 
 def _copy_tensor(tensor: Any, memo: dict[Any, Any]) -> Any:
-    """What ``copy.deepcopy`` gives, sooner for tensors that have their storage to themselves."""
-    if type(tensor) is not torch.Tensor or tensor.requires_grad or tensor.__dict__:
+    """What ``copy.deepcopy`` gives, sooner for parameters and for tensors that have their storage to
+    themselves."""
+    known = memo.get(id(tensor))
+    if known is not None:
+        return known
+    kind = type(tensor)
+    if tensor.__dict__ or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return copy.deepcopy(tensor, memo)
-    if id(tensor) not in memo:
-        if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized:
-            return copy.deepcopy(tensor, memo)
+    if kind is torch.nn.Parameter:
+        # They never share storage with the others that are copied.
+        copied = torch.nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
+    elif kind is not torch.Tensor or tensor.requires_grad or tensor.is_quantized:
+        return copy.deepcopy(tensor, memo)
+    else:
         storage, storages = tensor.untyped_storage(), memo.setdefault("torch", {})
         if storage._cdata in storages or storage.nbytes() != tensor.nbytes:
             return copy.deepcopy(tensor, memo)
-        memo[id(tensor)] = copied = tensor.clone()
+        copied = tensor.clone()
         # Views of the same storage go on sharing theirs, as with copy.
         storages[storage._cdata] = copied.untyped_storage()
-        memo.setdefault(id(memo), []).append(tensor)
-    return memo[id(tensor)]
+    memo[id(tensor)] = copied
+    memo.setdefault(id(memo), []).append(tensor)
+    return copied
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a shallow copy of ``value`` is a deep one."""
-    kind = type(value)
-    if kind in _SEQUENCES:
-        return all(type(item) in _SCALARS for item in value)
-    return kind in _SCALARS or (kind in _CONTAINERS and not value)
+def _is_simple(module: torch.nn.Module) -> bool:
+    """Whether a copy of ``module`` is a deep one but for its tensors."""
+    for name, value in module.__dict__.items():
+        kind = type(value)
+        if kind in _SCALARS or (not value and kind in _CONTAINERS) or name in _TENSORS:
+            continue
+        if kind not in _SEQUENCES or not all(type(item) in _SCALARS for item in value):
+            return False
+    return True
 
 
 _TENSORS = frozenset({"_parameters", "_buffers"})
