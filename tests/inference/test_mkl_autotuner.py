@@ -105,6 +105,59 @@ def test_decisions_are_kept(model, x, tmp_path, monkeypatch):
         tuned(model, subject.gen_mkl_autotuner([x], decisions=file))
 
 
+def small_vit():
+    return torchvision.models.VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=5)
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [
+        pytest.param(small_vit, 32, id="small"),
+        pytest.param(torchvision.models.vit_b_16, 224, id="vit_b_16", marks=pytest.mark.slow),
+    ],
+)
+def test_decisions_for_a_vision_transformer_are_taken_again(make, size, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model, x = make().eval(), torch.randn(2, 3, size, size)
+    # New heads are zero, which any result would be equal to.
+    nn.init.normal_(model.heads.head.weight)
+    file = tmp_path / "decisions.json"
+    first = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
+    before = tuned(model, first)
+    names = ["conv_proj", "encoder_layers_encoder_layer_0_mlp_0", "heads_head"]
+    assert [m.first for m in first.measurements] == names
+    assert not any(m.reused for m in first.measurements)
+
+    def no_measurement(*_):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(autotuner.MklAutotuner, "_measure", no_measurement)
+    second = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
+    after = tuned(model, second)
+    assert all(m.reused for m in second.measurements)
+    assert [(m.first, m.nodes, m.use_mkldnn) for m in second.measurements] == [
+        (m.first, m.nodes, m.use_mkldnn) for m in first.measurements
+    ]
+    assert str(after.graph) == str(before.graph) and after.code == before.code
+    with torch.no_grad():
+        expected = model(x)
+        assert expected.abs().max() > 0.1
+        for result in (before(x), after(x)):
+            torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_names_are_those_of_the_subgraph_at_hand(model, x, tmp_path):
+    file = tmp_path / "decisions.json"
+    tuned(model, subject.gen_mkl_autotuner([x], iters=1, decisions=file))
+    content = json.loads(file.read_text())
+    for entry in content["decisions"].values():
+        entry["first"] = "called_so_in_another_model"
+    file.write_text(json.dumps(content))
+    rule = subject.gen_mkl_autotuner([x], iters=1, decisions=file)
+    tuned(model, rule)
+    assert [m.first for m in rule.measurements] == ["stem", "second_conv", "head"]
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"format": 2, "decisions": {}}', '{"format": 1, "decisions": {"a": {}}}']
 )

@@ -118,7 +118,8 @@ class MklAutotuner:
             known = self._measure(owner, graph, inputs)
             if self._decisions is not None:
                 self._decisions.put(key, known)
-        elif not known.first:
+        else:
+            # One of the same structure may have been measured, with other names.
             known = replace(known, first=graph.nodes[0].name, nodes=len(graph.nodes))
         self.measurements.append(known)
         return known.use_mkldnn
