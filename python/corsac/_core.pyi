@@ -1380,9 +1380,10 @@ def match_subgraph(pattern: Graph, graph: Graph, *, match_output: bool, match_pl
     """
     ...
 
-def merge_linears(graph: Graph, calls: Any, widths: Any, merged: Any, getitem: Any) -> Any:
-    """Makes one call of `merged`, the path of a module, out of `calls` of linear layers with the same
-    input; `widths` are the features that each of them gives. Answers the new node.
+def merge_linears(graph: Graph, members: Any, merged: Any, getitem: Any) -> Any:
+    """Makes one call of `merged`, the path of a module, out of calls of linear layers with the same
+    input: `members` are the calls, each with the features that it gives, and whether its result is
+    copied out of the merged one. Answers the new node.
     """
     ...
 

@@ -454,16 +454,112 @@ def test_merged_results_take_every_form(form):
     assert all(torch.equal(a, b) for a, b in zip(gm(x), expected, strict=True))
 
 
-def test_results_written_to_through_a_view_stay():
-    def form(y):
-        y.view(-1).mul_(2)
-        return y
+class Pair(nn.Module):
+    """Two layers with one input, of one of which something is made."""
 
-    model, x = Joined(form).eval(), torch.randn(2, 3, 4)
+    def __init__(self, form):
+        super().__init__()
+        self.form, self.first, self.second = form, nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.form(self.first(x)), self.second(x) * 1
+
+
+def written(write, read=lambda y: y):
+    """What is read after a write."""
+
+    def form(y):
+        write(y)
+        return read(y) * 1
+
+    return form
+
+
+def attended(y):
+    heads = y.view(2, 4, 2, 4).transpose(1, 2)
+    return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).reshape(2, 4, 8)
+
+
+#: What may be made of a result, and whether it has to be copied out of the merged one for that.
+USES = {
+    "used": (lambda y: y * 2, False),
+    "split": (lambda y: torch.cat(y.split(4, -1)), False),
+    "transposed": (lambda y: F.relu(y.transpose(0, 1)), False),
+    "cloned": (lambda y: y.transpose(0, 1).clone(), False),
+    "made alike": (lambda y: torch.zeros_like(y.transpose(0, 1)), False),
+    "attended to": (attended, False),
+    "viewed": (lambda y: y.view(-1) * 1, False),
+    "flattened": (lambda y: y.flatten(1) * 1, False),
+    "normalised": (lambda y: F.layer_norm(y, (8,)), False),
+    "sorted": (lambda y: y.sort(-1)[0], False),
+    "written to": (written(lambda y: y.add_(1)), False),
+    "written to by out=": (written(lambda y: torch.add(y, 1, out=y)), False),
+    "written to through a slice": (written(lambda y: y[0].mul_(2)), False),
+    "written to through a transpose": (written(lambda y: y.transpose(0, 1)[1].zero_()), False),
+    "written to through view": (written(lambda y: y.view(-1).mul_(2)), True),
+    "written to through reshape": (written(lambda y: y.reshape(-1).mul_(2)), True),
+    "written to through flatten": (written(lambda y: y.flatten().mul_(2)), True),
+    "written to through ravel": (written(lambda y: torch.ravel(y).mul_(2)), True),
+    "written to through contiguous": (written(lambda y: y.contiguous().mul_(2)), True),
+    "written to before it is viewed": (written(lambda y: y.mul_(2), lambda y: y.view(-1)), True),
+    "bytes": (lambda y: y.view(torch.int32) * 1, True),
+    "wider bytes": (lambda y: y.view(torch.float64) * 1, True),
+    "as_strided": (lambda y: torch.as_strided(y, (2, 4), (4, 1), 3) * 1, True),
+    "as_strided of a view": (lambda y: y[0].as_strided((2, 4), (4, 1)) * 1, True),
+    "a stride": (lambda y: y * y.stride(0), True),
+    "strides": (lambda y: y * y.stride()[0], True),
+    "an offset": (lambda y: y + y.storage_offset(), True),
+    "is_contiguous": (lambda y: y * y.is_contiguous(), True),
+    "view_as": (lambda y: y.view_as(torch.zeros(64)) * 1, True),
+    "_unsafe_view": (lambda y: torch.ops.aten._unsafe_view.default(y, [-1]) * 1, True),
+    "complex": (lambda y: torch.view_as_complex(y.view(2, 4, 4, 2)) * 1, True),
+    "resized": (lambda y: y.resize_(2, 4) * 1, True),
+    "returned": (lambda y: y, True),
+    "returned in place": (lambda y: y.add_(1), True),
+    "returned in part": (lambda y: y[0], True),
+    "returned as heads": (lambda y: y.view(2, 4, 2, 4).transpose(1, 2), True),
+    "returned in a dictionary": (lambda y: {"a": [y.detach()]}, True),
+}
+
+
+def leaves(result):
+    found = torch.utils._pytree.tree_leaves(result)
+    return [(t, t.stride(), t.storage_offset(), t.untyped_storage().nbytes()) for t in found]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_no_use_of_a_merged_result_sees_other_strides(use):
+    form, copied = USES[use]
+    torch.manual_seed(0)
+    model, x = Pair(form).eval().requires_grad_(False), torch.randn(2, 4, 8)
+    # Small integers, so that layers give the same to the last bit.
+    for tensor in (x, *model.parameters()):
+        tensor.copy_(torch.randint(-3, 4, tensor.shape))
     gm, merge = corsac.fx.symbolic_trace(model), MergeLinears()
-    close(merge(gm)(x), model(x))
-    assert not merge.report.applied
-    assert "written to through view" in str(merge.report)
+    before, expected = str(gm.graph), leaves(model(x))
+    merge(gm)
+    assert len(merge.report.applied) == 2
+    first = next(node for node in gm.graph.nodes if node.name == "first")
+    assert (first.target == "contiguous") == copied
+    for (value, *layout), (wanted, *laid_out) in zip(leaves(gm(x)), expected, strict=True):
+        assert torch.equal(torch.nan_to_num(value), torch.nan_to_num(wanted))
+        assert layout == laid_out
+    assert str(merge(gm, reverse=True).graph) == before
+    assert torch.equal(leaves(gm(x))[0][0].nan_to_num(), expected[0][0].nan_to_num())
+
+
+def test_what_is_known_of_a_copied_result_stays_true():
+    from corsac.fx.passes.shape_prop import ShapeProp
+
+    model, x = Pair(lambda y: y).eval(), torch.randn(2, 4, 8)
+    gm = corsac.fx.symbolic_trace(model)
+    ShapeProp(gm).propagate(x)
+    MergeLinears()(gm)
+    said = {n.name: n.meta["tensor_meta"] for n in gm.graph.nodes if "tensor_meta" in n.meta}
+    assert said["first"].stride == (32, 8, 1) and said["getitem"].stride == (64, 16, 1)
+    ShapeProp(gm).propagate(x)
+    known = {n.name: n.meta["tensor_meta"] for n in gm.graph.nodes}
+    assert all(known[name] == meta for name, meta in said.items() if name != "output")
 
 
 def test_what_is_known_of_merged_results_stays_true():

@@ -5,8 +5,9 @@
 //! linear layers with a bias, so that the bias can be a column of their weights.
 //!
 //! Needs: a host that changes the weights as planned. Results of merged layers are views of one
-//! tensor: `view(-1)` of one of them, or another form that joins its last dimension with others,
-//! fails, so that the host makes `reshape` of it.
+//! tensor, with other strides than they had: `view(-1)` of one of them, or another form that joins
+//! its last dimension with others, fails, so that the host makes `reshape` of it, and what reads
+//! strides or storage gets a copy, `merged[..., 0:64].contiguous()`.
 //!
 //! Preserves: order, and names and everything known of the nodes that are there before. Results
 //! differ in rounding.
@@ -267,20 +268,30 @@ pub fn group(
     Ok(groups)
 }
 
-/// Makes the calls of a group one call of `merged`, a module that the host has made of them:
-/// `widths` are the features that each of them gives. Answers the new node.
+/// A layer to be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its call.
+    pub call: NodeId,
+    /// The features that it gives.
+    pub width: i64,
+    /// Whether its result is to lie as it did, in storage of its own.
+    pub copied: bool,
+}
+
+/// Makes the calls of a group one call of `merged`, a module that the host has made of them.
+/// Answers the new node.
 ///
 /// # Errors
 /// If the graph refuses a change.
 pub fn merge(
     graph: &mut Graph,
     input: NodeId,
-    calls: &[NodeId],
-    widths: &[i64],
+    members: &[Member],
     merged: &str,
     getitem: FunctionId,
 ) -> Result<NodeId, PassError> {
-    let Some(&first) = calls.first() else {
+    let Some(&Member { call: first, .. }) = members.first() else {
         return Ok(input);
     };
     let outer = graph.set_insert_point(InsertPoint::Before(first))?;
@@ -289,12 +300,28 @@ pub fn merge(
     let node = node?;
     graph.set_origin(node, graph.origin(first));
     let mut start = 0;
-    for (&call, &width) in calls.iter().zip(widths) {
+    for &Member {
+        call,
+        width,
+        copied,
+    } in members
+    {
         let end = start + width;
         let columns = Arg::slice(Arg::Int(start), Arg::Int(end), Arg::None)?;
         let index = Arg::tuple([Arg::Ellipsis, columns])?;
-        graph.set_op_and_target(call, Op::CallFunction, Target::Function(getitem))?;
-        graph.set_arguments(call, [node.into(), index].into(), ThinVec::new())?;
+        if copied {
+            let outer = graph.set_insert_point(InsertPoint::Before(call))?;
+            let columns = graph.call_function(getitem, [node.into(), index]);
+            graph.restore_insert_point(outer);
+            let columns = columns?;
+            graph.set_origin(columns, graph.origin(call));
+            let contiguous = Target::Name(graph.intern("contiguous"));
+            graph.set_op_and_target(call, Op::CallMethod, contiguous)?;
+            graph.set_arguments(call, [columns.into()].into(), ThinVec::new())?;
+        } else {
+            graph.set_op_and_target(call, Op::CallFunction, Target::Function(getitem))?;
+            graph.set_arguments(call, [node.into(), index].into(), ThinVec::new())?;
+        }
         start = end;
     }
     Ok(node)

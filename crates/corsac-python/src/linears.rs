@@ -86,28 +86,40 @@ fn input_of(graph: &PyGraph, node: NodeId) -> PyResult<NodeId> {
     input.ok_or_else(|| PyValueError::new_err(format!("{} is no call with one value", view.name())))
 }
 
-/// Makes one call of `merged`, the path of a module, out of `calls` of linear layers with the same
-/// input; `widths` are the features that each of them gives. Answers the new node.
+/// Makes one call of `merged`, the path of a module, out of calls of linear layers with the same
+/// input: `members` are the calls, each with the features that it gives, and whether its result is
+/// copied out of the merged one. Answers the new node.
 #[pyfunction]
 pub(crate) fn merge_linears(
     graph: &Bound<'_, PyGraph>,
-    calls: Vec<Bound<'_, PyNode>>,
-    widths: Vec<i64>,
+    members: Vec<(Bound<'_, PyNode>, i64, bool)>,
     merged: &str,
     getitem: &Bound<'_, PyAny>,
 ) -> PyResult<Py<PyNode>> {
-    let nodes = calls.iter().map(|node| PyGraph::own(graph, node));
-    let nodes = nodes.collect::<PyResult<Vec<NodeId>>>()?;
+    let member = |(node, width, copied): &(Bound<'_, PyNode>, i64, bool)| {
+        let call = PyGraph::own(graph, node)?;
+        let (width, copied) = (*width, *copied);
+        Ok(linears::Member {
+            call,
+            width,
+            copied,
+        })
+    };
+    let members = members.iter().map(member).collect::<PyResult<Vec<_>>>()?;
     let getitem = PyGraph::function(graph, getitem)?;
-    let input = match nodes.first() {
-        Some(&first) => input_of(&*graph.try_borrow()?, first)?,
+    let input = match members.first() {
+        Some(first) => input_of(&*graph.try_borrow()?, first.call)?,
         None => return Err(PyValueError::new_err("nothing to merge")),
     };
     let node = PyGraph::edit(graph, |ir| {
-        linears::merge(ir, input, &nodes, &widths, merged, getitem).map_err(pass_error)
+        linears::merge(ir, input, &members, merged, getitem).map_err(pass_error)
     })?;
-    if let Some(&first) = nodes.first() {
-        PyGraph::inherit_meta_but_value(graph, node, first)?;
+    if let Some(first) = members.first() {
+        PyGraph::inherit_meta_but_value(graph, node, first.call)?;
+    }
+    for member in members.iter().filter(|member| member.copied) {
+        let columns = input_of(&*graph.try_borrow()?, member.call)?;
+        PyGraph::inherit_metas(graph, &[(columns, member.call)])?;
     }
     PyNode::handle(graph, graph.try_borrow()?.host(), node)
 }

@@ -45,6 +45,7 @@ class _Merged:
         trained_bias: whether its bias is trained; None if it has none.
         order: of the submodules of the module that had it.
         views: the names of the calls of ``view`` that are calls of ``reshape`` now.
+        columns: the name of the node that takes its columns, where the call copies them.
     """
 
     node: str
@@ -53,6 +54,7 @@ class _Merged:
     trained_bias: bool | None
     order: list[str]
     views: list[str]
+    columns: str | None
 
 
 #: What does the same and takes any strides.
@@ -63,15 +65,75 @@ _RESHAPE_OF: dict[Any, Any] = {
 }
 _VIEW_OF = {reshape: view for view, reshape in _RESHAPE_OF.items()}
 
+#: What is another value, or raises, where strides or storage are others.
+_READS_STRIDES = frozenset(
+    [
+        "_unsafe_view",
+        "as_strided",
+        "as_strided_",
+        "as_strided_copy",
+        "as_strided_scatter",
+        "data_ptr",
+        "is_contiguous",
+        "is_non_overlapping_and_dense",
+        "is_set_to",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "storage",
+        "storage_offset",
+        "stride",
+        "untyped_storage",
+        "view_as",
+        "view_as_complex",
+    ]
+)
+
+#: What gives a view of its input, whatever its strides.
+_ALWAYS_VIEWS = frozenset(
+    [
+        "T",
+        "adjoint",
+        "chunk",
+        "data",
+        "detach",
+        "diagonal",
+        "expand",
+        "getitem",
+        "mH",
+        "mT",
+        "movedim",
+        "moveaxis",
+        "narrow",
+        "permute",
+        "select",
+        "slice",
+        "split",
+        "squeeze",
+        "swapaxes",
+        "swapdims",
+        "t",
+        "tensor_split",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+    ]
+)
+
 
 class MergeLinears(ReversibleTransformation):
     """Merges linear layers that are called with one value, such as the projections of attention,
     into one.
 
     Their results are views of one tensor afterwards, side by side in its last dimension. ``view`` of
-    them becomes ``reshape``, which copies where the last dimension is joined with others. Layers that
-    are called twice, read elsewhere, hooked, trained differently or whose weights are also others'
-    stay, and those whose results are written to through a ``view``.
+    them becomes ``reshape``, which copies where the last dimension is joined with others. Where it
+    matters that strides are others, a result is a contiguous copy of its columns: where the module
+    returns it or a view of it, or gives it to what reads strides or storage or to what nothing is known
+    of, and where it is written to while something that may be a view or a copy shares its storage.
+
+    Layers that are called twice, read elsewhere, hooked, trained differently or whose weights are also
+    others' stay.
 
     Undoing takes the weights out of the merged layer, with what training made of them.
     """
@@ -86,10 +148,6 @@ class MergeLinears(ReversibleTransformation):
             path: kinds.setdefault(_kind(linear), len(kinds)) for path, linear in linears.items()
         }
         reasons = unfit(graph_module, linears)
-        for node in graph_module.graph.find_nodes(op="call_module"):
-            written = _written_view(node) if node.target in linears else None
-            if written is not None:
-                reasons[node.target] = f"its result is written to through {written.name}, a view"
         groups, sites = _core.find_linears(
             graph_module.graph, reasons, kind_of, budget=current_budget(None)
         )
@@ -111,34 +169,34 @@ class MergeLinears(ReversibleTransformation):
         parent = group[0][1].rpartition(".")[0]
         name = "-".join([*(path.rpartition(".")[2] for _, path, _ in group), "merged"])
         merged_path = free_path(graph_module, f"{parent}.{name}" if parent else name)
-        records = [
-            _Merged(
-                node.name,
-                path,
-                _shell(linear),
-                None if linear.bias is None else linear.bias.requires_grad,
-                list(split_path(graph_module, path)[0]._modules),
-                [view.name for view in _reshaped(node)],
-            )
-            for node, path, linear in group
+        copied = [_needs_copy(node) for node, _, _ in group]
+        views = [
+            [] if is_copied else [view.name for view in _reshaped(node)]
+            for (node, _, _), is_copied in zip(group, copied, strict=True)
         ]
+        orders = [list(split_path(graph_module, path)[0]._modules) for _, path, _ in group]
         owner, own_name = split_path(graph_module, merged_path)
         owner.add_module(own_name, merged)
         for _, path, _ in group:
             owner, own_name = split_path(graph_module, path)
             del owner._modules[own_name]
-        node = _core.merge_linears(
-            graph_module.graph,
-            [node for node, _, _ in group],
-            [linear.out_features for linear in linears],
-            merged_path,
-            operator.getitem,
-        )
+        members = [
+            (call, linear.out_features, is_copied)
+            for (call, _, linear), is_copied in zip(group, copied, strict=True)
+        ]
+        node = _core.merge_linears(graph_module.graph, members, merged_path, operator.getitem)
+        records = []
         start = 0
-        for call, _, linear in group:
+        for at, (call, path, linear) in enumerate(group):
             stop = start + linear.out_features
-            _restride(call, merged.out_features, start, stop)
+            columns = call.args[0] if copied[at] else call
+            _restride(columns, merged.out_features, start, stop)
             start = stop
+            trained_bias = None if linear.bias is None else linear.bias.requires_grad
+            name = columns.name if copied[at] else None
+            records.append(
+                _Merged(call.name, path, _shell(linear), trained_bias, orders[at], views[at], name)
+            )
         remember(node, self, records)
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
@@ -171,10 +229,13 @@ class MergeLinears(ReversibleTransformation):
             owner._modules[own_name] = layer
             start = stop
             call = by_name.get(record.node)
-            if call in merged_node.users:
+            columns = by_name.get(record.columns) if record.columns else call
+            if columns in merged_node.users and call in (columns, *columns.users):
                 call.op, call.target = "call_module", record.path
                 call.args = merged_node.args
                 _restride(call, record.shell.out_features, 0, record.shell.out_features)
+                if columns is not call and not columns.users:
+                    graph_module.graph.erase_node(columns)
             for view in (by_name.get(name) for name in record.views):
                 if view is not None and view.target in _VIEW_OF:
                     view.target = _VIEW_OF[view.target]
@@ -185,41 +246,60 @@ class MergeLinears(ReversibleTransformation):
         graph_module.graph.erase_node(merged_node)
 
 
-def _views(node: Node) -> tuple[list[Node], set[Node]]:
-    """The calls of ``view`` of what shares storage with the value of ``node``, and all that share it
-    by way of one of them."""
-    views: list[Node] = []
-    sharing, behind = {node}, set[Node]()
-    following = [node]
-    while following:
-        for user in following.pop().users:
-            if user in sharing or not sharing.intersection(effects(user).aliases):
-                continue
-            if user.target in _RESHAPE_OF and user.op != "call_module":
-                views.append(user)
-                behind.add(user)
-            elif not behind.isdisjoint(user.all_input_nodes):
-                behind.add(user)
-            sharing.add(user)
-            following.append(user)
-    return views, behind
+def _sharing(node: Node) -> list[Node]:
+    """``node`` and after it all nodes whose values may share storage with its value."""
+    found, seen = [node], {node}
+    for member in found:
+        for user in member.users:
+            if user not in seen and not seen.isdisjoint(effects(user).aliases):
+                seen.add(user)
+                found.append(user)
+    return found
 
 
-def _written_view(node: Node) -> Node | None:
-    """A view of the value of ``node`` that is written to. A copy in its place would take the writes
-    with it."""
-    _, behind = _views(node)
-    for view in behind:
-        if any(not behind.isdisjoint(effects(user).mutates) for user in view.users):
-            return view
-    return None
+def _needs_copy(node: Node) -> bool:
+    """Whether something would be different if the value of ``node`` had other strides."""
+    sharing = _sharing(node)
+    is_written = False
+    for user in dict.fromkeys(user for member in sharing for user in member.users):
+        known = effects(user)
+        if user.op == "output" or known.opaque or _name(user) in _READS_STRIDES:
+            return True
+        if _is_view(user) and _reads_bytes(user):
+            return True
+        is_written = is_written or any(member in sharing for member in known.mutates)
+    # What is a view of a contiguous tensor, and a copy of another, takes the writes with it.
+    return is_written and any(
+        _name(member) not in _ALWAYS_VIEWS and not effects(member).mutates for member in sharing[1:]
+    )
+
+
+def _name(node: Node) -> str:
+    """What a function, method or operator is called, or the attribute that is read."""
+    target = node.target
+    if node.op == "call_module":
+        return ""
+    if target is getattr:
+        return str(node.args[1])
+    if isinstance(target, torch._ops.OpOverload):
+        target = target.overloadpacket
+    return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+
+def _is_view(node: Node) -> bool:
+    """Whether it calls ``view``."""
+    return node.op in ("call_function", "call_method") and node.target in _RESHAPE_OF
+
+
+def _reads_bytes(view: Node) -> bool:
+    """Whether a ``view`` is given a dtype: it takes the bytes as those of another one."""
+    return any(isinstance(a, torch.dtype) for a in _given(view))
 
 
 def _reshaped(node: Node) -> list[Node]:
-    """Make calls of ``reshape`` of the calls of ``view`` of the value of ``node``; answers them."""
-    views, _ = _views(node)
-    # With a dtype, it reads the bytes as others, which reshape does not.
-    views = [view for view in views if not any(isinstance(a, torch.dtype) for a in _given(view))]
+    """Make calls of ``reshape`` of the calls of ``view`` of what shares storage with the value of
+    ``node``; answers them."""
+    views = [member for member in _sharing(node)[1:] if _is_view(member)]
     for view in views:
         view.target = _RESHAPE_OF[view.target]
         if "size" in view.kwargs:

@@ -64,7 +64,16 @@ fn layers_with_one_input_become_one() {
     let (groups, _) = grouped(&graph, &model());
     assert_eq!(groups, [vec![0, 1, 2]]);
     let getitem = graph.function("operator.getitem");
-    merge(&mut graph, x, &calls, &[4, 2, 2], "a.merged", getitem).unwrap();
+    let members = [(4, false), (2, true), (2, false)];
+    let members = calls.iter().zip(members);
+    let members: Vec<_> = members
+        .map(|(&call, (width, copied))| Member {
+            call,
+            width,
+            copied,
+        })
+        .collect();
+    merge(&mut graph, x, &members, "a.merged", getitem).unwrap();
     graph.verify().unwrap();
     assert_eq!(
         graph.to_string(),
@@ -72,7 +81,8 @@ fn layers_with_one_input_become_one() {
     %x : [num_users=1] = placeholder[target=x]
     %a_merged : [num_users=3] = call_module[target=a.merged](args = (%x,), kwargs = {})
     %a_q : [num_users=1] = call_function[target=operator.getitem](args = (%a_merged, (Ellipsis, slice(0, 4, None))), kwargs = {})
-    %a_k : [num_users=1] = call_function[target=operator.getitem](args = (%a_merged, (Ellipsis, slice(4, 6, None))), kwargs = {})
+    %getitem : [num_users=1] = call_function[target=operator.getitem](args = (%a_merged, (Ellipsis, slice(4, 6, None))), kwargs = {})
+    %a_k : [num_users=1] = call_method[target=contiguous](args = (%getitem,), kwargs = {})
     %a_v : [num_users=1] = call_function[target=operator.getitem](args = (%a_merged, (Ellipsis, slice(6, 8, None))), kwargs = {})
     return (a_q, a_k, a_v)"
     );

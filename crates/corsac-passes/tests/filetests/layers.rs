@@ -35,9 +35,13 @@ fn merge(graph: &mut Graph, host: &dyn Host) -> Result<String, corsac_passes::Pa
     linears::limit_groups(&mut groups, &mut sites, &mut Budget::of(1));
     let getitem = graph.function("operator.getitem");
     for group in &groups {
-        let calls: Vec<_> = group.members.iter().map(|&at| sites[at].node).collect();
-        let widths: Vec<i64> = (1..).take(calls.len()).collect();
-        linears::merge(graph, group.input, &calls, &widths, "merged", getitem)?;
+        let member = |(&at, width): (&usize, i64)| linears::Member {
+            call: sites[at].node,
+            width,
+            copied: false,
+        };
+        let members: Vec<_> = group.members.iter().zip(1..).map(member).collect();
+        linears::merge(graph, group.input, &members, "merged", getitem)?;
     }
     let mut text = String::new();
     for site in &sites {
