@@ -39,6 +39,19 @@ def test_all_names_are_there(package: object) -> None:
         getattr(package, missing)
 
 
+def test_packages_are_there_without_being_imported() -> None:
+    """People write ``import corsac`` and then ``corsac.passes.simplify``."""
+    program = """
+import corsac
+packages = "analysis backends cache config fx lowering minifier onnx optimum passes".split()
+print([name for name in packages if getattr(corsac, name).__name__ != f"corsac.{name}"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_a_table_of_operators_is_full_from_the_start() -> None:
     program = "import corsac.onnx; print(len(corsac.onnx.operators()) > 100)"
     done = subprocess.run(

@@ -13,7 +13,18 @@ from corsac._core import __version__
 from corsac._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from corsac import backends, cache
+    from corsac import (
+        analysis,
+        backends,
+        cache,
+        config,
+        fx,
+        lowering,
+        minifier,
+        onnx,
+        optimum,
+        passes,
+    )
     from corsac._compile import CompileError, HostWarning, compile
     from corsac._drawing import draw, draw_diff
     from corsac._engine_profile import profile
@@ -32,16 +43,24 @@ __all__ = [
     "ModelFileError",
     "NumpyModel",
     "__version__",
+    "analysis",
     "backends",
     "build",
     "cache",
     "compile",
+    "config",
     "describe",
     "draw",
     "draw_diff",
+    "fx",
     "load",
     "lower",
+    "lowering",
+    "minifier",
     "minify",
+    "onnx",
+    "optimum",
+    "passes",
     "profile",
     "save",
     "summary",
@@ -65,5 +84,16 @@ __getattr__, __dir__ = lazy_names(
         "lowering": ("lower",),
         "minifier": ("minify",),
     },
-    modules=("backends", "cache"),
+    modules=(
+        "analysis",
+        "backends",
+        "cache",
+        "config",
+        "fx",
+        "lowering",
+        "minifier",
+        "onnx",
+        "optimum",
+        "passes",
+    ),
 )
