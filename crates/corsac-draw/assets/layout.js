@@ -4,6 +4,7 @@
 
 const GAP = 28, LINE_GAP = 14, LAYER_GAP = 34, LABEL_HEIGHT = 16, SWEEPS = 6;
 const HEADER = 34, HEADER_OVER_PORTS = 24, SIDE = 16, FOOT = 16, PORT_WIDTH = 8;
+const TITLE_START = 12, TITLE_GAP = 8, TITLE_END = 30, TITLE_LEFT = 60;
 
 /** What does not depend on sizes: where items and bends are, found once for a level. */
 function routesOf(level) {
@@ -149,6 +150,17 @@ function alignPorts(level, xs, distances, segments) {
 }
 
 /** Heights above and below the inside of an open module. */
+function besideInlets(title, inlets, least) {
+  if (!inlets.length) return [least, [TITLE_START - least / 2, least - TITLE_START - TITLE_END], [0, 0]];
+  const first = Math.min(...inlets), last = Math.max(...inlets);
+  const before = 2 * (TITLE_START + title + TITLE_GAP - first);
+  const behind = 2 * (TITLE_GAP + title + TITLE_END + last);
+  const isLeft = before <= Math.max(least, behind) + TITLE_LEFT;
+  const width = Math.max(least, isLeft ? before : behind), left = TITLE_START - width / 2;
+  const right = [last + TITLE_GAP, width / 2 - TITLE_END - last - TITLE_GAP];
+  return isLeft ? [width, [left, first - TITLE_GAP - left], right] : [width, right, [0, 0]];
+}
+
 function frameOf(level) {
   const has = (what) => level.items.some((item) => item[0] === what);
   return [has("inlet") ? HEADER_OVER_PORTS : HEADER, has("outlet") ? 0 : FOOT];
@@ -253,16 +265,18 @@ function pictureOf(data, open) {
     }
     if (at > 0) {
       if (!level.size) {
-        const ports = new Map();
+        const ports = new Map(), inlets = [];
         level.items.forEach(([what, value], item) => {
           const [rank, x] = level.routes.itemAt[item];
           if (what === "inlet" || what === "outlet") {
             ports.set(value, level.placement.xs[rank][x] - level.placement.width / 2);
+            if (what === "inlet") inlets.push(ports.get(value));
           }
         });
-        const width = Math.max(level.placement.width + 2 * SIDE, data.groups[group].box_size[0]);
+        const least = Math.max(level.placement.width + 2 * SIDE, data.groups[group].box_size[0]);
+        const [width, title, behind] = besideInlets(data.groups[group].title_width, inlets, least);
         const [header, foot] = frameOf(level);
-        level.size = { width, height: level.placement.height + header + foot, ports };
+        level.size = { width, height: level.placement.height + header + foot, ports, title, behind };
       }
       sizeOfGroup[group] = level.size;
     }
@@ -289,8 +303,11 @@ function pictureOf(data, open) {
       const [what, index] = entry;
       if (what !== "node" && what !== "group") return;
       const [y, bottom] = span(item), { width } = sizes[item], x = middle(item) - width / 2;
-      const opened = isOpen(entry);
-      picture.boxes.push({ what, index, open: opened, x, y, width, height: bottom - y });
+      const opened = isOpen(entry), box = { what, index, open: opened, x, y, width, height: bottom - y };
+      for (const place of opened ? ["title", "behind"] : []) {
+        box[place] = [middle(item) + sizes[item][place][0], sizes[item][place][1]];
+      }
+      picture.boxes.push(box);
       if (opened) {
         const inside = data.levels[index + 1];
         corners[index + 1] = [x + (width - inside.placement.width) / 2, y + frameOf(inside)[0]];

@@ -232,19 +232,25 @@ function paint(context, data, picture, view, width, height, style) {
     context.textAlign = "left";
     context.fillStyle = colour("ink");
     context.font = `600 ${size}px ${FONT}`;
-    const title = fitted(context, group.label[0], box.width - 40);
+    // Beside the lines that come in, unless it is enlarged and does not fit there.
+    const fits = size === 13 || context.measureText(group.label[0]).width <= box.title[1];
+    const [left, space] = fits ? box.title : [box.x + 12, box.width - 40];
+    const title = fitted(context, group.label[0], space);
     context.lineJoin = "round";
     context.lineWidth = 4;
     context.strokeStyle = colour("module");
-    context.strokeText(title, box.x + 12, box.y + 8 + size);
-    context.fillText(title, box.x + 12, box.y + 8 + size);
-    const used = context.measureText(title).width, room = box.width - used - 60;
-    if (scale >= SMALL_TEXT && group.class && room > 20) {
-      context.fillStyle = colour("muted");
+    context.strokeText(title, left, box.y + 8 + size);
+    context.fillText(title, left, box.y + 8 + size);
+    if (scale >= SMALL_TEXT && group.class) {
+      const used = context.measureText(title).width + 8, name = group.class.split(".").pop();
       context.font = `11px ${FONT}`;
-      const name = fitted(context, group.class.split(".").pop(), room);
-      context.strokeText(name, box.x + 20 + used, box.y + 21);
-      context.fillText(name, box.x + 20 + used, box.y + 21);
+      const width = context.measureText(name).width;
+      const place = [[left + used, space - used], box.behind].find(([, room]) => room > width);
+      if (place) {
+        context.fillStyle = colour("muted");
+        context.strokeText(name, place[0], box.y + 21);
+        context.fillText(name, place[0], box.y + 21);
+      }
     }
     if (scale >= ANY_TEXT) paintSign(box.x + box.width - 18, box.y + 16, false);
     context.textAlign = "center";

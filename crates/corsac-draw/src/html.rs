@@ -7,7 +7,7 @@ use crate::heat::{Metric, STEPS};
 use crate::kind::Kind;
 use crate::layout::{
     Level, Placement, closed_placement, group_size, group_subtitle, group_title, label_reach,
-    levels, node_size,
+    levels, node_size, title_width,
 };
 use crate::palette;
 use crate::scene::{Edge, Group, Scene, SceneNode};
@@ -59,6 +59,7 @@ struct GroupData<'s> {
     /// What its closed box says, and the size of that.
     label: (String, String),
     box_size: (f64, f64),
+    title_width: f64,
 }
 
 #[derive(Serialize)]
@@ -149,5 +150,6 @@ fn group_data(group: &Group) -> GroupData<'_> {
         group,
         label: (group_title(group), group_subtitle(group)),
         box_size: group_size(group),
+        title_width: title_width(group),
     }
 }

@@ -323,25 +323,28 @@ impl Drawing<'_> {
         self.out.push_str("</g>");
     }
 
-    /// The title of an open module: above lines that come in there.
+    /// The title of an open module, and the class where there is room for it.
     fn frame_title(&mut self, group: &Group, shape: &BoxShape) {
         let class = short_name(&group.class);
-        let title = fit_bold(&group_title(group), TITLE_SIZE, shape.width - 24.0);
-        let used = bold_width(&title, TITLE_SIZE);
+        let (x, room) = shape.title;
+        let title = fit_bold(&group_title(group), TITLE_SIZE, room);
+        let used = bold_width(&title, TITLE_SIZE) + 8.0;
+        let y = shape.y + 20.0;
         put!(
             self,
             "<text class=\"name\" x=\"{}\" y=\"{}\">{}</text>",
-            N(shape.x + 12.0),
-            N(shape.y + 20.0),
+            N(x),
+            N(y),
             xml(&title)
         );
-        let room = shape.width - used - 36.0;
-        if room > text_width(class, SUBTITLE_SIZE) {
+        let places = [(x + used, room - used), shape.behind];
+        let width = text_width(class, SUBTITLE_SIZE);
+        if let Some((x, _)) = places.into_iter().find(|(_, room)| *room > width) {
             put!(
                 self,
                 "<text class=\"class\" x=\"{}\" y=\"{}\">{}</text>",
-                N(shape.x + 20.0 + used),
-                N(shape.y + 20.0),
+                N(x),
+                N(y),
                 xml(class)
             );
         }

@@ -27,7 +27,7 @@ pub use level::{Item, Level, Net, Sink, Slot};
 pub use picture::{BoxShape, Content, Opening, Picture, Wire, node_size};
 pub(crate) use picture::{
     LABEL_MARGIN, LABEL_SIZE, LABEL_WIDTH, LINE_HEIGHT, SUBTITLE_SIZE, TEXT_MARGIN, TITLE_SIZE,
-    closed_placement, group_size, group_subtitle, group_title, label_reach,
+    closed_placement, group_size, group_subtitle, group_title, label_reach, title_width,
 };
 pub use place::{Placement, Size, place};
 

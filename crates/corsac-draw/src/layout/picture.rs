@@ -21,6 +21,13 @@ const GROUP_HEIGHT: f64 = 52.0;
 const HEADER: f64 = 34.0;
 const HEADER_OVER_PORTS: f64 = 24.0;
 const SIDE: f64 = 16.0;
+/// Beside the title of an open module: on the left, to a line that comes in, and on the right, where
+/// the page has the sign for closing it.
+const TITLE_START: f64 = 12.0;
+const TITLE_GAP: f64 = 8.0;
+const TITLE_END: f64 = 30.0;
+/// How much wider a module may be for a title on the left, where titles are looked for.
+const TITLE_LEFT: f64 = 60.0;
 const FOOT: f64 = 16.0;
 /// Room that a port takes among its neighbours.
 const PORT_WIDTH: f64 = 8.0;
@@ -63,6 +70,10 @@ pub struct BoxShape {
     pub width: f64,
     /// Its height.
     pub height: f64,
+    /// Where the title of an open module begins, and how wide it may be.
+    pub title: (f64, f64),
+    /// Likewise for what does not fit behind the title.
+    pub behind: (f64, f64),
 }
 
 /// A line, or several that begin as one.
@@ -167,6 +178,39 @@ pub(crate) fn group_size(group: &Group) -> (f64, f64) {
         width.clamp(GROUP_WIDTHS.0, GROUP_WIDTHS.1).round(),
         GROUP_HEIGHT,
     )
+}
+
+/// How wide the title of a module wants to be.
+pub(crate) fn title_width(group: &Group) -> f64 {
+    let width = bold_width(&group_title(group), TITLE_SIZE);
+    // No line is to touch it, and no rounding to shorten it.
+    width.min(GROUP_WIDTHS.1).ceil() + 1.0
+}
+
+/// A place in the header of an open module: where it begins, right of the middle, and its width.
+type Place = (f64, f64);
+
+/// The width of an open module that is to be at least `width` wide; the place of its title, left or
+/// right of all lines that come in, `inlets` right of the middle; and what is right of those besides.
+fn beside_inlets(title: f64, inlets: &[f64], width: f64) -> (f64, Place, Place) {
+    if inlets.is_empty() {
+        let room = width - TITLE_START - TITLE_END;
+        return (width, (TITLE_START - width / 2.0, room), (0.0, 0.0));
+    }
+    let first = inlets.iter().copied().fold(f64::INFINITY, f64::min);
+    let last = inlets.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let before = 2.0 * (TITLE_START + title + TITLE_GAP - first);
+    let behind = 2.0 * (TITLE_GAP + title + TITLE_END + last);
+    let is_left = before <= width.max(behind) + TITLE_LEFT;
+    let width = width.max(if is_left { before } else { behind });
+    let start = last + TITLE_GAP;
+    let right = (start, width / 2.0 - TITLE_END - start);
+    if is_left {
+        let start = TITLE_START - width / 2.0;
+        (width, (start, first - TITLE_GAP - start), right)
+    } else {
+        (width, right, (0.0, 0.0))
+    }
 }
 
 /// The heights above and below the inside of an open module.
@@ -274,22 +318,27 @@ impl Picture {
                 let width = (placement.width + 2.0 * SIDE).max(closed.0);
                 let shift = -placement.width / 2.0;
                 let routes = Routes::of(level);
-                let ports = level.items.iter().zip(routes.item_at);
-                let mut ports: Vec<(u32, f64)> = ports
-                    .filter_map(|(item, (rank, at))| match item {
-                        Item::Inlet(value) | Item::Outlet(value) => {
-                            Some((*value, placement.xs[rank][at] + shift))
+                let (mut ports, mut inlets) = (Vec::new(), Vec::new());
+                for (item, (rank, at)) in level.items.iter().zip(routes.item_at) {
+                    if let Item::Inlet(value) | Item::Outlet(value) = item {
+                        let x = placement.xs[rank][at] + shift;
+                        ports.push((*value, x));
+                        if matches!(item, Item::Inlet(_)) {
+                            inlets.push(x);
                         }
-                        Item::Node(_) | Item::Group(_) => None,
-                    })
-                    .collect();
+                    }
+                }
                 ports.sort_unstable_by_key(|(value, _)| *value);
+                let title = title_width(&scene.groups[group]);
+                let (width, title, behind) = beside_inlets(title, &inlets, width);
                 let (header, foot) = frame_of(level);
                 sizes[group] = Size {
                     width,
                     height: placement.height + header + foot,
                     ports,
                     label: 0.0,
+                    title,
+                    behind,
                 };
             }
             placed[at] = Some((items, placement));
@@ -356,13 +405,16 @@ impl Inside<'_> {
             let index = self.index_in(rank, at);
             let size = &self.sizes[index];
             let (top, bottom) = self.span(index, rank);
-            let x = self.corner.0 + self.placement.xs[rank][at] - size.width / 2.0;
+            let middle = self.corner.0 + self.placement.xs[rank][at];
+            let x = middle - size.width / 2.0;
             each(*item, &|content| BoxShape {
                 content,
                 x,
                 y: top,
                 width: size.width,
                 height: bottom - top,
+                title: (middle + size.title.0, size.title.1),
+                behind: (middle + size.behind.0, size.behind.1),
             });
         }
     }

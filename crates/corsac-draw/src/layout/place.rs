@@ -29,6 +29,10 @@ pub struct Size {
     pub ports: Vec<(u32, f64)>,
     /// How far right of its middle there is text below it, with the space beside that; 0 for none.
     pub label: f64,
+    /// Where the title of an open module begins, right of its middle, and how wide it may be.
+    pub title: (f64, f64),
+    /// Likewise for what does not fit behind the title: the other side of the lines that come in.
+    pub behind: (f64, f64),
 }
 
 impl Size {

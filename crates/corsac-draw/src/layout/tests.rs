@@ -194,6 +194,42 @@ fn no_line_and_no_box_crosses_the_shape_of_a_value() {
     }
 }
 
+#[test]
+fn no_line_that_comes_in_crosses_the_title_of_a_module() {
+    let mut checked = 0;
+    for (len, reach, nested) in [(80, 6, true), (300, 20, true), (200, 200, true)] {
+        let mut scene = random_scene(len, reach, nested);
+        let titles = [
+            "downsample",
+            "0",
+            "a module with a name that is rather long",
+        ];
+        for (at, group) in scene.groups.iter_mut().enumerate() {
+            titles[at % titles.len()].clone_into(&mut group.title);
+        }
+        let picture = Picture::of(&scene, &levels(&scene), &Opening::All);
+        for shape in &picture.boxes {
+            let Content::Open(group) = shape.content else {
+                continue;
+            };
+            let (left, room) = shape.title;
+            let title = title_width(&scene.groups[group as usize]);
+            assert!(room > title - 0.5, "{room} for {title}");
+            assert!(left >= shape.x + 11.9 && left + room <= shape.x + shape.width - 7.9);
+            let (left, right) = (left - 4.0, left + title + 4.0);
+            let (top, bottom) = (shape.y + 8.0, shape.y + 24.0);
+            for wire in picture.wires.iter().filter(|wire| !wire.straight) {
+                let passes = |pair: &[(f64, f64)]| pair[0].1 < bottom && pair[1].1 > top;
+                checked += usize::from(wire.points.windows(2).any(passes));
+                let inside = |&(x, y): &(f64, f64)| left < x && x < right && top < y && y < bottom;
+                let crossing = course(wire, 64).into_iter().find(inside);
+                assert_eq!(crossing, None, "{group}: {wire:?} {shape:?}");
+            }
+        }
+    }
+    assert!(checked > 50, "{checked}");
+}
+
 /// Blocks as in a transformer: what comes in goes through a chain and past it, and the way out is
 /// not where the way in is.
 #[test]
