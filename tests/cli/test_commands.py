@@ -234,6 +234,15 @@ def test_a_folder_without_weights_says_which_model_it_is(capsys, folder):
     assert main(["ops", "o.net:Net", "--input", "5,3"]) == 0
 
 
+def test_a_file_with_one_class_needs_no_name(capsys, folder):
+    (folder / "only.py").write_text(
+        "import torch\n\n\nclass Only(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return torch.relu(x)\n"
+    )
+    assert main(["show", "only.py"]) == 0
+    assert "torch.relu](args = (%x,)" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -72,7 +72,7 @@ def above_zero(text: str) -> float:
 # -- arguments of several commands ---------------------------------------------------------------
 
 MODEL = (
-    "module:callable or file.py:callable; a configuration (*.toml, *.json, *.graph); a model file "
+    "module:callable, file.py:callable or a file with one class; a configuration (*.toml, *.json, *.graph); a model file "
     "(*.safetensors); a graph saved as text; or a folder that `corsac optimize --out` wrote"
 )
 

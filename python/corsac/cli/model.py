@@ -21,13 +21,16 @@ from corsac.cli.failure import Failure, first_line
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     """The model that ``reference`` names, in evaluation mode.
 
-    ``reference`` is ``module:callable`` or ``path/to/file.py:callable``. A callable is called with
-    ``keywords``; an ``nn.Module`` is taken as it is.
+    ``reference`` is ``module:callable``, ``path/to/file.py:callable`` or a file with one class. A
+    callable is called with ``keywords``; an ``nn.Module`` is taken as it is.
     """
-    place, colon, attribute = reference.rpartition(":")
     if reference.endswith(".py") and Path(reference).is_file():
-        named = " or ".join(f"{reference}:{name}" for name in _classes(Path(reference)))
-        raise Failure(f"which model of {reference}? Write {named or f'{reference}:callable'}")
+        names = [f"{reference}:{name}" for name in _classes(Path(reference))]
+        if len(names) != 1:
+            named = " or ".join(names) or f"{reference}:callable"
+            raise Failure(f"which model of {reference}? Write {named}")
+        reference = names[0]
+    place, colon, attribute = reference.rpartition(":")
     if not colon or not place or not attribute:
         raise Failure(
             f"{reference!r} does not name a model: write module:callable or file.py:callable, "
