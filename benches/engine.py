@@ -28,6 +28,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from functools import partial
@@ -51,7 +52,10 @@ def _cold(peer: str, model: str, precision: str, threads: int) -> float | None:
     command = [*started, "--threads", str(threads)]
     # Of an installed package: compiled to bytecode once.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    # Of a program that this machine has not seen: inductor keeps what it has compiled.
+    with tempfile.TemporaryDirectory() as folder:
+        environment["TORCHINDUCTOR_CACHE_DIR"] = folder
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return float(done.stdout.split()[-1]) if done.returncode == 0 else None
 
 
