@@ -78,17 +78,22 @@ def test_the_faster_way_is_taken(model, x, winner, monkeypatch):
     assert bool(conversions) == (winner == "mkldnn")
 
 
+def forbid_measuring(monkeypatch):
+    """From here on, what is measured fails."""
+
+    def no_measurement(*_):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(autotuner.MklAutotuner, "_measure", no_measurement)
+
+
 def test_decisions_are_kept(model, x, tmp_path, monkeypatch):
     file = tmp_path / "some" / "decisions.json"
     first = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
     before = tuned(model, first)
     content = json.loads(file.read_text())
     assert content["format"] == 1 and len(content["decisions"]) == 3
-
-    def no_measurement(*_):
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr(autotuner.MklAutotuner, "_measure", no_measurement)
+    forbid_measuring(monkeypatch)
     second = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
     after = tuned(model, second)
     assert all(m.reused for m in second.measurements)
@@ -127,11 +132,7 @@ def test_decisions_for_a_vision_transformer_are_taken_again(make, size, tmp_path
     names = ["conv_proj", "encoder_layers_encoder_layer_0_mlp_0", "heads_head"]
     assert [m.first for m in first.measurements] == names
     assert not any(m.reused for m in first.measurements)
-
-    def no_measurement(*_):
-        raise AssertionError("measured again")
-
-    monkeypatch.setattr(autotuner.MklAutotuner, "_measure", no_measurement)
+    forbid_measuring(monkeypatch)
     second = subject.gen_mkl_autotuner([x], iters=2, decisions=file)
     after = tuned(model, second)
     assert all(m.reused for m in second.measurements)

@@ -134,17 +134,13 @@ impl Executable {
         }
         let other_weights = loader.take_others();
         let weights = loader.unpacked();
-        let work = program.steps.iter();
-        let work = work.fold(0_usize, |sum, step| {
-            sum.saturating_add(work_of(&program, step))
-        });
         Ok(Self {
+            work: work(&program),
             program,
             plan,
             weights,
             other_weights,
             prepared,
-            work,
         })
     }
 
@@ -631,6 +627,12 @@ impl Executable {
     }
 }
 
+/// Roughly how many operations a run takes.
+fn work(program: &Program) -> usize {
+    let steps = program.steps.iter().map(|step| work_of(program, step));
+    steps.fold(0, usize::saturating_add)
+}
+
 /// Roughly how many operations a step takes.
 fn work_of(program: &Program, step: &Step) -> usize {
     let outputs = program.value(step.output).stored_len();
@@ -649,12 +651,7 @@ fn work_of(program: &Program, step: &Step) -> usize {
         }
         Op::Attention(ref attention) => attention.work(),
         Op::Fused(ref fused) => return fused.work().saturating_add(read),
-        Op::Portions(ref portions) => {
-            let body = &portions.body;
-            let steps = body.steps.iter();
-            let each = steps.fold(0_usize, |sum, step| sum.saturating_add(work_of(body, step)));
-            return each.saturating_mul(portions.count);
-        }
+        Op::Portions(ref portions) => return work(&portions.body).saturating_mul(portions.count),
         _ => 4,
     };
     outputs.saturating_mul(each).saturating_add(read)

@@ -5,7 +5,7 @@ use corsac_ir::DType;
 use rustc_hash::FxHashMap;
 
 use crate::prepare::packed_inputs;
-use crate::program::{Element, Post, Program, Source, Step, ValueId};
+use crate::program::{Element, Program, Source, ValueId};
 
 /// From how many elements on.
 const LARGE: usize = 256 * 1024;
@@ -19,7 +19,7 @@ pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> V
     let mut steps = std::mem::take(&mut program.steps);
     for step in &mut steps {
         let packed = packed_inputs(program, step);
-        for (at, value) in reads_mut(step).enumerate() {
+        for (at, value) in step.reads_mut().enumerate() {
             let info = program.value(*value);
             let Source::Weight(number) = info.source else {
                 continue;
@@ -39,13 +39,4 @@ pub fn lend_weights(program: &mut Program, is_lent: &dyn Fn(usize) -> bool) -> V
     }
     program.steps = steps;
     lent
-}
-
-/// All values that a step reads, in the order of [`Step::reads`].
-fn reads_mut(step: &mut Step) -> impl Iterator<Item = &mut ValueId> {
-    let added = step.post.iter_mut().filter_map(|post| match post {
-        Post::Add(value) => Some(value),
-        Post::Unary(_) => None,
-    });
-    step.inputs.iter_mut().chain(added)
 }

@@ -219,7 +219,7 @@ impl<'a> Loader<'a> {
     /// Loads what the step with this number reads, and packs what it wants packed.
     pub(crate) fn prepare(&mut self, at: usize, step: &Step) -> Result<Prepared, RunError> {
         let form = pack_form(self.program, step);
-        let packed = packed_inputs(self.program, step);
+        let packed = packed_range(form.as_ref(), step);
         for (index, value) in step.reads().enumerate() {
             if self.program.is_weight(value) && !packed.contains(&index) {
                 self.needed[self.program.root(value).index()] = true;
@@ -336,7 +336,11 @@ fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
 
 /// Which of the values that `step` reads are packed before the program runs.
 pub(crate) fn packed_inputs(program: &Program, step: &Step) -> Range<usize> {
-    match pack_form(program, step) {
+    packed_range(pack_form(program, step).as_ref(), step)
+}
+
+fn packed_range(form: Option<&PackForm>, step: &Step) -> Range<usize> {
+    match form {
         Some(_) => 1..step.inputs.len(),
         None => 0..0,
     }

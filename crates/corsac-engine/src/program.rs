@@ -495,7 +495,7 @@ impl Step {
     /// How many steps it stands for.
     pub(crate) fn count(&self) -> usize {
         match &self.op {
-            Op::Portions(portions) => portions.body.steps.iter().map(Self::count).sum(),
+            Op::Portions(portions) => portions.body.step_count(),
             _ => 1,
         }
     }
@@ -506,6 +506,15 @@ impl Step {
             Op::GatedConv(_) => &self.inputs[1..3],
             _ => &self.inputs[1..],
         }
+    }
+
+    /// The same as [`reads`](Self::reads), to replace them.
+    pub(crate) fn reads_mut(&mut self) -> impl Iterator<Item = &mut ValueId> {
+        let added = self.post.iter_mut().filter_map(|post| match post {
+            Post::Add(value) => Some(value),
+            Post::Unary(_) => None,
+        });
+        self.inputs.iter_mut().chain(added)
     }
 
     /// All values that it reads.
@@ -661,6 +670,12 @@ impl Program {
 }
 
 impl Program {
+    /// How many steps there are, with those that are done in portions of the batch.
+    #[must_use]
+    pub fn step_count(&self) -> usize {
+        self.steps.iter().map(Step::count).sum()
+    }
+
     /// All steps in order, a line of text each, with those that are done in portions of the batch.
     #[must_use]
     pub fn all_steps(&self) -> Vec<String> {

@@ -462,7 +462,7 @@ impl PyProgram {
     /// How many steps a run takes.
     #[getter]
     fn step_count(&self) -> usize {
-        self.executable.program().all_steps().len()
+        self.executable.program().step_count()
     }
 
     /// With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
