@@ -19,7 +19,6 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
-from corsac._collection import no_collection
 from corsac._dynamo import PARTITIONS, PRECISIONS, TRAINING, checked_options, piece_for
 from corsac._native import RUNNING, NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
@@ -35,11 +34,14 @@ from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
 
 if TYPE_CHECKING:
+    from corsac._training import TrainedGraph, TrainedModel
     from corsac.backends._hosted import HostedModule
     from corsac.lowering import Preview
 
 #: How many programs a model keeps, one for each set of input shapes.
 PROGRAMS = 16
+#: How many graphs a model in training has, for sets of sizes and situations, before Dynamo makes symbols of sizes.
+TRAINED = 8
 #: What inputs may be made of.
 DTYPES = (
     torch.float32,
@@ -294,6 +296,9 @@ class CompiledModule(StandIn):
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if any(type(own) is Hollow for own in (*args, *kwargs.values())):
+            # What is captured around this one takes its calls as they are.
+            return self._callable(*args, **kwargs)
         if (
             self._trained is not None
             and torch.is_grad_enabled()
@@ -302,9 +307,6 @@ class CompiledModule(StandIn):
         ):
             # Weights change from step to step, which is nothing to look at here.
             return self._trained(*args, **kwargs)
-        if any(type(own) is Hollow for own in (*args, *kwargs.values())):
-            # What is captured around this one takes its calls as they are.
-            return self._callable(*args, **kwargs)
         if not self._watch.is_current():
             self._forget()
         if self._untraceable is not None:
@@ -316,8 +318,7 @@ class CompiledModule(StandIn):
             return self._untraced_call(args, kwargs)
         reason = self._why_not(inputs)
         if reason is _AUTOGRAD and self._capture is None:
-            with no_collection():
-                return self._training_call(inputs)(*args, **kwargs)
+            return self._training_call(inputs)(*args, **kwargs)
         if reason is None:
             key = call_key(inputs)
             compiled = self._programs.get(key)
@@ -474,8 +475,7 @@ class CompiledModule(StandIn):
             return self._by_dynamo()(*args, **kwargs)
         reason = self._why_not(call.tensors)
         if reason is _AUTOGRAD:
-            with no_collection():
-                return self._training_call(call.tensors)(*args, **kwargs)
+            return self._training_call(call.tensors)(*args, **kwargs)
         if reason is not None or self._dynamic or self._watch.has_hooks:
             return self._by_dynamo()(*args, **kwargs)
         if not self._watches_attributes:
@@ -543,8 +543,23 @@ class CompiledModule(StandIn):
             evaluates = isinstance(model, torch.nn.Module) and not model.training
             if evaluates and not any(getattr(own, "requires_grad", False) for own in inputs):
                 _warn(_FOR_RESULTS, UserWarning)
-            self.__dict__["_trained"] = self._captured_by_dynamo(self._dynamic)
+            self.__dict__["_trained"] = self._trained_model()
         return self._trained
+
+    def _trained_model(self) -> TrainedModel:
+        # Not at the top: AOTAutograd is not imported before somebody uses it.
+        from corsac._training import Captures, TrainedGraph, TrainedModel
+
+        def make() -> TrainedGraph:
+            return TrainedGraph(self._precision, self._placement, self._partition)
+
+        def by_dynamo(sizes_change: bool) -> Callable[..., Any]:
+            dynamic = True if self._dynamic is None and sizes_change else self._dynamic
+            return self._captured_by_dynamo(dynamic)
+
+        limits = {None: TRAINED, True: 0, False: PROGRAMS}
+        captures = Captures(self._model, self._callable, limits[self._dynamic], make)
+        return TrainedModel(captures, by_dynamo)
 
     def _captured_by_dynamo(self, dynamic: bool | None) -> Callable[..., Any]:
         pieces = self._pieces
@@ -582,15 +597,25 @@ class CompiledModule(StandIn):
         runs = [own.run for own in self._programs.values() if isinstance(own, Compiled)]
         runs += [own.compiled.run for own in self._sized.programs()]
         found = [run.program for run in runs if isinstance(run, NativeCall)]
-        for piece in self._pieces:
+        for piece in [*self._pieces, *self._trained_graphs()]:
             found += piece.native_programs()
         return found
+
+    def _trained_graphs(self) -> list[TrainedGraph]:
+        """The forward and backward graphs of calls that were captured for their sizes."""
+        if self._trained is None:
+            return []
+        return [own.graph for own in self._trained.captures.programs()]
 
     def explain(self) -> str:
         """What was compiled, and what PyTorch ran and why, as text."""
         lines = [
             f"{own.call.describe()}: {own.compiled.explain()}" for own in self._sized.programs()
         ]
+        if self._trained is not None:
+            for program in self._trained.captures.programs():
+                lines.append(f"{program.call.describe()}, with gradients:")
+                lines += ["  " + line for line in program.graph.explain().splitlines()]
         for number, piece in enumerate(self._pieces):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]

@@ -1085,7 +1085,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the dictionaries
     and modules that it holds, where the collector can break it.
     """
-    def __new__(cls, root: Any, entries: Any = ..., constants: Any = ...) -> Watch: ...
+    def __new__(cls, root: Any, entries: Any = ..., constants: Any = ..., *, trains: Any = False) -> Watch: ...
     @property
     def counts_writes(self) -> Any:
         """Whether all tensors count how often they are written to: not those made in inference mode."""
@@ -1094,10 +1094,13 @@ class Watch:
     def counts_writes(self, value: Any) -> None: ...
     @property
     def has_hooks(self) -> Any:
-        """Whether a module has hooks."""
+        """Whether a module has hooks; in training those of the way back, too."""
         ...
     @has_hooks.setter
     def has_hooks(self, value: Any) -> None: ...
+    def has_same_tensors(self) -> Any:
+        """Whether all tensors are still in their places, whatever has become of them."""
+        ...
     def is_current(self) -> Any:
         """Whether everything is still as it was."""
         ...

@@ -4,16 +4,22 @@ Programs whose control flow depends on sizes (Hugging Face's models do) cannot b
 which nothing is known. Here they are run once on stand-ins that know types and sizes but have no data:
 each function of PyTorch that is called becomes a node of the graph, and sizes are numbers in it. What
 would depend on values, or on anything else that may differ in the next call, stops the capture.
+
+For training, graphs may draw random numbers and write to buffers, as dropout and batch norms do; what autograd
+would not see in them stops the capture: regions without gradients, functions with a backward of their own,
+hooks of tensors that are saved.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import operator
 import random
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,6 +132,9 @@ _CONSTANTS = frozenset(
 )
 
 
+_IS_RANDOM = "draws random numbers"
+
+
 class Hollow(FakeTensor):
     """A tensor on the CPU of which types and sizes are known, and nothing else.
 
@@ -187,11 +196,12 @@ class _OperatorWatch(TorchDispatchMode):
     #: Whether an operator draws random numbers, has a result that depends on values, or writes.
     _known: ClassVar[dict[Any, tuple[str | None, tuple[int, ...]]]] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, trains: bool) -> None:
         super().__init__()
+        self._trains = trains
         #: How many functions run that are recorded.
         self.depth = 0
-        #: Where tensors lie that the program did not make.
+        #: Where tensors lie that the program did not make and may not write to.
         self.given: dict[int, torch.Tensor] = {}
         #: How many operators have written to something.
         self.writes = 0
@@ -211,6 +221,8 @@ class _OperatorWatch(TorchDispatchMode):
         if found is None:
             found = self._known[func] = _what_it_does(func)
         reason, written = found
+        if self._trains and reason == _IS_RANDOM:
+            reason = None
         if reason is not None and not _takes_places(func, args):
             if not func._can_decompose():
                 raise TraceError(f"{func} {reason}")
@@ -240,7 +252,7 @@ def _what_it_does(func: Any) -> tuple[str | None, tuple[int, ...]]:
     """Why an operator cannot be recorded, and the arguments that it writes to."""
     reason = None
     if torch.Tag.nondeterministic_seeded in func.tags:
-        reason = "draws random numbers"
+        reason = _IS_RANDOM
     elif torch.Tag.data_dependent_output in func.tags:
         reason = "reads a value"
     elif torch.Tag.dynamic_output_shape in func.tags:
@@ -260,12 +272,13 @@ class _Recorder(TorchFunctionMode):
     Args:
         graph: where they go.
         weights: the names of parameters and buffers, by identity.
+        trains: whether autograd is to go back through the graph.
     """
 
-    def __init__(self, graph: Graph, weights: dict[int, str]) -> None:
+    def __init__(self, graph: Graph, weights: dict[int, str], trains: bool) -> None:
         super().__init__()
-        self.graph = graph
-        self.watch = _OperatorWatch()
+        self.graph, self.trains = graph, trains
+        self.watch = _OperatorWatch(trains)
         #: What has stopped the capture: programs may catch exceptions.
         self.error: TraceError | None = None
         self.hollows: list[weakref.ref[Hollow]] = []
@@ -278,7 +291,7 @@ class _Recorder(TorchFunctionMode):
         self._fresh: dict[Any, tuple[Any, ...]] = {}
 
     def __enter__(self) -> _Recorder:
-        self._situation = _situation()
+        self._situation = _situation(self.trains)
         return super().__enter__()
 
     def placeholder(self, name: str, own: torch.Tensor) -> Hollow:
@@ -298,6 +311,9 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if self.trains and getattr(func, "__name__", "") == "_set_grad_enabled":
+            # What is computed meanwhile stops the capture, and not who leaves such a region.
+            return func(*args)
         if self.error is not None:
             raise self.error
         kwargs = kwargs or {}
@@ -328,14 +344,21 @@ class _Recorder(TorchFunctionMode):
             if args[0]:
                 raise TraceError("it switches gradients on")
             return func(*args)
-        if _situation() != self._situation:
-            raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
+        if _situation(self.trains) != self._situation:
+            what = "autocast, without gradients" if self.trains else "autocast, out of it"
+            raise TraceError(f"a part of it runs in {what}, or with other defaults")
+        if self.trains and kwargs.get("requires_grad"):
+            raise TraceError("it makes a tensor that wants a gradient")
         own: dict[int, Any] = {}
         metas, nodes, key = self._arguments(args, own)
         meta_kwargs, node_kwargs, kwargs_key = self._keywords(kwargs, own)
         if func in _OF_WEIGHTS:
             if any(type(found) is Hollow for found in own.values()):
-                if name != "__get__" or any(found._corsac_is_input for found in own.values()):
+                if (
+                    self.trains
+                    or name != "__get__"
+                    or any(found._corsac_is_input for found in own.values())
+                ):
                     raise TraceError(f"it asks for {_name(func)}, which differs between calls")
                 # Autograd records nothing of what is computed here.
                 return func(*args)
@@ -358,7 +381,9 @@ class _Recorder(TorchFunctionMode):
         if not own and not _has_tensor(result):
             # It says something of types, or of what PyTorch can do.
             return result
-        if name in ("batch_norm", "instance_norm") and not _takes_statistics(func, args, kwargs):
+        if name in ("batch_norm", "instance_norm") and not (
+            self.trains or _takes_statistics(func, args, kwargs)
+        ):
             raise TraceError(f"{name} may write to running statistics")
         op, what, swapped = target
         if swapped:
@@ -453,7 +478,8 @@ class _Recorder(TorchFunctionMode):
                 raise TraceError(f"{name} is a {kind} that is {own.layout} on {own.device}")
             meta = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=_META)
             self._weight_metas[id(own)] = meta
-            self.watch.given[meta.untyped_storage()._cdata] = meta
+            if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
+                self.watch.given[meta.untyped_storage()._cdata] = meta
             self._weight_nodes[id(own)] = self.graph.create_node("get_attr", name, (), {})
         return meta, self._weight_nodes[id(own)]
 
@@ -531,10 +557,15 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, _Tensor)
 
 
-def _situation() -> tuple[Any, ...]:
-    """What PyTorch's functions depend on, besides their arguments."""
+def _situation(trains: bool) -> tuple[Any, ...]:
+    """What PyTorch's functions depend on, besides their arguments; with ``trains`` autograd, too."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    of_autograd: tuple[Any, ...] = ()
+    if trains:
+        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        of_autograd = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), hooks)
     return (
+        *of_autograd,
         autocast,
         torch.get_default_dtype(),
         torch._C._len_torch_dispatch_stack(),
@@ -564,6 +595,8 @@ def sized_capture(
     program: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    *,
+    trains: bool = False,
 ) -> SizedCapture:
     """What ``program`` does with tensors of the types and sizes of these.
 
@@ -572,6 +605,7 @@ def sized_capture(
         program: is called with the arguments; ``model`` itself, or a function.
         args: tensors on the CPU, and constants.
         kwargs: the same.
+        trains: whether autograd is to go back through the graph; gradients are on then.
 
     Raises:
         TraceError: something depends on values, or the graph would do something else.
@@ -582,14 +616,14 @@ def sized_capture(
         raise TraceError("a mode is on, or all modules have hooks")
     state = PythonState.of(model, program)
     try:
-        found = _recorded(model, program, args, kwargs, state)
+        found = _recorded(model, program, args, kwargs, state, trains)
         changed = state.change()
         if changed is not None:
             if not state.is_set_to_constants():
                 raise TraceError(f"it changes {changed}")
             # Some note what they are used for, which is the same from then on.
             again = PythonState.of(model, program)
-            first, found = found, _recorded(model, program, args, kwargs, again)
+            first, found = found, _recorded(model, program, args, kwargs, again, trains)
             if again.change() is not None or _differ(first, found):
                 again.restore()
                 raise TraceError(f"it changes {changed}")
@@ -609,10 +643,11 @@ def _recorded(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: PythonState,
+    trains: bool,
 ) -> SizedCapture:
     """The graph of one run of ``program``, and ``state`` was before."""
     graph = Graph()
-    recorder = _Recorder(graph, {id(own): name for name, own in _named_weights(model)})
+    recorder = _Recorder(graph, {id(own): name for name, own in _named_weights(model)}, trains)
     hollow: dict[int, Hollow] = {}
     given: list[Any] = []
     for name, own in [*_named_arguments(program, args), *kwargs.items()]:
@@ -624,7 +659,8 @@ def _recorded(
         given.append(hollow[id(own)])
     positional, named = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
     try:
-        with _random_numbers_as_they_are(), recorder.watch, recorder:
+        own_backwards = _OwnBackwards() if trains else contextlib.nullcontext()
+        with _random_numbers_as_they_are(), own_backwards, recorder.watch, recorder:
             returned = program(*positional, **named)
         if recorder.error is not None:
             raise recorder.error
@@ -643,6 +679,43 @@ def _recorded(
     module = GraphModule(model if program is model else torch.nn.Module(), graph)
     module.training = False
     return SizedCapture(module, template)
+
+
+class _OwnBackwards:
+    """Stops captures at functions that have a backward of their own, while it is entered.
+
+    No function of PyTorch is called for them that could be overridden, so that they are called by a
+    method of ours meanwhile, in all threads; captures may overlap.
+    """
+
+    _lock = threading.Lock()
+    _entered = 0
+    #: The method as it is; in a list, where looking at it gives the descriptor.
+    _apply: ClassVar[list[Any]] = []
+
+    def __enter__(self) -> None:
+        cls, function = type(self), torch.autograd.Function
+        with cls._lock:
+            if not cls._entered:
+                cls._apply[:] = [function.__dict__["apply"]]
+                function.apply = classmethod(cls._called)  # type: ignore[assignment, method-assign]
+            cls._entered += 1
+
+    def __exit__(self, *_: Any) -> None:
+        cls = type(self)
+        with cls._lock:
+            cls._entered -= 1
+            if not cls._entered:
+                torch.autograd.Function.apply = cls._apply[0]  # type: ignore[method-assign]
+
+    @staticmethod
+    def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
+        for own in tree_leaves((args, kwargs)):
+            if type(own) is Hollow:
+                error = TraceError(f"{function.__qualname__} has a backward of its own")
+                own._corsac_recorder.error = error
+                raise error
+        return _OwnBackwards._apply[0].__get__(None, function)(*args, **kwargs)
 
 
 def _named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

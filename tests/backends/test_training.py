@@ -692,7 +692,7 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
     run(torch.randn(2, 4)).sum().backward()
     # Once each way, with a part before each draw, since none reaches across one.
     assert len(calls) == 2
-    assert len(run._pieces[0].graphs[0].parts) == 20
+    assert len(run._trained_graphs()[0].graphs[0].parts) == 20
 
 
 @pytest.mark.parametrize(

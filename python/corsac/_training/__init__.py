@@ -1,5 +1,6 @@
 """Models in training: forward and backward graphs of AOTAutograd, run natively where that is faster."""
 
 from corsac._training._backend import TrainedGraph, train
+from corsac._training._captures import Captures, TrainedModel
 
-__all__ = ["TrainedGraph", "train"]
+__all__ = ["Captures", "TrainedGraph", "TrainedModel", "train"]

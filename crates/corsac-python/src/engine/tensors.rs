@@ -166,13 +166,28 @@ impl Exchange {
     /// A number that says where the elements of `tensor` lie, what they are and how: another one after
     /// `tensor.data = …`. `None` for subclasses, and where DLPack cannot say it.
     pub(super) fn layout(&self, tensor: &Bound<'_, PyAny>) -> Option<u64> {
+        let place = |own: &Description| (own.data.addr(), own.byte_offset);
+        self.hashed(tensor, place)
+    }
+
+    /// The same wherever its elements lie: a number for their type, sizes and strides.
+    pub(super) fn form(&self, tensor: &Bound<'_, PyAny>) -> Option<u64> {
+        self.hashed(tensor, |_| ())
+    }
+
+    /// A number that says what the elements of `tensor` are, how they lie, and what `place` gives.
+    fn hashed<H: Hash>(
+        &self,
+        tensor: &Bound<'_, PyAny>,
+        place: impl Fn(&Description) -> H,
+    ) -> Option<u64> {
         if !self.is_tensor(tensor) {
             return None;
         }
         let own = self.description(tensor)?;
         let rank = usize::try_from(own.rank).ok()?;
         let mut hasher = FxHasher::default();
-        (own.data.addr(), own.byte_offset, rank).hash(&mut hasher);
+        (place(&own), rank).hash(&mut hasher);
         (own.device.kind, own.dtype.code, own.dtype.bits).hash(&mut hasher);
         for numbers in [own.shape, own.strides] {
             if rank > 0 && !numbers.is_null() {

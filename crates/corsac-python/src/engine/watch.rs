@@ -18,8 +18,10 @@ struct WatchedTensor {
     tensor: Option<Py<PyAny>>,
     /// None where it does not count: in inference mode.
     version: Option<i64>,
-    /// As [`Exchange::layout`] says it.
+    /// As [`Exchange::layout`] says it; in training as [`Exchange::form`] does.
     layout: Option<u64>,
+    /// Whether it wants a gradient, where that matters: in training.
+    requires_grad: bool,
 }
 
 /// A module: the dictionary that it is in (none for the model itself), its name, itself, its mode.
@@ -102,6 +104,15 @@ struct Mode {
     hooked: bool,
 }
 
+/// What programs are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Results: what tensors hold is in the programs.
+    Inference,
+    /// Gradients too: programs take tensors anew each time, which change from step to step.
+    Training,
+}
+
 /// The state of a model that programs were compiled for: its tensors, with how often they were written
 /// to, and its modules, with whether they train and have hooks.
 ///
@@ -116,12 +127,13 @@ pub(crate) struct PyWatch {
     /// Whether all tensors count how often they are written to: not those made in inference mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
-    /// Whether a module has hooks.
+    /// Whether a module has hooks; in training those of the way back, too.
     #[pyo3(get)]
     has_hooks: bool,
+    purpose: Purpose,
 }
 
-fn mode(attributes: &Bound<'_, PyDict>) -> PyResult<Mode> {
+fn mode(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Mode> {
     let py = attributes.py();
     let training = match attributes.get_item(intern!(py, "training"))? {
         Some(training) => match training.cast_exact::<PyBool>() {
@@ -131,10 +143,17 @@ fn mode(attributes: &Bound<'_, PyDict>) -> PyResult<Mode> {
         None => false,
     };
     let mut hooked = false;
-    for name in [
+    let names = [
         intern!(py, "_forward_hooks"),
         intern!(py, "_forward_pre_hooks"),
-    ] {
+        intern!(py, "_backward_hooks"),
+        intern!(py, "_backward_pre_hooks"),
+    ];
+    let names = match purpose {
+        Purpose::Inference => &names[..2],
+        Purpose::Training => &names[..],
+    };
+    for name in names {
         if let Some(hooks) = attributes.get_item(name)? {
             hooked |= match hooks.cast::<PyDict>() {
                 Ok(hooks) => !hooks.is_empty(),
@@ -162,6 +181,11 @@ fn is_same(
     })
 }
 
+fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let requires = tensor.getattr(intern!(tensor.py(), "requires_grad"))?;
+    requires.is_truthy()
+}
+
 /// How often a tensor was written to; None for those made in inference mode.
 fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     let py = tensor.py();
@@ -173,11 +197,67 @@ fn version(tensor: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
 }
 
 impl WatchedTensor {
-    fn is_current(&self, py: Python<'_>, exchange: Option<&Exchange>) -> PyResult<bool> {
-        if let Some((store, name)) = &self.place
-            && !is_same(store.bind(py), name, self.tensor.as_ref())?
-        {
+    /// Takes note of `tensor`, which may be None, in its place.
+    fn new(
+        place: Option<Place>,
+        tensor: Bound<'_, PyAny>,
+        purpose: Purpose,
+        exchange: Option<&Exchange>,
+    ) -> PyResult<Self> {
+        if tensor.is_none() {
+            return Ok(Self {
+                place,
+                tensor: None,
+                version: None,
+                layout: None,
+                requires_grad: false,
+            });
+        }
+        let (layout, requires_grad) = match purpose {
+            Purpose::Inference => (exchange.and_then(|own| own.layout(&tensor)), false),
+            Purpose::Training => (
+                exchange.and_then(|own| own.form(&tensor)),
+                requires_grad(&tensor)?,
+            ),
+        };
+        Ok(Self {
+            place,
+            version: version(&tensor)?,
+            layout,
+            requires_grad,
+            tensor: Some(tensor.unbind()),
+        })
+    }
+
+    /// Whether it counts how often it is written to.
+    fn counts_writes(&self) -> bool {
+        self.tensor.is_none() || self.version.is_some()
+    }
+
+    /// Whether it is still in its place.
+    fn is_there(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.place {
+            Some((store, name)) => is_same(store.bind(py), name, self.tensor.as_ref()),
+            None => Ok(true),
+        }
+    }
+
+    fn is_current(
+        &self,
+        py: Python<'_>,
+        purpose: Purpose,
+        exchange: Option<&Exchange>,
+    ) -> PyResult<bool> {
+        if !self.is_there(py)? {
             return Ok(false);
+        }
+        if purpose == Purpose::Training {
+            let Some(tensor) = &self.tensor else {
+                return Ok(true);
+            };
+            let tensor = tensor.bind(py);
+            return Ok(requires_grad(tensor)? == self.requires_grad
+                && exchange.and_then(|own| own.form(tensor)) == self.layout);
         }
         let (Some(tensor), Some(version)) = (&self.tensor, self.version) else {
             return Ok(true);
@@ -191,14 +271,14 @@ impl WatchedTensor {
 }
 
 impl WatchedModule {
-    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+    fn is_current(&self, py: Python<'_>, purpose: Purpose) -> PyResult<bool> {
         if let Some((store, name)) = &self.place
             && !is_same(store.bind(py), name, self.module.as_ref())?
         {
             return Ok(false);
         }
         match &self.attributes {
-            Some(attributes) => Ok(mode(attributes.bind(py))? == self.mode),
+            Some(attributes) => Ok(mode(attributes.bind(py), purpose)? == self.mode),
             None => Ok(true),
         }
     }
@@ -209,35 +289,33 @@ impl PyWatch {
     /// Takes note of `root`, a module, and all that is in it; and of `entries`: dictionaries with a key
     /// and what is there, lists with None and a tuple of what is in them, and cells with None and
     /// what is in them; and of other tensors: `constants` has for each the dictionary and the name that it
-    /// is found by, or None, and itself.
+    /// is found by, or None, and itself. With `trains` tensors may be written to, and have to keep their sizes,
+    /// types, strides and whether they want gradients.
     #[new]
-    #[pyo3(signature = (root, entries = Vec::new(), constants = Vec::new()))]
+    #[pyo3(signature = (root, entries = Vec::new(), constants = Vec::new(), *, trains = false))]
     fn new(
         root: &Bound<'_, PyAny>,
         entries: Vec<(Bound<'_, PyAny>, Py<PyAny>, Bound<'_, PyAny>)>,
         constants: Vec<(Option<Place>, Bound<'_, PyAny>)>,
+        trains: bool,
     ) -> PyResult<Self> {
         let py = root.py();
+        let purpose = match trains {
+            true => Purpose::Training,
+            false => Purpose::Inference,
+        };
         let entries = entries.into_iter();
         let entries = entries.map(|(store, name, value)| Known::new(&store, name, &value));
         let exchange = Exchange::get(py)?;
         let mut tensors = Vec::new();
-        let mut counts_writes = true;
         for (place, tensor) in constants {
-            let version = version(&tensor)?;
-            counts_writes &= version.is_some();
-            tensors.push(WatchedTensor {
-                place,
-                layout: exchange.and_then(|own| own.layout(&tensor)),
-                tensor: Some(tensor.unbind()),
-                version,
-            });
+            tensors.push(WatchedTensor::new(place, tensor, purpose, exchange)?);
         }
         let own = attributes(root)?;
         let mut modules = vec![WatchedModule {
             place: None,
             module: Some(root.clone().unbind()),
-            mode: mode(&own)?,
+            mode: mode(&own, purpose)?,
             attributes: Some(own.unbind()),
         }];
         for module in root.call_method0(intern!(py, "modules"))?.try_iter()? {
@@ -245,19 +323,9 @@ impl PyWatch {
             for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
                 let store = module.getattr(store)?.cast_into::<PyDict>()?;
                 for (name, tensor) in &store {
-                    let exists = !tensor.is_none();
-                    let version = match exists {
-                        true => version(&tensor)?,
-                        false => None,
-                    };
-                    counts_writes &= !exists || version.is_some();
                     let name = name.cast_into::<PyString>()?;
-                    tensors.push(WatchedTensor {
-                        place: Some((store.clone().unbind(), name.unbind())),
-                        layout: exchange.and_then(|own| own.layout(&tensor)),
-                        tensor: exists.then(|| tensor.unbind()),
-                        version,
-                    });
+                    let place = (store.clone().unbind(), name.unbind());
+                    tensors.push(WatchedTensor::new(Some(place), tensor, purpose, exchange)?);
                 }
             }
             let store = module
@@ -273,18 +341,23 @@ impl PyWatch {
                         store.clone().unbind(),
                         name.cast_into::<PyString>()?.unbind(),
                     )),
-                    mode: own.as_ref().map(mode).transpose()?.unwrap_or_default(),
+                    mode: own
+                        .as_ref()
+                        .map(|own| mode(own, purpose))
+                        .transpose()?
+                        .unwrap_or_default(),
                     module: own.is_some().then(|| child.unbind()),
                     attributes: own.map(Bound::unbind),
                 });
             }
         }
         Ok(Self {
-            counts_writes,
+            counts_writes: tensors.iter().all(WatchedTensor::counts_writes),
             has_hooks: modules.iter().any(|module| module.mode.hooked),
             tensors,
             modules,
             entries: entries.collect::<PyResult<_>>()?,
+            purpose,
         })
     }
 
@@ -292,12 +365,12 @@ impl PyWatch {
     pub(super) fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
         let exchange = Exchange::get(py)?;
         for tensor in &self.tensors {
-            if !tensor.is_current(py, exchange)? {
+            if !tensor.is_current(py, self.purpose, exchange)? {
                 return Ok(false);
             }
         }
         for module in &self.modules {
-            if !module.is_current(py)? {
+            if !module.is_current(py, self.purpose)? {
                 return Ok(false);
             }
         }
@@ -309,11 +382,20 @@ impl PyWatch {
         Ok(true)
     }
 
+    /// Whether all tensors are still in their places, whatever has become of them.
+    fn has_same_tensors(&self, py: Python<'_>) -> PyResult<bool> {
+        for tensor in &self.tensors {
+            if !tensor.is_there(py)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether a tensor wants a gradient.
     pub(super) fn requires_grad(&self, py: Python<'_>) -> PyResult<bool> {
         for tensor in self.tensors.iter().filter_map(|own| own.tensor.as_ref()) {
-            let requires = tensor.bind(py).getattr(intern!(py, "requires_grad"))?;
-            if requires.is_truthy()? {
+            if requires_grad(tensor.bind(py))? {
                 return Ok(true);
             }
         }
