@@ -124,7 +124,7 @@ def processor_seconds() -> float:
     return time.process_time() + own.children_user + own.children_system
 
 
-def _error(one: nn.Module, other: nn.Module) -> float:
+def worst_gradient(one: nn.Module, other: nn.Module) -> float:
     """How much the worst gradient differs, of its largest element."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max(
@@ -157,15 +157,14 @@ def _measure(
         trained[peer] = Trained(model, compiled)
         trained[peer].step(x, labels)
         result["first"][peer] = clock() - start
-    pieces = trained["corsac"].run._trained_graphs()
-    result["compiling"] = sum(own.seconds for piece in pieces for own in piece.graphs)
-    result["error"] = _error(trained["corsac"].model, trained["eager"].model)
+    result["error"] = worst_gradient(trained["corsac"].model, trained["eager"].model)
     assert result["error"] <= TOLERANCE, f"gradients differ by {result['error']}"
-    result["native"] = [own.split(":")[1].split(",")[0].strip()
-                        for own in trained["corsac"].run.explain().splitlines()
-                        if " calls native" in own]  # fmt: skip
     steps = {peer: partial(own.step, x, labels) for peer, own in trained.items()}
-    return result | summary(samples_in_turn(steps, seconds, clock=clock))
+    samples = samples_in_turn(steps, seconds, clock=clock)
+    graphs = [own for piece in trained["corsac"].run._trained_graphs() for own in piece.graphs]
+    result["compiling"] = sum(own.seconds for own in graphs)
+    result["native"] = [f"{own.native} of {own.calls} calls native" for own in graphs]
+    return result | summary(samples)
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ hooks of tensors that are saved.
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import inspect
 import operator

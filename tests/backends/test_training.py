@@ -16,7 +16,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import corsac
-from corsac._training import _native_part
+from corsac._panic import EngineError
+from corsac._training import _native_part, _trial
 from corsac._training._sizes import SEEN, BySizes
 
 #: What a gradient may differ by, of the largest element of it.
@@ -712,32 +713,114 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
     ],
 )
 def test_parts_are_tried_until_it_is_plain(monkeypatch, native, host, tries, is_native):
-    now, counts = [0.0], {"native": 0, "host": 0}
-    monkeypatch.setattr(_native_part, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    now, counts, found = [0.0], {"native": 0, "host": 0}, []
+    monkeypatch.setattr(_trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def taking(name, seconds):
         def run():
             counts[name] += 1
             now[0] += seconds
+            return name
 
-        return run
+        return SimpleNamespace(forward=run)
 
-    found = _native_part._best(taking("native", native), taking("host", host), ())
-    assert found == pytest.approx((native, host))
+    tried = trial(taking("native", native), taking("host", host), found)
+    ran = []
+    while tried.outcome is None:
+        ran.append(tried())
+    # In turn, each result being of the way that ran.
+    assert ran == ["native", "host"] * tries
+    assert found == [(pytest.approx(native), pytest.approx(host), None)]
     assert counts == {"native": tries, "host": tries}
-    assert _native_part._is_worth_it(*found) == is_native
+    assert _trial.is_worth_it(*found[0][:2]) == is_native
+
+
+def trial(native, host, found):
+    def over(*outcome):
+        found.append(outcome)
+        return outcome
+
+    return _trial.Trial(native, host, over)
 
 
 def test_runs_that_something_else_disturbs_do_not_decide(monkeypatch):
     now, taken = [0.0], iter([0.02, 0.02, 0.011, 0.0105, 0.008, 0.0105, *[0.0079, 0.0105] * 20])
-    monkeypatch.setattr(_native_part, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(_trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def run():
         now[0] += next(taken)
 
-    native, host = _native_part._best(run, run, ())
+    found = []
+    tried = trial(SimpleNamespace(forward=run), SimpleNamespace(forward=run), found)
+    while tried.outcome is None:
+        tried()
+    native, host, _ = found[0]
     assert (native, host) == pytest.approx((0.008, 0.0105))
-    assert _native_part._is_worth_it(native, host)
+    assert _trial.is_worth_it(native, host)
+
+
+def test_parts_that_panic_when_they_are_tried_are_left_to_pytorch():
+    def fails():
+        raise EngineError("the engine panicked")
+
+    found = []
+    tried = trial(SimpleNamespace(forward=fails), SimpleNamespace(forward=lambda: "host"), found)
+    assert tried() == "host"
+    assert "the engine panicked" in found[0][2]
+
+
+def test_steps_are_right_while_parts_are_tried_and_when_that_is_over(monkeypatch):
+    monkeypatch.setattr(_native_part, "_memory", _native_part._Memory())
+    torch.manual_seed(0)
+    eager = nn.Sequential(
+        nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8), nn.Tanh()
+    )
+    model = copy.deepcopy(eager)
+    compiled = corsac.compile(model)
+    told = []
+    for _ in range(40):
+        x = torch.randn(16, 32)
+        for run in (eager, compiled):
+            run.zero_grad()
+            run(x).square().sum().backward()
+        for own, its in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, its.grad, rtol=1e-4, atol=1e-5)
+        told.append("run both ways in turn" in compiled.explain())
+    # From some step on it is known.
+    assert told[0] and not told[-1]
+    assert told == sorted(told, reverse=True)
+
+
+@pytest.mark.parametrize("placement", ["native", "measured", "host"])
+def test_ways_back_from_one_loss_twice(placement):
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    model, x = copy.deepcopy(eager), torch.randn(3, 8)
+    torch._dynamo.reset()
+    for compiled in (
+        torch.compile(model, backend="corsac", options={"training": placement}),
+        corsac.compile(model, options={"training": placement}),
+    ):
+        for own, run in ((eager, eager), (model, compiled)):
+            own.zero_grad()
+            loss = run(x).square().sum()
+            loss.backward(retain_graph=True)
+            loss.backward()
+        for own, its in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, its.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_deterministic_algorithms_are_pytorchs():
+    compiled = corsac.compile(nn.Sequential(nn.Linear(8, 8), nn.GELU()).train())
+    torch.use_deterministic_algorithms(True)
+    try:
+        compiled(torch.randn(2, 8)).sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert "algorithms are to be deterministic" in compiled.explain()
+    # Another graph.
+    compiled(torch.randn(2, 8)).sum().backward()
+    assert compiled.explain().count("algorithms are to be deterministic") == 2
 
 
 class Multiplied(nn.Module):
@@ -761,7 +844,12 @@ class Multiplied(nn.Module):
 def pretend_to_measure(monkeypatch, native, host):
     """Parts take so many seconds, and nothing is known of what tests before have measured."""
     monkeypatch.setattr(_native_part, "_memory", _native_part._Memory())
-    monkeypatch.setattr(_native_part, "_best", lambda *_: (native, host))
+
+    def ran(tried, *_):
+        tried._best = [native, host]
+        tried._end(None)
+
+    monkeypatch.setattr(_trial.Trial, "_ran", ran)
 
 
 def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch):

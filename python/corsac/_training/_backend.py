@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import functools
-import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.partitioners import default_partition
+from torch._guards import TracingContext
 from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac._collection import no_collection
 from corsac._panic import EngineError, told
-from corsac._training._native_part import Made, NativePart, make
-from corsac._training._parts import VIEWS, Parts, has_symbols, value_of, why_not_split
+from corsac._training._native_part import make
+from corsac._training._parts import Parts, has_symbols, value_of, why_not_split
+from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, computes
 from corsac._training._sizes import BySizes
 from corsac.backends._partition import min_cut_partition
-from corsac.fx import GraphModule, Node
+from corsac.fx import GraphModule
 from corsac.fx._codegen import _BoxedCodeGen
 from corsac.fx.convert import from_torch, to_torch
-from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule, fuse_by_partitions
+from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule
 
-#: What submodules with native code are called, with a number behind.
-PREFIX = "native_"
 #: What AOTAutograd's functions take for themselves in a step, in seconds, and PyTorch's own autograd does not.
 OVERHEAD = 1e-4
 #: A step takes less than about a millisecond if its graphs compute no more elements, and multiply no more numbers.
@@ -41,52 +39,6 @@ PARTITIONERS = {
     "fewest_bytes": _FEWEST,
     "default": default_partition,
 }
-
-
-@dataclass(slots=True)
-class AtenGraph:
-    """A graph of ATen operators, and where it runs.
-
-    Attributes:
-        kind: ``"forward"``, ``"backward"`` or ``"inference"``.
-        calls: how many calls of operators it has, views aside.
-        native: how many of them are in native parts.
-        parts: the native parts.
-        made: what became of each part that could be native.
-        host: why PyTorch runs what it runs, and how many calls.
-        seconds: how long compiling took.
-        work: the elements that its calls compute, and the numbers that they multiply.
-    """
-
-    kind: str
-    calls: int = 0
-    native: int = 0
-    parts: list[NativePart] = field(default_factory=list)
-    made: list[Made] = field(default_factory=list)
-    host: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    work: tuple[int, int] = (0, 0)
-
-    @property
-    def was_measured(self) -> bool:
-        """Whether it is known of all native parts what they save."""
-        return all(own.seconds is not None for own in self.made if own.part is not None)
-
-    @property
-    def gain(self) -> float:
-        """The seconds that native parts save, as far as they were measured."""
-        measured = [own.seconds for own in self.made if own.part is not None and own.seconds]
-        return sum(host - native for native, host in measured)
-
-    def __str__(self) -> str:
-        where = f"{self.native} of {self.calls} calls native, in {len(self.parts)} parts"
-        lines = [f"{self.kind}: {where}, compiled in {self.seconds * 1e3:.1f} ms"]
-        if kept := sum(made.kept for made in self.made):
-            lines[0] += f"; {kept} of {len(self.made)} as measured in an earlier process"
-        if self.host:
-            lines.append("  PyTorch runs:")
-        lines += [f"    {count} calls: {reason}" for reason, count in self.host.items()]
-        return "\n".join(lines)
 
 
 class TrainedGraph:
@@ -129,14 +81,14 @@ class TrainedGraph:
 
     def leave(self, module: Any, reason: str) -> None:
         """Let PyTorch run ``module``, and say why."""
-        calls = sum(map(_computes, module.graph.nodes))
+        calls = sum(map(computes, module.graph.nodes))
         self.graphs = [AtenGraph("forward", calls, host={reason: calls})]
         self._run = module
 
     def _leave_if_idle(self) -> None:
         """Let PyTorch's own autograd run later calls, if nothing is native, or saves less than AOTAutograd takes
         for itself."""
-        if self._plain is None:
+        if self._plain is None or not any(own.kind == "backward" for own in self.graphs):
             return
         elements, products = (sum(of) for of in zip(*(g.work for g in self.graphs), strict=True))
         is_short = elements <= ELEMENTS and products <= PRODUCTS
@@ -162,6 +114,7 @@ class TrainedGraph:
     def _compiler(self, kind: str) -> Callable[..., Any]:
         def compile(module: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
             del example_inputs
+            _nothing_is_donated()
             run = self._recorded(module, kind)
             if kind == "backward":
                 self._leave_if_idle()
@@ -181,49 +134,45 @@ class TrainedGraph:
 
             reason = told(panic, f"it compiled a {kind} graph")
             warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
-            calls = sum(map(_computes, module.graph.nodes))
+            calls = sum(map(computes, module.graph.nodes))
             record = AtenGraph(kind, calls, host={reason: calls})
             run = _taking_a_list(lambda arguments: module(*arguments))
         record.seconds = time.perf_counter() - start
         self.graphs.append(record)
         return run
 
+    def _why_not(self) -> str | None:
+        """Why PyTorch runs everything, whatever it is."""
+        if self._placement == "host":
+            return "options say so"
+        if self._placement == "measured" and torch.are_deterministic_algorithms_enabled():
+            return "algorithms are to be deterministic, and who is faster is not"
+        return None
+
     def _compiled(self, module: GraphModule, record: AtenGraph) -> Callable[..., Any]:
-        record.calls = sum(map(_computes, module.graph.nodes))
+        record.calls = sum(map(computes, module.graph.nodes))
         if self._plain is not None:
             record.work = _work(module.graph)
-        why_not = "options say so" if self._placement == "host" else why_not_split(module.graph)
+        why_not = self._why_not() or why_not_split(module.graph)
         if why_not is not None:
             record.host[why_not] = record.calls
             return _boxed(module)
         found = Parts(module)
-        reasons = found.reasons
-        chosen, kept = [], []
+        parts = []
         for nodes in found.parts:
             part, inputs, outputs = fuse_as_graphmodule(module, nodes, PREFIX)
-            made = make(
-                part,
-                inputs,
-                outputs,
-                measure=self._placement == "measured",
-                precision=self._precision,
-            )
-            record.made.append(made)
-            if made.part is None:
-                reasons |= dict.fromkeys(nodes, made.reason or "")
-            else:
-                chosen.append(nodes)
-                kept.append(made.part)
-        record.native = sum(_computes(node) for nodes in chosen for node in nodes)
-        for node in filter(_computes, module.graph.nodes):
-            if node in reasons:
-                record.host[reasons[node]] = record.host.get(reasons[node], 0) + 1
-        if chosen:
-            fuse_by_partitions(module, [dict.fromkeys(nodes) for nodes in chosen], prefix=PREFIX)
-        for number, part in enumerate(kept):
-            setattr(module, f"{PREFIX}{number}", part)
-        record.parts = kept
-        return _boxed(module)
+            measure = self._placement == "measured"
+            made = make(part, inputs, outputs, measure=measure, precision=self._precision)
+            parts.append((nodes, made))
+        placed = PlacedGraph(module, parts, found.reasons, record, self._leave_if_idle)
+        return _taking_a_list(placed)
+
+
+def _nothing_is_donated() -> None:
+    """Let users go back twice from one result: our graphs overwrite nothing that was saved for the way back."""
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 def _may_be_left(module: Any) -> bool:
@@ -250,7 +199,7 @@ _SUMMED = {
 def _work(graph: Any) -> tuple[int, int]:
     """The elements that calls compute, and the numbers that they multiply, as far as that is known."""
     elements = products = 0
-    for node in filter(_computes, graph.nodes):
+    for node in filter(computes, graph.nodes):
         own = sum(t.numel() for t in tree_leaves(value_of(node)) if isinstance(t, torch.Tensor))
         if type(own) is not int:
             # It depends on values.
@@ -262,12 +211,6 @@ def _work(graph: Any) -> tuple[int, int]:
             # Images and sequences: a step of these is never so short.
             products += PRODUCTS + 1
     return elements, products
-
-
-def _computes(node: Node) -> bool:
-    """Whether ``node`` does more than to show a value in another way."""
-    shows = node.target is operator.getitem or node.target in VIEWS
-    return node.op == "call_function" and not shows
 
 
 def _boxed(module: GraphModule) -> Callable[..., Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,21 +15,13 @@ from corsac import _core, cache
 from corsac._native import NativeCall
 from corsac._training._expansions import expand
 from corsac._training._parts import spec_of, value_of
+from corsac._training._trial import Trial, is_worth_it
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg
 
 #: How many programs are kept for graphs to come, which often have the same parts.
 KEPT = 256
-#: A part is native if it takes less than this of PyTorch's time, and saves so many seconds: around it, memory is
-#: not where it was when the part was tried alone.
-MARGIN, GAIN = 0.9, 1e-5
-#: How often a part is tried each way, after a first time: at least, at most, and how long, in seconds.
-LEAST, MOST, SECONDS = 3, 10, 0.25
-#: What is this far from where it is decided after one try, half as far after two and so on, needs no more: on a
-#: machine with something else to do, tries of some milliseconds take up to a tenth longer, seldom a fifth. Shorter
-#: ones may take many times as long, and are tried for so many seconds in any case; one that takes long is enough.
-PLAIN, ENOUGH, LONG = 0.3, 0.02, 0.1
 
 
 class NativePart(torch.nn.Module):
@@ -135,12 +126,14 @@ class Made:
         reason: why PyTorch does.
         seconds: what a run took, natively and by PyTorch; None where it was not measured.
         kept: whether that was measured in an earlier process.
+        trial: runs the part as long as it is not known whether it is to be native.
     """
 
     part: NativePart | None
     reason: str | None = None
     seconds: tuple[float, float] | None = None
     kept: bool = False
+    trial: Trial | None = None
 
 
 class _Kept:
@@ -236,9 +229,13 @@ def make(
     key = (_text(module, examples, results), measure, precision, threads)
     made = _memory.get(key)
     if made is None:
+
+        def decided(made: Made) -> None:
+            _memory.put(key, made)
+
         # AOTAutograd asks for programs while its modes are on.
         with _disable_current_modes(), torch.no_grad():
-            made = _make(module, examples, results, measure, precision)
+            made = _make(module, examples, results, measure, precision, decided)
         _memory.put(key, made)
     return made
 
@@ -249,11 +246,12 @@ def _make(
     results: Sequence[torch.Tensor],
     measure: bool,
     precision: str,
+    decided: Callable[[Made], None],
 ) -> Made:
     if any(_overlaps(own) for own in results):
         return Made(None, "a result of its part has several elements in one place")
     kept = _Kept(module, examples, results, precision) if measure else None
-    if kept is not None and kept.seconds is not None and not _is_worth_it(*kept.seconds):
+    if kept is not None and kept.seconds is not None and not is_worth_it(*kept.seconds):
         return kept.use(None, _took(*kept.seconds))
     graph = copied_graph(module.graph)
     written = GraphModule(module, graph)
@@ -276,17 +274,18 @@ def _make(
         return Made(part)
     if kept.is_for(program):
         return kept.use(part)
-    arguments = [_example(own) for own in examples]
-    native, host = _best(part.forward, module.forward, arguments)
-    kept.put(program, native, host)
-    if _is_worth_it(native, host):
-        return Made(part, None, (native, host))
-    return Made(None, _took(native, host), (native, host))
 
+    def over(native: float, host: float, reason: str | None) -> Made:
+        if reason is not None:
+            made = Made(None, reason)
+        else:
+            kept.put(program, native, host)
+            faster = Made(part) if is_worth_it(native, host) else Made(None, _took(native, host))
+            made = replace(faster, seconds=(native, host))
+        decided(made)
+        return made
 
-def _is_worth_it(native: float, host: float) -> bool:
-    """Whether a part that takes so many seconds natively, and by PyTorch, is native."""
-    return native < min(MARGIN * host, host - GAIN)
+    return Made(None, trial=Trial(part, module, over))
 
 
 def _took(native: float, host: float) -> str:
@@ -312,43 +311,6 @@ def _put_in_order(
             with graph.inserting_before(output):
                 values[at] = graph.call_function(torch.permute, (values[at], order))
     output.args = (tuple(values) if isinstance(returned, tuple | list) else values[0],)
-
-
-def _example(like: torch.Tensor) -> torch.Tensor:
-    """A tensor of this type. Numbers are not drawn, which would be seen by the program."""
-    made = torch.empty_strided(tuple(like.shape), like.stride(), dtype=like.dtype)
-    # Indices of anything.
-    return made.fill_(0.5 if like.dtype.is_floating_point else 0)
-
-
-def _best(
-    native: Callable[..., Any], host: Callable[..., Any], arguments: Sequence[torch.Tensor]
-) -> tuple[float, float]:
-    """The seconds of the fastest run of each, in turn: as many as it takes to see which is to run."""
-    best = [float("inf"), float("inf")]
-    begin = time.perf_counter()
-    for number in range(MOST + 1):
-        for at, function in enumerate((native, host)):
-            start = time.perf_counter()
-            function(*arguments)
-            taken = time.perf_counter() - start
-            best[at] = min(best[at], taken)
-        spent = time.perf_counter() - begin
-        if number == 0 and spent < SECONDS:
-            # Memory and caches were cold, which is nothing in a long run.
-            best = [float("inf"), float("inf")]
-            continue
-        tries, once = max(number, 1), sum(best)
-        seen = once > LONG or (tries > 1 and tries * once > ENOUGH)
-        if (seen and _is_plain(*best, tries)) or (tries >= LEAST and spent > SECONDS):
-            break
-    return best[0], best[1]
-
-
-def _is_plain(native: float, host: float, tries: int) -> bool:
-    """Whether it is out of the question that more tries would be decided on otherwise."""
-    far = 1 + PLAIN / tries
-    return not 1 / far < native / (MARGIN * host) < far
 
 
 def _text(module: GraphModule, examples: Sequence[Any], results: Sequence[Any]) -> Any:
