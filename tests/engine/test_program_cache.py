@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,6 +63,11 @@ MOST_STEPS = 30
 
 
 def gradients(model: nn.Module, x: torch.Tensor, **options: str) -> list[torch.Tensor]:
+    return trained(model, x, **options)[0]
+
+
+def trained(model: nn.Module, x: torch.Tensor, **options: str) -> tuple[list[torch.Tensor], Any]:
+    """The gradients of a step, once it is known where parts run, and what has made it."""
     compiled = corsac.compile(model.train(), **options) if options else model.train()
     for at in range(1 if options != MEASURED else MOST_STEPS):
         is_known = at > 0 and "run both ways in turn" not in compiled.explain()
@@ -69,7 +75,7 @@ def gradients(model: nn.Module, x: torch.Tensor, **options: str) -> list[torch.T
         compiled(x).square().sum().backward()
         if is_known:
             break
-    return [own.grad.clone() for own in model.parameters()]
+    return [own.grad.clone() for own in model.parameters()], compiled
 
 
 MEASURED = {"options": {"training": "measured"}}
@@ -124,11 +130,9 @@ def test_what_was_measured_of_training_parts_is_not_measured_again(folder, monke
         raise AssertionError("a part is measured")
 
     monkeypatch.setattr(_native_part, "Trial", measures)
-    model.zero_grad()
-    compiled = corsac.compile(model.train(), **MEASURED)
-    compiled(x).square().sum().backward()
+    again, compiled = trained(model, x, **MEASURED)
     # The same parts are native, so that not a bit is another.
-    assert_equal([own.grad for own in model.parameters()], first)
+    assert_equal(again, first)
     assert found_and_missed() == (missed, 0)
     told = re.findall(r"; (\d+) of (\d+) as measured in an earlier process", compiled.explain())
     assert len(told) == 2 and sum(int(kept) for kept, _ in told) == missed
