@@ -18,10 +18,12 @@ from torch.utils._pytree import tree_leaves
 from corsac import _core
 from corsac._collection import no_collection
 from corsac._panic import EngineError, told
+from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
 from corsac._training._parts import Parts, has_symbols, value_of, why_not_split
 from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, computes
 from corsac._training._sizes import BySizes
+from corsac._training._two_ways import TwoWays
 from corsac.backends._partition import min_cut_partition
 from corsac.fx import GraphModule
 from corsac.fx._codegen import _BoxedCodeGen
@@ -61,14 +63,17 @@ class TrainedGraph:
         assert self._run is not None
         return self._run(*args)
 
-    def capture(self, module: Any, example_inputs: Sequence[Any]) -> None:
-        """Make the graphs of ``module``, of torch.fx or corsac.fx."""
-        run = aot_autograd(
-            fw_compiler=self._compiler("forward"),
-            bw_compiler=self._compiler("backward"),
-            inference_compiler=self._compiler("inference"),
-            partition_fn=self._partition,
-        )
+    def capture(
+        self, module: Any, example_inputs: Sequence[Any], *, weights: int | None = None
+    ) -> None:
+        """Make the graphs of ``module``, of torch.fx or corsac.fx.
+
+        Args:
+            module: the graph.
+            example_inputs: its inputs.
+            weights: how many inputs, the first ones, are weights; given where ``module`` is what corsac has
+                captured, and may do without AOTAutograd.
+        """
         # Who wants the fewest bytes has his reasons.
         may_be_left = self._placement == "measured" and self._partition is not _FEWEST
         if may_be_left and _may_be_left(module):
@@ -76,8 +81,41 @@ class TrainedGraph:
             graph.output(graph.graph_copy(module.graph, {}))
             self._plain = torch.fx.GraphModule(module, graph)
         with no_collection():
+            if weights is not None:
+                try:
+                    self._run = self._two_ways(module, example_inputs, weights)
+                except NotSimple:
+                    self.graphs.clear()
+                else:
+                    return
+            run = aot_autograd(
+                fw_compiler=self._compiler("forward"),
+                bw_compiler=self._compiler("backward"),
+                inference_compiler=self._compiler("inference"),
+                partition_fn=self._partition,
+            )
             # AOTAutograd writes to what it is given.
             self._run = run(to_torch(module), list(example_inputs))
+
+    def _two_ways(
+        self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], weights: int
+    ) -> TwoWays:
+        """The graphs without AOTAutograd."""
+        joint = joint_graph(module, inputs)
+        there, back = self._partition(
+            joint.module,
+            (),
+            num_fwd_outputs=len(joint.results),
+            static_lifetime_input_indices=list(range(weights)),
+        )
+
+        def make_backward() -> Callable[[list[Any]], Any]:
+            with no_collection():
+                run = self._recorded(back, "backward")
+            self._leave_if_idle()
+            return run
+
+        return TwoWays(self._recorded(there, "forward"), make_backward, joint.results)
 
     def leave(self, module: Any, reason: str) -> None:
         """Let PyTorch run ``module``, and say why."""

@@ -53,7 +53,7 @@ class TrainedProgram:
         inputs = [*weights, *call.tensors]
         # Sizes are numbers.
         with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
-            graph.capture(module, inputs)
+            graph.capture(module, inputs, weights=len(weights))
         return cls(Call((), call.key), graph, weights, form)
 
 

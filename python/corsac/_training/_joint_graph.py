@@ -1,0 +1,230 @@
+"""A graph of PyTorch's functions with its way back, as one graph of ATen operators.
+
+AOTAutograd runs a program under four layers that see each operator one after the other: autograd, one that
+takes writes out, one that records, and one that knows shapes. The graphs that corsac captures for the sizes
+of a call write to nothing but their own values, so that two layers are enough: autograd, over stand-ins
+with shapes, and one that records. That takes a fourth of the time. What is not that simple is left to
+AOTAutograd (:class:`NotSimple`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+_Operator = torch._ops.OpOverload
+_aten = torch.ops.aten
+
+
+class NotSimple(Exception):
+    """AOTAutograd is to make the graphs, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointGraph:
+    """A program and its way back.
+
+    Attributes:
+        module: takes the inputs and the gradients of results, gives the results and the gradients of
+            inputs, None for those that have none.
+        results: what the results are, by stand-ins; those that want gradients require them.
+    """
+
+    module: torch.fx.GraphModule
+    results: list[torch.Tensor]
+
+
+def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> JointGraph:
+    """``program``, which returns a tuple of tensors, and its way back.
+
+    Args:
+        program: calls of PyTorch's functions.
+        inputs: what it takes; those that want gradients require them.
+
+    Raises:
+        NotSimple: it writes to its inputs, gives views of them, or is not for two layers for another reason.
+    """
+    mode = FakeTensorMode(static_shapes=True)
+    recorder = _Recorder()
+    stands_for = [_stand_in(mode, own) for own in inputs]
+    for number, own in enumerate(stands_for):
+        recorder.given(f"primals_{number + 1}", own)
+    try:
+        with torch.enable_grad(), mode, recorder:
+            results = program(*stands_for)
+        _check_results(results, stands_for, recorder)
+        wanting = [own for own in results if own.requires_grad]
+        if not wanting:
+            raise NotSimple("no result wants a gradient")
+        with mode:
+            gradients = [torch.empty_like(own, requires_grad=False) for own in wanting]
+        for number, own in enumerate(gradients):
+            if own.stride() != wanting[number].stride():
+                raise NotSimple("a result has gaps")
+            recorder.given(f"tangents_{number + 1}", own)
+        recorder.goes_back = True
+        with mode, recorder:
+            found = torch.autograd.grad(
+                wanting,
+                [own for own in stands_for if own.requires_grad],
+                gradients,
+                allow_unused=True,
+            )
+    except NotSimple:
+        raise
+    except Exception as error:
+        # AOTAutograd says what is wrong, if anything is.
+        raise NotSimple(f"{type(error).__name__}: {error}") from error
+    returned = iter(found)
+    of_inputs = [next(returned) if own.requires_grad else None for own in stands_for]
+    module = recorder.module(results, of_inputs)
+    return JointGraph(module, list(results))
+
+
+def _stand_in(mode: FakeTensorMode, own: torch.Tensor) -> torch.Tensor:
+    made = mode.from_tensor(own.detach(), static_shapes=True)
+    return made.requires_grad_(own.requires_grad)
+
+
+def _check_results(results: Any, inputs: Sequence[torch.Tensor], recorder: _Recorder) -> None:
+    if not isinstance(results, tuple):
+        raise NotSimple(f"it returns a {type(results).__name__}")
+    places = {_place(own) for own in inputs}
+    for own in results:
+        if not recorder.knows(own):
+            raise NotSimple("it returns what it did not compute")
+        if _place(own) in places:
+            raise NotSimple("a result shares memory with an input or another result")
+        places.add(_place(own))
+
+
+def _place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+class _Recorder(TorchDispatchMode):
+    """Makes nodes of operators, below autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_back = False
+        self._graph = torch.fx.Graph()
+        self._nodes: dict[int, torch.fx.Node] = {}
+        #: They are not to be taken for others.
+        self._kept: list[torch.Tensor] = []
+        self._inputs: set[int] = set()
+        #: How many tensors were seen that lie in one place.
+        self._sharing: dict[int, int] = {}
+
+    def given(self, name: str, own: torch.Tensor) -> None:
+        """An input."""
+        self._inputs.add(_place(own))
+        self._known(own, self._graph.placeholder(name))
+
+    def knows(self, own: Any) -> bool:
+        """Whether a value is an input or was computed."""
+        return isinstance(own, torch.Tensor) and id(own) in self._nodes
+
+    def module(
+        self, results: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+    ) -> torch.fx.GraphModule:
+        """What was recorded."""
+        for own in gradients:
+            if own is not None and not self.knows(own):
+                raise NotSimple("a gradient is not computed")
+        given = [None if own is None else self._nodes[id(own)] for own in (*results, *gradients)]
+        self._graph.output(tuple(given))
+        for node in self._graph.nodes:
+            node.meta["val"] = tree_map_only(
+                torch.Tensor, torch.Tensor.detach, node.meta.get("val")
+            )
+        return torch.fx.GraphModule(torch.nn.Module(), self._graph)
+
+    def _known(self, own: torch.Tensor, node: torch.fx.Node) -> None:
+        if id(own) not in self._nodes:
+            self._kept.append(own)
+            self._sharing[_place(own)] = self._sharing.get(_place(own), 0) + 1
+        self._nodes[id(own)] = node
+        node.meta["val"] = own
+
+    def _node(self, own: torch.Tensor) -> torch.fx.Node:
+        node = self._nodes.get(id(own))
+        if node is None:
+            raise NotSimple("it reads a tensor that is neither given nor computed")
+        return node
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
+        if func is _aten.detach.default:
+            shown = func(*args, **kwargs)
+            self._shown(shown, self._node(args[0]))
+            return shown
+        target = func
+        if func._schema.is_mutable:
+            target = self._written_anew(func, args)
+        elif _writes_statistics(func):
+            raise NotSimple(f"{func} writes to running statistics")
+        node_args, node_kwargs = tree_map_only(torch.Tensor, self._node, (args, kwargs))
+        result = func(*args, **kwargs)
+        node = self._graph.call_function(target, node_args, node_kwargs)
+        if self.goes_back:
+            node.meta["partitioner_tag"] = "is_backward"
+        self._results(result, node)
+        return result
+
+    def _shown(self, own: torch.Tensor, node: torch.fx.Node) -> None:
+        """A tensor that is the value of a node, too."""
+        value = node.meta["val"]
+        self._known(own, node)
+        node.meta["val"] = value
+        # Whoever writes to one of them writes to the other.
+
+    def _results(self, result: Any, node: torch.fx.Node) -> None:
+        if isinstance(result, torch.Tensor):
+            if not isinstance(result, FakeTensor):
+                raise NotSimple(f"{node.target} gives a {type(result).__name__}")
+            self._known(result, node)
+            return
+        if isinstance(result, tuple | list):
+            node.meta["val"] = result
+            for number, own in enumerate(result):
+                if own is None:
+                    continue
+                item = self._graph.call_function(operator.getitem, (node, number))
+                if self.goes_back:
+                    item.meta["partitioner_tag"] = "is_backward"
+                self._results(own, item)
+            return
+        raise NotSimple(f"{node.target} gives a {type(result).__name__}")
+
+    def _written_anew(self, func: _Operator, args: tuple[Any, ...]) -> _Operator:
+        """The operator that gives what ``func`` writes, where nobody else looks at what it writes to."""
+        name = func._schema.name.removeprefix("aten::")
+        packet = getattr(_aten, name.removesuffix("_"), None) if name.endswith("_") else None
+        found = getattr(packet, func._overloadname, None)
+        own = args[0] if args else None
+        if found is None or found._schema.is_mutable or not isinstance(own, torch.Tensor):
+            raise NotSimple(f"{func} writes")
+        if _place(own) in self._inputs or self._sharing.get(_place(own)) != 1:
+            raise NotSimple(f"{func} writes to what is seen elsewhere")
+        return found
+
+
+def _writes_statistics(func: _Operator) -> bool:
+    """Whether an operator may write to statistics, which its schema does not say."""
+    name = func._schema.name
+    return "batch_norm" in name and "backward" not in name
+
+
+__all__ = ["JointGraph", "NotSimple", "joint_graph"]

@@ -1,0 +1,87 @@
+"""A forward and a backward graph as one function that autograd can go back from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+#: A graph that runs: of a list that it empties.
+Run = Callable[[list[Any]], Any]
+
+
+class TwoWays:
+    """What a program gives, with gradients.
+
+    Args:
+        forward: takes the inputs, gives the results and what is saved.
+        make_backward: makes what takes that and the gradients of results, and gives those of inputs; is called
+            when somebody goes back first.
+        results: what the results are, by stand-ins; those that want gradients require them.
+    """
+
+    def __init__(
+        self,
+        forward: Run,
+        make_backward: Callable[[], Run],
+        results: Sequence[torch.Tensor],
+    ) -> None:
+        self.forward = forward
+        self._make_backward = make_backward
+        self._backward: Run | None = None
+        self._lock = threading.Lock()
+        self.count = len(results)
+        self.wanting = [own.requires_grad for own in results]
+        #: Gradients are to lie as results do.
+        self.strides = [tuple(own.stride()) for own in results]
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results: tuple[torch.Tensor, ...] = _TwoWays.apply(self, *inputs)
+        return results
+
+    def backward(self, arguments: list[Any]) -> Any:
+        """The gradients of inputs."""
+        if self._backward is None:
+            with self._lock:
+                if self._backward is None:
+                    self._backward = self._make_backward()
+        if torch.is_autocast_enabled("cpu"):
+            # Graphs say themselves what they compute in.
+            with torch.autocast("cpu", enabled=False):
+                return self._backward(arguments)
+        return self._backward(arguments)
+
+
+class _TwoWays(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ways: TwoWays, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = ways.forward(list(inputs))
+        results = tuple(found[: ways.count])
+        ctx.ways = ways
+        ctx.save_for_backward(*found[ways.count :])
+        unwanted = [own for own, wants in zip(results, ways.wanting, strict=True) if not wants]
+        if unwanted:
+            ctx.mark_non_differentiable(*unwanted)
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        ways = ctx.ways
+        tangents = [
+            own if own.stride() == strides else _laid_out(own, strides)
+            for own, strides, wants in zip(gradients, ways.strides, ways.wanting, strict=True)
+            if wants
+        ]
+        return None, *ways.backward([*ctx.saved_tensors, *tangents])
+
+
+def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+    return made.copy_(tensor)
+
+
+__all__ = ["TwoWays"]
