@@ -303,10 +303,11 @@ impl Attention {
         sizes && whole
     }
 
-    /// Roughly how many operations an element of the result takes.
+    /// Roughly how much work an element of the result is.
     pub(crate) fn work(&self) -> usize {
         let keys = self.key.shape[self.key.shape.len() - 2];
-        keys.saturating_mul(2)
+        // Two products, and the softmax of what lies between them.
+        keys.saturating_mul(4)
     }
 
     /// What runs it.

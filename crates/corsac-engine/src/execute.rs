@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::data::{Data, DataMut, Elements};
-use crate::general;
+use crate::general::{self, General};
 use crate::kernels::blocked::attention::Operands;
 use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::blocked::{self, reorder};
@@ -21,10 +21,22 @@ use crate::memory::{Context, Kept, Memory, Taken, Written};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
 use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
+use crate::threads::on_threads;
 use crate::weight_cache::{Packed, WeightCache};
+use crate::work::work;
 
-/// A run of fewer operations than this is over before other threads have woken up.
-const SMALL: usize = 16 * 1024;
+/// A run of less [work](crate::work) than this stays on the caller's thread: some 25 µs.
+///
+/// To wake a thread of the pool and to be woken by it took 13 to 20 µs on two processors of an AMD EPYC (2026-11-23,
+/// Linux in a virtual machine), and one more thread came 30 to 50 µs after that. Of 85 programs (linear layers, chains
+/// of elements, convolutions, attention, softmax; each in turn on the caller's thread and in the pool) none below this
+/// bound was faster in the pool, and most were not up to 100 µs. Where threads wake faster than there, and are more
+/// than two, 25 µs are about what a pool gains and costs.
+const SMALL: usize = 1024 * 1024;
+
+/// A run of less work than this, some 3 µs, keeps the interpreter, if its caller has one: to let go of that and take it
+/// back takes 0.04 µs, but up to 5 ms if another thread takes it meanwhile, as long as Python's threads take turns.
+const BRIEF: usize = 128 * 1024;
 
 /// Who is told of steps, by their number, how long they took.
 pub type Observe<'a> = &'a mut dyn FnMut(usize, Duration);
@@ -101,8 +113,10 @@ pub struct Executable {
     /// Integers and truth values among them.
     other_weights: Vec<Option<Arc<Elements>>>,
     prepared: Vec<Prepared>,
-    /// Roughly how many operations a run takes.
+    /// Roughly how much [work] a run is.
     work: usize,
+    /// Whether a step leaves products to rten-gemm, which may start threads.
+    uses_library: bool,
 }
 
 impl Executable {
@@ -134,8 +148,11 @@ impl Executable {
         }
         let other_weights = loader.take_others();
         let weights = loader.unpacked();
+        let mut steps = program.steps.iter().zip(&prepared);
+        let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared));
         Ok(Self {
             work: work(&program),
+            uses_library,
             program,
             plan,
             weights,
@@ -144,10 +161,26 @@ impl Executable {
         })
     }
 
-    /// Whether a run is so short that the caller's thread is best for it.
+    /// Whether a run is so short that the caller's thread is best for it, however many others there are.
     #[must_use]
     pub fn is_small(&self) -> bool {
-        self.work < SMALL
+        self.work < SMALL && !self.uses_library
+    }
+
+    /// Whether a run is over before another thread could do anything with what the caller lets go meanwhile.
+    #[must_use]
+    pub fn is_brief(&self) -> bool {
+        self.work < BRIEF
+    }
+
+    /// Does `run`, which runs this program, on up to so many threads: those of a [pool](on_threads), or the caller's
+    /// alone, if the run [is small](Self::is_small) or it would be one thread of a pool.
+    pub fn on_threads<T: Send>(&self, threads: usize, run: impl FnOnce() -> T + Send) -> T {
+        let alone = self.is_small() || threads == 1 && !self.uses_library;
+        match alone {
+            true => run(),
+            false => on_threads(threads, run),
+        }
     }
 
     /// The program.
@@ -460,25 +493,8 @@ impl Executable {
                 }
                 return;
             }
-            (
-                Op::MatMul {
-                    first_transposed,
-                    transposed,
-                    scale,
-                },
-                Prepared::Pairs(pairs),
-            ) => {
-                let a = shape_of(0);
-                let product = Product {
-                    rows: shape[shape.len() - 2],
-                    depth: a[a.len() - if *first_transposed { 2 } else { 1 }],
-                    columns: shape[shape.len() - 1],
-                    first_transposed: *first_transposed,
-                    transposed: *transposed,
-                    scale: *scale,
-                    pairs,
-                };
-                product.run(input(0), input(1), out);
+            (Op::MatMul { .. }, Prepared::Pairs(pairs)) => {
+                product(program, step, pairs).run(input(0), input(1), out);
             }
             (Op::Attention(attention), Prepared::Attention(kernel)) => {
                 let operands = Operands {
@@ -627,34 +643,42 @@ impl Executable {
     }
 }
 
-/// Roughly how many operations a run takes.
-fn work(program: &Program) -> usize {
-    let steps = program.steps.iter().map(|step| work_of(program, step));
-    steps.fold(0, usize::saturating_add)
+/// Whether a step leaves products to rten-gemm.
+fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
+    match (&step.op, prepared) {
+        (Op::Conv(_) | Op::GatedConv(_), Prepared::Packed(Packed::Conv(kernel))) => {
+            kernel.uses_library()
+        }
+        (Op::Conv(_) | Op::GatedConv(_), Prepared::Nothing) => {
+            conv_shape(program, step).uses_library()
+        }
+        (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
+        (Op::Portions(_), Prepared::Portions(body)) => body.uses_library,
+        (Op::General(General::Volume(volume)), _) => !volume.product().is_small(),
+        _ => false,
+    }
 }
 
-/// Roughly how many operations a step takes.
-fn work_of(program: &Program, step: &Step) -> usize {
-    let outputs = program.value(step.output).stored_len();
-    let inputs = step.inputs.iter();
-    let read: usize = inputs.map(|&value| program.value(value).len()).sum();
-    let each: usize = match step.op {
-        Op::Conv(_) | Op::GatedConv(_) => program.shape(step.inputs[1])[1..].iter().product(),
-        Op::Linear
-        | Op::MatMul {
-            first_transposed: false,
-            ..
-        } => program.shape(step.inputs[0]).last().copied().unwrap_or(0),
-        Op::MatMul { .. } => {
-            let shape = program.shape(step.inputs[0]);
-            shape.iter().nth_back(1).copied().unwrap_or(0)
-        }
-        Op::Attention(ref attention) => attention.work(),
-        Op::Fused(ref fused) => return fused.work().saturating_add(read),
-        Op::Portions(ref portions) => return work(&portions.body).saturating_mul(portions.count),
-        _ => 4,
+/// The product that a step is.
+fn product<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]]) -> Product<'a> {
+    let Op::MatMul {
+        first_transposed,
+        transposed,
+        scale,
+    } = step.op
+    else {
+        unreachable!("asked of products only")
     };
-    outputs.saturating_mul(each).saturating_add(read)
+    let (a, shape) = (program.shape(step.inputs[0]), program.shape(step.output));
+    Product {
+        rows: shape[shape.len() - 2],
+        depth: a[a.len() - if first_transposed { 2 } else { 1 }],
+        columns: shape[shape.len() - 1],
+        first_transposed,
+        transposed,
+        scale,
+        pairs,
+    }
 }
 
 /// Rows and columns.

@@ -35,9 +35,11 @@ mod portions;
 mod prepare;
 mod program;
 mod scaling;
+mod spread;
 mod threads;
 mod transposition;
 mod weight_cache;
+mod work;
 
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;

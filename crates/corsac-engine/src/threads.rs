@@ -26,7 +26,8 @@ pub fn default_threads() -> usize {
     chosen_threads().unwrap_or_else(cores)
 }
 
-/// Does `work` on this many threads. Threads that wait sleep; all programs of a process share them.
+/// Does `work` on this many threads. Threads that wait sleep; all programs of a process share them. What runs a
+/// program elsewhere, on a thread of no pool, has that thread alone.
 pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     let pool = POOLS.lock().ok().and_then(|mut pools| {
         let own = (std::process::id(), threads);
@@ -45,7 +46,7 @@ pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T
     });
     match pool {
         Some(pool) => pool.install(work),
-        // No threads are to be had: on those that there are.
+        // No threads are to be had: on the one that there is.
         None => work(),
     }
 }
@@ -97,6 +98,7 @@ mod processors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::thread_count;
 
     #[cfg(target_os = "linux")]
     #[test]
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn work_is_done_on_as_many_threads_as_were_asked_for() {
         for threads in [1, 3, 1] {
-            assert_eq!(on_threads(threads, rayon::current_num_threads), threads);
+            assert_eq!(on_threads(threads, thread_count), threads);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Convolutions in two dimensions, in one of four forms: a product with the image itself, sums of
+//! Convolutions in two dimensions, in one of five forms: a product with the image itself, sums of
 //! products with shifted runs of it, a product with a matrix of patches that is never written down
-//! whole, or sums of shifted runs where each channel is on its own.
+//! whole, a small product with one that is, or sums of shifted runs where each channel is on its own.
 
 use rayon::prelude::*;
 use rten_gemm::{
@@ -11,7 +11,9 @@ use rten_tensor::{Matrix, NdTensorView};
 
 use super::depthwise::{depthwise, scratch_len};
 use super::shifted::Shifted;
+use super::volume::Volume;
 use crate::program::Conv;
+use crate::spread::Spread;
 
 /// Shapes of a convolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +53,8 @@ enum Form {
         weights: Vec<Vec<PackedAMatrix<f32>>>,
         layout: Shifted,
     },
+    /// A small product for each group, by the thread that asks for it.
+    Small { weights: Vec<f32>, volume: Volume },
     /// One channel in and one out for each group.
     Depthwise { weights: Vec<f32>, layout: Shifted },
 }
@@ -76,10 +80,15 @@ impl ConvKernel {
     pub fn new(shape: ConvShape, weight: &[f32], bias: Option<&[f32]>) -> Self {
         let groups = shape.conv.groups;
         let (inputs, outputs) = (shape.input[0] / groups, shape.output[0] / groups);
-        let form = if inputs == 1 && outputs == 1 {
+        let form = if shape.is_depthwise() {
             Form::Depthwise {
                 weights: weight.to_vec(),
                 layout: Shifted::new(&shape),
+            }
+        } else if !shape.uses_library() {
+            Form::Small {
+                weights: weight.to_vec(),
+                volume: shape.volume(),
             }
         } else if !shape.is_pointwise() && inputs >= SHIFTED_FROM {
             let gemm = GemmExecutor::new();
@@ -112,6 +121,11 @@ impl ConvKernel {
         }
     }
 
+    /// Whether it leaves its products to rten-gemm, which may start threads.
+    pub(crate) fn uses_library(&self) -> bool {
+        matches!(self.form, Form::Product { .. } | Form::Shifted { .. })
+    }
+
     /// Writes the convolution of `input` to `out`; `finish(at, chunk)` is called with each piece of
     /// the result that begins at element `at`.
     pub fn run(&self, input: &[f32], out: &mut [f32], finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
@@ -138,16 +152,23 @@ impl ConvKernel {
                     input.chunks(image).zip(out.chunks_mut(result)).enumerate()
                 {
                     self.products(weights, patches.as_ref(), input, out);
-                    let plane = shape.output[1] * shape.output[2];
-                    let rows = (super::GRAIN / 2).div_ceil(plane);
-                    out.par_chunks_mut(rows * plane)
-                        .enumerate()
-                        .for_each(|(at, chunk)| {
-                            finish(index * result + at * rows * plane, chunk);
-                        });
+                    self.finish(out, index * result, finish);
                 }
             }
+            Form::Small { weights, volume } => {
+                volume.run(input, weights, self.bias.as_deref(), out);
+                self.finish(out, 0, finish);
+            }
         }
+    }
+
+    /// Calls `finish` with pieces of a part of the result that begins at `start`.
+    fn finish(&self, out: &mut [f32], start: usize, finish: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+        let plane = self.shape.output[1] * self.shape.output[2];
+        let rows = (super::GRAIN / 2).div_ceil(plane);
+        out.par_chunks_mut(rows * plane)
+            .enumerate()
+            .spread(|(at, chunk)| finish(start + at * rows * plane, chunk));
     }
 
     fn shifted(
@@ -169,7 +190,7 @@ impl ConvKernel {
             .par_chunks_mut(planes_len)
             .zip(input.par_chunks(rows * columns))
             .with_min_len(super::GRAIN.div_ceil(planes_len))
-            .for_each(|(planes, image)| layout.separate(image, planes));
+            .spread(|(planes, image)| layout.separate(image, planes));
         let mut sums = vec![0.0; groups * outputs * run_len];
         let gemm = GemmExecutor::<f32>::new();
         for (group, taps) in weights.iter().enumerate() {
@@ -199,7 +220,7 @@ impl ConvKernel {
             .zip(sums.par_chunks(run_len))
             .enumerate()
             .with_min_len(super::GRAIN.div_ceil(4 * plane))
-            .for_each(|(at, (out, run))| {
+            .spread(|(at, (out, run))| {
                 layout.collect(run, out);
                 finish(start + at * plane, out);
             });
@@ -261,7 +282,7 @@ impl ConvKernel {
             .zip(input.par_chunks(shape.input[1] * shape.input[2]))
             .enumerate()
             .with_min_len(super::GRAIN.div_ceil(plane * taps))
-            .for_each_init(
+            .spread_with(
                 || vec![0.0; scratch_len(layout)],
                 |scratch, (at, (out, image))| {
                     let channel = at % channels;
@@ -275,6 +296,34 @@ impl ConvKernel {
 }
 
 impl ConvShape {
+    /// Whether each channel is on its own.
+    fn is_depthwise(&self) -> bool {
+        let groups = self.conv.groups;
+        self.input[0] == groups && self.output[0] == groups
+    }
+
+    /// Whether [`ConvKernel`] leaves its products to rten-gemm, which may start threads.
+    pub(crate) fn uses_library(&self) -> bool {
+        !self.is_depthwise() && !self.volume().product().is_small()
+    }
+
+    fn volume(&self) -> Volume {
+        let line = |[rows, columns]: [usize; 2], one: usize| [one, rows, columns];
+        let conv = &self.conv;
+        Volume {
+            channels: self.input[0],
+            out_channels: self.output[0],
+            groups: conv.groups,
+            input: line([self.input[1], self.input[2]], 1),
+            output: line([self.output[1], self.output[2]], 1),
+            kernel: line(self.kernel, 1),
+            stride: line(conv.stride, 1),
+            padding: line(conv.padding[0], 0),
+            dilation: line(conv.dilation, 1),
+            transposed: false,
+        }
+    }
+
     /// Whether a patch is one element, so that the image is the matrix of patches.
     pub(crate) fn is_pointwise(&self) -> bool {
         self.kernel == [1, 1] && self.conv.stride == [1, 1] && self.conv.padding == [[0; 2]; 2]

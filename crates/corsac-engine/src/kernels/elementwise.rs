@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::GRAIN;
 use super::over::Over;
 use crate::program::{Binary, Unary};
+use crate::spread::Spread;
 
 /// Applies `function` to each element.
 pub fn unary(over: &Over<'_>, function: Unary, out: &mut [f32]) {
@@ -161,7 +162,7 @@ pub(crate) fn maximum(x: f32, y: f32) -> f32 {
 pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
     data.par_chunks_mut(GRAIN)
         .zip(other.par_chunks(GRAIN))
-        .for_each(|(data, other)| binary_in_place(function, data, other));
+        .spread(|(data, other)| binary_in_place(function, data, other));
 }
 
 /// `out[i] = function(a[i], b[i])`
@@ -245,7 +246,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
         chunks
             .zip(b.data.par_chunks(GRAIN))
-            .for_each(|((out, a), b)| binary_chunk(function, a, b, out));
+            .spread(|((out, a), b)| binary_chunk(function, a, b, out));
         return;
     }
     let Some((&row, outer)) = shape.split_last() else {
@@ -264,7 +265,7 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
     out.par_chunks_mut(row.max(1))
         .enumerate()
         .with_min_len(GRAIN.div_ceil(row.max(1)))
-        .for_each(|(index, out)| {
+        .spread(|(index, out)| {
             let (at_a, at_b) = (start(&a_strides, index), start(&b_strides, index));
             match (a_strides[inner], b_strides[inner]) {
                 (0, 0) => {

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use smallvec::SmallVec;
 
 use super::GRAIN;
+use crate::spread::Spread;
 
 /// Steps along the dimensions of a tensor.
 pub type Steps = SmallVec<[isize; 6]>;
@@ -44,14 +45,14 @@ fn by_rows<T: Send>(shape: &[usize], out: &mut [T], write: impl Fn(usize, &mut [
     out.par_chunks_mut(row)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(row))
-        .for_each(|(index, out)| write(index, out));
+        .spread(|(index, out)| write(index, out));
 }
 
 /// `out[i] = f(a[i])`
 pub fn map<A: Copy + Sync, O: Send>(a: &[A], out: &mut [O], f: impl Fn(A) -> O + Sync) {
     out.par_chunks_mut(GRAIN)
         .zip(a.par_chunks(GRAIN))
-        .for_each(|(out, a)| out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(a)));
+        .spread(|(out, a)| out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(a)));
 }
 
 /// `out[i] = f(a[i], b[i])`, after broadcasting to `shape`.
@@ -185,7 +186,7 @@ pub fn select<T: Copy + Send + Sync>(
     out.par_chunks_mut(inner)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(inner))
-        .for_each(|(row, out)| {
+        .spread(|(row, out)| {
             let (block, at) = (row / places.len(), places[row % places.len()]);
             out.copy_from_slice(&input[(block * size + at) * inner..][..inner]);
         });
@@ -326,7 +327,7 @@ pub fn sort<T: Ordered>(
         return;
     }
     let blocks = out.par_chunks_mut(keep * inner);
-    blocks.enumerate().for_each(|(block, out)| {
+    blocks.enumerate().spread(|(block, out)| {
         let input = &input[block * size * inner..];
         let mut line: Vec<(T, i64)> = Vec::with_capacity(size);
         for at in 0..inner {
@@ -364,7 +365,7 @@ pub fn extreme<T: Ordered + PartialEq>(
     let is_nan = |x: &T| x != x;
     out.par_chunks_mut(inner)
         .enumerate()
-        .for_each(|(block, out)| {
+        .spread(|(block, out)| {
             let input = &input[block * size * inner..];
             for (at, out) in out.iter_mut().enumerate() {
                 let (mut best, mut best_at) = (input[at], 0);
@@ -433,7 +434,7 @@ pub fn resample(
     out.par_chunks_mut(inner)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(inner))
-        .for_each(|(row, out)| {
+        .spread(|(row, out)| {
             let (block, taps) = (row / taps.len(), &taps[row % taps.len()]);
             out.fill(0.0);
             for &(at, weight) in taps {

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::GRAIN;
+use crate::spread::Spread;
 
 /// Copies a view: element `i` of a result of shape `shape` lies `offset` plus `i` times `strides`
 /// from the first of `input`.
@@ -28,7 +29,7 @@ pub fn copy(input: &[f32], offset: usize, strides: &[isize], shape: &[usize], ou
     out.par_chunks_mut(row)
         .enumerate()
         .with_min_len(GRAIN.div_ceil(row))
-        .for_each(|(index, out)| {
+        .spread(|(index, out)| {
             let at = start(index);
             match step {
                 0 => out.fill(input[at]),

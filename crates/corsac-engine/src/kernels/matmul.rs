@@ -1,5 +1,6 @@
 //! Products of matrices.
 
+use crate::spread::Spread;
 use rayon::prelude::*;
 use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::Matrix;
@@ -35,16 +36,12 @@ impl Product<'_> {
             return out.fill(0.0);
         }
         let one = |([at_a, at_b], out): (&[usize; 2], &mut [f32])| {
-            let a = matrix(
-                &a[at_a * left..][..left],
-                [self.rows, self.depth],
-                self.first_transposed,
-            );
-            let b = matrix(
-                &b[at_b * right..][..right],
-                [self.depth, self.columns],
-                self.transposed,
-            );
+            let (a, b) = (&a[at_a * left..][..left], &b[at_b * right..][..right]);
+            if self.is_small() {
+                return self.run_small(a, b, out);
+            }
+            let a = matrix(a, [self.rows, self.depth], self.first_transposed);
+            let b = matrix(b, [self.depth, self.columns], self.transposed);
             let options = GemmOptions {
                 alpha: self.scale,
                 ..GemmOptions::default()
@@ -68,7 +65,7 @@ impl Product<'_> {
         self.pairs
             .par_iter()
             .zip(out.par_chunks_mut(result))
-            .for_each(one);
+            .spread(one);
     }
 }
 

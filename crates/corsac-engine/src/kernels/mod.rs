@@ -16,6 +16,7 @@ mod piece;
 pub mod pool;
 pub mod reduce;
 mod shifted;
+mod small_product;
 pub mod volume;
 
 /// How many elements a piece of work has at least, to be worth a thread of its own.

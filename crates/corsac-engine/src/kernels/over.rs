@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::GRAIN;
+use crate::spread::Spread;
 
 /// How many elements are worked on at once where rows need not be whole: they stay in the first-level cache.
 const TILE: usize = 4 * 1024;
@@ -65,7 +66,7 @@ impl Over<'_> {
         out.par_chunks_mut(row)
             .enumerate()
             .with_min_len(GRAIN.div_ceil(cost * row))
-            .for_each(one_row);
+            .spread(one_row);
     }
 }
 

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use crate::program::Pool;
+use crate::spread::Spread;
 
 /// Where windows begin and end along one dimension.
 pub(super) fn window(
@@ -38,7 +39,7 @@ pub fn max_pool(
     [out_rows, out_columns]: [usize; 2],
     out: &mut [f32],
 ) {
-    planes(input, [rows, columns], [out_rows, out_columns], out).for_each(|(out, plane)| {
+    planes(input, [rows, columns], [out_rows, out_columns], out).spread(|(out, plane)| {
         // First along columns, for each row that a window touches, then along rows.
         let mut line = vec![f32::NEG_INFINITY; columns];
         for (at, out) in out.chunks_mut(out_columns).enumerate() {
@@ -96,7 +97,7 @@ pub fn avg_pool(
     out: &mut [f32],
 ) {
     let pool = averages.pool;
-    planes(input, [rows, columns], [out_rows, out_columns], out).for_each(|(out, plane)| {
+    planes(input, [rows, columns], [out_rows, out_columns], out).spread(|(out, plane)| {
         for (i, out) in out.chunks_mut(out_columns).enumerate() {
             for (j, out) in out.iter_mut().enumerate() {
                 let mut sum = 0.0;
@@ -125,7 +126,7 @@ pub fn adaptive_avg_pool(
 ) {
     planes(input, [rows, columns], [out_rows, out_columns], out)
         .with_min_len(16)
-        .for_each(|(out, plane)| {
+        .spread(|(out, plane)| {
             for (i, out) in out.chunks_mut(out_columns).enumerate() {
                 let window = span(i, rows, out_rows);
                 for (j, out) in out.iter_mut().enumerate() {

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::GRAIN;
 use crate::program::Reduction;
+use crate::spread::Spread;
 
 /// Reduces `input`, of shape `shape`, along `dims`, which are sorted.
 pub fn reduce(
@@ -35,7 +36,7 @@ pub fn reduce(
         out.par_iter_mut()
             .zip(input.par_chunks(count))
             .with_min_len(GRAIN.div_ceil(count))
-            .for_each(|(out, row)| *out = of_row(reduction, row));
+            .spread(|(out, row)| *out = of_row(reduction, row));
         return;
     }
     let start = match reduction {

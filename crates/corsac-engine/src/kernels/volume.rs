@@ -1,8 +1,10 @@
 //! Convolutions in any number of dimensions up to three, and transposed ones: a product of matrices,
 //! and elements moved to or from where windows have them.
 
-use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
-use rten_tensor::Matrix;
+use rayon::prelude::*;
+
+use super::matmul::Product;
+use crate::spread::Spread;
 
 /// A convolution over volumes; lines and images have sizes of 1 in front.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,25 +54,22 @@ impl Volume {
         }
         let places = if self.transposed { image } else { result };
         let rows = taps * if self.transposed { own_out } else { own };
-        let mut columns = vec![0.0; rows * places];
-        let gemm = GemmExecutor::<f32>::new();
-        let images = input.chunks(self.channels * image);
-        for (input, out) in images.zip(out.chunks_mut(self.out_channels * result)) {
+        let product = self.product();
+        // What is large is divided among threads by itself, and is not in memory for several images at once.
+        let together = if product.is_small() { 1 } else { usize::MAX };
+        let scratch = || {
+            let made = if self.transposed { 0 } else { own_out * result };
+            (vec![0.0; rows * places], vec![0.0; made])
+        };
+        let one = |(columns, made): &mut (Vec<f32>, Vec<f32>),
+                   (input, out): (&[f32], &mut [f32])| {
             for group in 0..self.groups {
                 let input = &input[group * own * image..][..own * image];
                 let out = &mut out[group * own_out * result..][..own_out * result];
                 let weight = &weight[group * own * own_out * taps..];
-                let options = || GemmOptions::default();
+                let weight = &weight[..own * own_out * taps];
                 if self.transposed {
-                    let weight = &weight[..own * own_out * taps];
-                    let weight = Matrix::from_data([own, rows], weight);
-                    let done = gemm.gemm(
-                        &mut columns,
-                        GemmInputA::Unpacked(weight.transposed()),
-                        GemmInputB::Unpacked(Matrix::from_data([own, image], input)),
-                        options(),
-                    );
-                    debug_assert!(done.is_ok(), "shapes were checked: {done:?}");
+                    product.run(weight, input, columns);
                     self.each(|channel, at_result, at_column| {
                         out[channel * result + at_result] += columns[at_column];
                     });
@@ -79,18 +78,36 @@ impl Volume {
                     self.each(|channel, at_image, at_column| {
                         columns[at_column] = input[channel * image + at_image];
                     });
-                    let weight = Matrix::from_data([own_out, rows], &weight[..own_out * rows]);
-                    let mut product = vec![0.0; own_out * result];
-                    let done = gemm.gemm(
-                        &mut product,
-                        GemmInputA::Unpacked(weight),
-                        GemmInputB::Unpacked(Matrix::from_data([rows, result], &columns[..])),
-                        options(),
-                    );
-                    debug_assert!(done.is_ok(), "shapes were checked: {done:?}");
-                    out.iter_mut().zip(&product).for_each(|(out, x)| *out += x);
+                    product.run(weight, columns, made);
+                    out.iter_mut().zip(&*made).for_each(|(out, x)| *out += x);
                 }
             }
+        };
+        input
+            .par_chunks(self.channels * image)
+            .zip(out.par_chunks_mut(self.out_channels * result))
+            .with_min_len(together)
+            .spread_with(scratch, one);
+    }
+
+    /// The product for each group of each image: of weights and columns that windows see, or of transposed weights
+    /// and the image, which makes the columns.
+    pub(crate) fn product(&self) -> Product<'static> {
+        let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
+        let (own, own_out) = (self.channels / self.groups, self.out_channels / self.groups);
+        let taps = size(&self.kernel);
+        let (rows, depth, columns) = match self.transposed {
+            true => (own_out * taps, own, size(&self.input)),
+            false => (own_out, own * taps, size(&self.output)),
+        };
+        Product {
+            rows,
+            depth,
+            columns,
+            first_transposed: self.transposed,
+            transposed: false,
+            scale: 1.0,
+            pairs: &[[0, 0]],
         }
     }
 
@@ -107,20 +124,33 @@ impl Volume {
             at.checked_sub(self.padding[dim])
                 .filter(|&at| at < whole[dim])
         };
+        // Which windows have this element of the kernel inside, and where it is in the first of them.
+        let inside = |tap: usize| {
+            let (at, step) = (tap * self.dilation[2], self.stride[2]);
+            let first = self.padding[2].saturating_sub(at).div_ceil(step);
+            let end = (whole[2] + self.padding[2])
+                .saturating_sub(at)
+                .div_ceil(step);
+            let end = end.min(windows[2]);
+            (
+                first..end,
+                (first * step + at).saturating_sub(self.padding[2]),
+            )
+        };
         let [kd, kh, kw] = self.kernel;
         let [wd, wh, ww] = windows;
         for channel in 0..channels {
             for (tap, [d, h, w]) in taps(self.kernel).enumerate() {
                 let row = (channel * kd * kh * kw + tap) * wd * wh * ww;
+                let (inside, x) = inside(w);
                 for i in 0..wd {
                     let Some(z) = place(0, i, d) else { continue };
                     for j in 0..wh {
                         let Some(y) = place(1, j, h) else { continue };
-                        let line = (z * whole[1] + y) * whole[2];
-                        for k in 0..ww {
-                            if let Some(x) = place(2, k, w) {
-                                visit(channel, line + x, row + (i * wh + j) * ww + k);
-                            }
+                        let first = (z * whole[1] + y) * whole[2] + x;
+                        let line = row + (i * wh + j) * ww;
+                        for (at, k) in inside.clone().enumerate() {
+                            visit(channel, first + at * self.stride[2], line + k);
                         }
                     }
                 }

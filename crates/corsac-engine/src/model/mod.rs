@@ -59,7 +59,7 @@ pub use write::{model_bytes, write_model};
 use crate::data::{Data, DataMut, Elements};
 use crate::execute::{Executable, RunError};
 use crate::memory::Context;
-use crate::threads::{default_threads, on_threads};
+use crate::threads::default_threads;
 use error::without_panic;
 
 /// The version of the format that is written and read.
@@ -184,7 +184,7 @@ impl Model {
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.pop());
         let mut context = idle.unwrap_or_else(|| self.executable.context());
         without_panic(|| {
-            let run = on_threads(self.threads, || {
+            let run = self.executable.on_threads(self.threads, || {
                 self.executable.run_typed(&mut context, inputs, outputs)
             });
             run.map_err(ModelError::Run)

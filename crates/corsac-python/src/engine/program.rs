@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corsac_engine::{
     Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
-    Source, ValueId, chosen_threads, default_threads, on_threads,
+    Source, ValueId, chosen_threads, default_threads,
 };
 use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
@@ -195,24 +195,23 @@ impl PyProgram {
         let idle = self.contexts.lock().ok().and_then(|mut idle| idle.pop());
         let mut context = idle.unwrap_or_default();
         executable.fit(&mut context);
-        let (own, small) = (&mut context, executable.is_small());
-        let run = match times {
-            None if small => {
+        let own = &mut context;
+        let run = || {
+            executable.on_threads(threads, || {
                 panic_if_planted(Place::Run);
-                executable.run_typed(own, inputs, outputs)
-            }
-            None => py.detach(|| {
-                on_threads(threads, || {
-                    panic_if_planted(Place::Run);
-                    executable.run_typed(own, inputs, outputs)
-                })
-            }),
-            Some(times) => py.detach(|| {
-                let mut observe = |step: usize, time: Duration| times[step] += time.as_secs_f64();
-                on_threads(threads, || {
-                    executable.run_observed(own, inputs, outputs, Some(&mut observe))
-                })
-            }),
+                match times {
+                    None => executable.run_typed(own, inputs, outputs),
+                    Some(times) => {
+                        let mut observe =
+                            |step: usize, time: Duration| times[step] += time.as_secs_f64();
+                        executable.run_observed(own, inputs, outputs, Some(&mut observe))
+                    }
+                }
+            })
+        };
+        let run = match executable.is_brief() {
+            true => run(),
+            false => py.detach(run),
         };
         if let Ok(mut idle) = self.contexts.lock() {
             idle.push(context);

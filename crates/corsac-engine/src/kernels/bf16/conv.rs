@@ -15,6 +15,7 @@ use smallvec::SmallVec;
 use super::{Panels, SLACK, room};
 use crate::kernels::blocked::BLOCK;
 use crate::kernels::conv::ConvShape;
+use crate::spread::{Spread, thread_count};
 
 /// How many pixels of a result a piece of work has at most.
 const PIXELS: usize = 1024;
@@ -117,7 +118,7 @@ impl Source {
         copy.par_chunks_exact_mut(line)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(line))
-            .for_each(|(at, to)| {
+            .spread(|(at, to)| {
                 let (phase, row) = (at / self.rows, at % self.rows);
                 let phases = [self.phases[0].len(), self.phases[1].len()];
                 let plane = phase / (phases[0] * phases[1]);
@@ -206,23 +207,21 @@ impl Bf16Conv {
         for (index, (input, out)) in images.enumerate() {
             self.source.fill(&self.shape, input, copy);
             let copy = &*copy;
-            self.pieces(out, plane)
-                .into_par_iter()
-                .for_each(|mut piece| {
-                    self.piece(copy, &mut piece);
-                    let first = piece.rows.start * self.shape.output[2] * BLOCK;
-                    for (at, chunk) in piece.blocks.iter_mut().enumerate() {
-                        let block = piece.panel * (COLUMNS / BLOCK) + at;
-                        finish(index * result + block * plane + first, chunk);
-                    }
-                });
+            self.pieces(out, plane).into_par_iter().spread(|mut piece| {
+                self.piece(copy, &mut piece);
+                let first = piece.rows.start * self.shape.output[2] * BLOCK;
+                for (at, chunk) in piece.blocks.iter_mut().enumerate() {
+                    let block = piece.panel * (COLUMNS / BLOCK) + at;
+                    finish(index * result + block * plane + first, chunk);
+                }
+            });
         }
     }
 
     /// Divides a result into pieces of work: the channels of a panel, and some of the rows.
     fn pieces<'a>(&self, out: &'a mut [f32], plane: usize) -> Vec<Piece<'a>> {
         let [_, rows, columns] = self.shape.output;
-        let threads = rayon::current_num_threads();
+        let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let parts = wanted.div_ceil(self.panels.count());
         let parts = parts.max((rows * columns).div_ceil(PIXELS)).min(rows);

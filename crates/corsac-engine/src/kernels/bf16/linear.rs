@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::{Panels, SLACK, room};
 use crate::kernels::blocked::linear::LinearWeight;
 use crate::kernels::piece::{Piece, pieces};
+use crate::spread::{Spread, thread_count};
 
 /// How many rows a piece of work has at most.
 const HEIGHT: usize = 1024;
@@ -68,14 +69,12 @@ impl Bf16Linear {
         let taps: Vec<usize> = (0..self.inputs.div_ceil(RUN))
             .map(|run| run * rows * RUN)
             .collect();
-        self.pieces(rows, out)
-            .into_par_iter()
-            .for_each(|mut piece| {
-                self.piece(copy, &taps, &mut piece);
-                for (at, chunk) in piece.rows.iter_mut().enumerate() {
-                    finish((piece.row + at) * self.outputs + piece.column, chunk);
-                }
-            });
+        self.pieces(rows, out).into_par_iter().spread(|mut piece| {
+            self.piece(copy, &taps, &mut piece);
+            for (at, chunk) in piece.rows.iter_mut().enumerate() {
+                finish((piece.row + at) * self.outputs + piece.column, chunk);
+            }
+        });
     }
 
     /// Rounds rows and puts them in runs.
@@ -85,7 +84,7 @@ impl Bf16Linear {
         copy.par_chunks_exact_mut(rows * RUN)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(rows * RUN))
-            .for_each(|(run, to)| {
+            .spread(|(run, to)| {
                 let width = RUN.min(self.inputs - run * RUN);
                 column(&input[run * RUN..], self.inputs, width, to);
             });
@@ -94,7 +93,7 @@ impl Bf16Linear {
     /// Divides a result into pieces of work: as high as they may be, and wide enough for each thread to
     /// have some.
     fn pieces<'a>(&self, rows: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
-        let threads = rayon::current_num_threads();
+        let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let lines = rows.div_ceil(HEIGHT);
         let across = wanted.div_ceil(lines).min(self.panels.count());

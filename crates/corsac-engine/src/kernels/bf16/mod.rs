@@ -14,6 +14,7 @@ use corsac_kernels::bf16::{Bf16, rounded};
 use rayon::prelude::*;
 
 use crate::lines::Lines;
+use crate::spread::Spread;
 
 /// How many runs are multiplied with their weights before the next rows are: their weights, 32 KB, stay
 /// in the first-level cache.
@@ -52,7 +53,7 @@ impl Panels {
             .par_chunks_exact_mut(WEIGHTS_LEN)
             .enumerate()
             .with_min_len(RUNS)
-            .for_each(|(at, packed)| {
+            .spread(|(at, packed)| {
                 let (panel, run) = (at / runs, at % runs);
                 amx::pack(packed, |column, row| {
                     let output = panel * COLUMNS + column;

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::BLOCK;
 use crate::kernels::over::Over;
 use crate::program::Binary;
+use crate::spread::Spread;
 
 /// `x * factor + offset` by channel, of images with `plane` pixels.
 pub fn channel_affine(
@@ -52,7 +53,7 @@ pub fn with_channels(
         .zip(image.par_chunks_exact(len))
         .enumerate()
         .with_min_len(crate::kernels::GRAIN.div_ceil(len))
-        .for_each(|(at, (out, image))| {
+        .spread(|(at, (out, image))| {
             combine(function, image, &numbers[at % numbers.len()], reversed, out);
         });
 }

@@ -16,6 +16,7 @@ use rten_vecmath::Exp;
 use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
 use crate::lines::Lines;
+use crate::spread::{Spread, thread_count};
 
 /// How many keys are multiplied with at a time.
 const KEYS: usize = 256;
@@ -96,7 +97,7 @@ impl Attention {
     /// Writes the results of all heads.
     pub fn run(&self, operands: &Operands<'_>, out: &mut [f32]) {
         let vectors = vectors_per_block();
-        self.pieces(out).into_par_iter().for_each(|mut piece| {
+        self.pieces(out).into_par_iter().spread(|mut piece| {
             SCRATCH.with_borrow_mut(|scratch| match vectors {
                 1 => self.piece::<2, 1>(operands, scratch, &mut piece),
                 2 => self.piece::<2, 2>(operands, scratch, &mut piece),
@@ -108,7 +109,7 @@ impl Attention {
     /// Divides the result into pieces of work: some rows of a head.
     fn pieces<'a>(&'a self, out: &'a mut [f32]) -> Vec<Piece<'a>> {
         let mut lines: Vec<Option<&mut [f32]>> = out.chunks_mut(self.outputs).map(Some).collect();
-        let threads = rayon::current_num_threads();
+        let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let parts = wanted.div_ceil(self.heads.len().max(1));
         let parts = parts

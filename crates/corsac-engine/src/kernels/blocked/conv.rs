@@ -17,6 +17,7 @@ use super::{BLOCK, Form, surround};
 use crate::kernels::bf16;
 use crate::kernels::conv::ConvShape;
 use crate::lines::Lines;
+use crate::spread::{Spread, thread_count};
 
 /// A convolution with its weights packed for blocks.
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Image {
         to.par_chunks_exact_mut(pitch)
             .zip(image.par_chunks_exact(plane))
             .with_min_len(crate::kernels::GRAIN.div_ceil(pitch))
-            .for_each(|(to, image)| surround(image, self.size, self.padding, self.pixel, to));
+            .spread(|(to, image)| surround(image, self.size, self.padding, self.pixel, to));
     }
 }
 
@@ -165,7 +166,7 @@ impl BlockedConv {
         }
         parts
             .into_par_iter()
-            .for_each(|(group, packed)| pack(&shape, &source, group, weight, packed));
+            .spread(|(group, packed)| pack(&shape, &source, group, weight, packed));
         Self {
             shape,
             source,
@@ -207,15 +208,13 @@ impl BlockedConv {
                 }
                 false => input,
             };
-            self.pieces(out, plane)
-                .into_par_iter()
-                .for_each(|mut piece| {
-                    self.piece(source, factors, &mut piece);
-                    for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
-                        let start = block * plane + piece.row * self.result[1] * BLOCK;
-                        finish(index * result + start, chunk);
-                    }
-                });
+            self.pieces(out, plane).into_par_iter().spread(|mut piece| {
+                self.piece(source, factors, &mut piece);
+                for (block, chunk) in piece.group.blocks.clone().zip(&mut piece.blocks) {
+                    let start = block * plane + piece.row * self.result[1] * BLOCK;
+                    finish(index * result + start, chunk);
+                }
+            });
         }
     }
 
@@ -223,8 +222,8 @@ impl BlockedConv {
     /// fewer groups than would keep all threads busy.
     fn pieces<'a>(&'a self, out: &'a mut [f32], plane: usize) -> Vec<Piece<'a>> {
         let [rows, columns] = self.result;
-        let wanted = 4 * rayon::current_num_threads();
-        let parts = match rayon::current_num_threads() {
+        let wanted = 4 * thread_count();
+        let parts = match thread_count() {
             1 => 1,
             _ => wanted.div_ceil(self.groups.len()).min(rows),
         };

@@ -7,6 +7,7 @@ use rten_simd::{Isa, SimdOp};
 use super::{BLOCK, surround};
 use crate::kernels::conv::ConvShape;
 use crate::lines::Lines;
+use crate::spread::Spread;
 
 /// A convolution of single channels with its weights packed for blocks.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl BlockedDepthwise {
             .zip(input.par_chunks_exact(from))
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(to * count))
-            .for_each_init(
+            .spread_with(
                 || vec![0.0; scratch],
                 |scratch, (at, (out, image))| {
                     let block = at % blocks;

@@ -13,6 +13,7 @@ use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
 use crate::lines::{LINE, Lines};
+use crate::spread::{Spread, thread_count};
 
 /// How many inputs are summed before the next columns are: so many rows of them stay in the cache.
 const DEPTH: usize = 1024;
@@ -169,7 +170,7 @@ impl LinearKernel {
         weights
             .par_chunks_mut(group)
             .enumerate()
-            .for_each(|(at, packed)| {
+            .spread(|(at, packed)| {
                 weight.pack(at * widest * BLOCK, packed.len() / depth, packed);
             });
         Self {
@@ -213,14 +214,14 @@ impl LinearKernel {
             tiles
                 .zip(blocks.par_chunks_exact_mut(height * depth))
                 .with_min_len(GRAIN.div_ceil(height * depth))
-                .for_each(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
+                .spread(|(rows, tile)| pack(rows, self.inputs, 0, height, tile));
         }
         let blocks = &*blocks;
         let pieces = match in_strips(rows, self.inputs) {
             true => self.strips(rows, height, out),
             false => self.pieces(rows, height, out),
         };
-        pieces.into_par_iter().for_each(|mut piece| {
+        pieces.into_par_iter().spread(|mut piece| {
             let Piece { row, column, .. } = piece;
             for start in (0..depth).step_by(DEPTH) {
                 let inputs = start..depth.min(start + DEPTH);
@@ -253,7 +254,7 @@ impl LinearKernel {
 
     /// Divides a result into strips: whole rows, few enough to stay in the cache.
     fn strips<'a>(&self, rows: usize, tile: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
-        let threads = rayon::current_num_threads();
+        let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let fits = (CACHED / self.inputs).min(rows.div_ceil(wanted)).max(1);
         let height = rows.div_ceil(rows.div_ceil(fits)).next_multiple_of(tile);
@@ -281,7 +282,7 @@ impl LinearKernel {
     /// Divides a result into pieces of work. They are about as high as wide, because what is read for
     /// each grows with its height and its width, and low enough for its rows to stay in the cache.
     fn pieces<'a>(&self, rows: usize, tile: usize, out: &'a mut [f32]) -> Vec<Piece<'a>> {
-        let threads = rayon::current_num_threads();
+        let threads = thread_count();
         let wanted = if threads == 1 { 1 } else { 4 * threads };
         let area = (rows * self.outputs).div_ceil(wanted);
         let fits = CACHED / self.inputs.clamp(1, DEPTH);

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 
 use super::BLOCK;
+use crate::spread::{Spread, thread_count};
 
 /// Where the channels of images lie that are in no blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,15 +24,15 @@ pub fn to_blocks(image: &[f32], order: Order, channels: usize, plane: usize, out
     // Pixels hold elements of all blocks: as many blocks as can be are written at a time.
     let together = match order {
         Order::Planes => 1,
-        Order::Pixels => blocks.div_ceil(rayon::current_num_threads()),
+        Order::Pixels => blocks.div_ceil(thread_count()),
     };
     out.par_chunks_exact_mut(len * blocks)
         .zip(image.par_chunks_exact(channels * plane))
-        .for_each(|(out, image)| {
+        .spread(|(out, image)| {
             out.par_chunks_mut(len * together)
                 .enumerate()
                 .with_min_len(crate::kernels::GRAIN.div_ceil(len * together))
-                .for_each(|(at, out)| {
+                .spread(|(at, out)| {
                     let first = at * together * BLOCK;
                     match order {
                         Order::Planes => block_of_planes(image, first, plane, out),
@@ -91,7 +92,7 @@ pub fn from_blocks(blocked: &[f32], order: Order, channels: usize, plane: usize,
             .par_chunks_exact_mut(plane)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(plane))
-            .for_each(|(at, out)| {
+            .spread(|(at, out)| {
                 let (index, channel) = (at / channels, at % channels);
                 let block = index * image + channel / BLOCK * plane * BLOCK;
                 let pixels = blocked[block..][..plane * BLOCK].chunks_exact(BLOCK);
@@ -103,7 +104,7 @@ pub fn from_blocks(blocked: &[f32], order: Order, channels: usize, plane: usize,
             .par_chunks_exact_mut(channels)
             .enumerate()
             .with_min_len(crate::kernels::GRAIN.div_ceil(channels))
-            .for_each(|(at, out)| {
+            .spread(|(at, out)| {
                 let (index, pixel) = (at / plane, at % plane);
                 let start = index * image + pixel * BLOCK;
                 for (block, to) in out.chunks_mut(BLOCK).enumerate() {

@@ -134,11 +134,6 @@ impl Fused {
         self.result() == Width::Tile && self.inputs.first() == Some(&Access::Whole)
     }
 
-    /// Roughly how many operations it takes.
-    pub(crate) fn work(&self) -> usize {
-        self.len.saturating_mul(4 * self.instructions.len())
-    }
-
     /// How many elements a tile has.
     fn tile(&self) -> usize {
         // One more for a first input that is overwritten.

@@ -10,6 +10,7 @@ use crate::data::{Data, DataMut};
 use crate::general::{Comparison, of_floats};
 use crate::kernels::{GRAIN, elementwise, reduce};
 use crate::lines::Lines;
+use crate::spread::Spread;
 
 thread_local! {
     /// Registers, kept from one run to the next.
@@ -94,7 +95,7 @@ impl Fused {
         out.par_chunks_mut(chunk.max(1))
             .enumerate()
             .with_min_len(least)
-            .for_each(|(at, out)| {
+            .spread(|(at, out)| {
                 let start = at * tile;
                 let len = tile.min(self.len - start);
                 let place = Place {

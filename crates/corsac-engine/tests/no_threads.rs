@@ -1,0 +1,94 @@
+//! A process that runs small programs starts no threads. A file of its own, with one test: other tests start some.
+
+#![cfg(target_os = "linux")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests: a failure is a failed test"
+)]
+
+use std::borrow::Cow;
+use std::fs;
+
+use corsac_engine::{Executable, Weights, lower, optimise};
+use corsac_ir::{Arg, DType, Graph};
+use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
+
+struct NoWeights;
+
+impl Weights for NoWeights {
+    fn weight(&self, _number: usize) -> Option<Cow<'_, [f32]>> {
+        None
+    }
+}
+
+fn tensor(shape: &[i64]) -> Value {
+    let shape = shape.iter().map(|&size| Dim::Known(size));
+    Value::tensor(TensorType::new(DType::Float32, shape))
+}
+
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+type Shapes<'a> = &'a [&'a [i64]];
+
+/// Compiles and runs a function of tensors of ones, on two threads if it is for several.
+fn run(name: &str, shapes: Shapes<'_>, rest: &[Arg]) -> bool {
+    let mut graph = Graph::new();
+    let names = (0..shapes.len()).map(|at| format!("in{at}"));
+    let inputs = names.map(|name| Arg::from(graph.placeholder(&name).unwrap()));
+    let args: Vec<Arg> = inputs.collect::<Vec<_>>();
+    let args = args.into_iter().chain(rest.iter().cloned());
+    let function = graph.function(name);
+    let result = graph
+        .call_function(function, args.collect::<Vec<_>>())
+        .unwrap();
+    graph.output(result).unwrap();
+    let mut types = Propagator::new(&NoModules, Settings::default());
+    let inputs: Vec<Value> = shapes.iter().map(|shape| tensor(shape)).collect();
+    types.run(&graph, &inputs).unwrap();
+    let mut program = lower(&graph, &types).unwrap();
+    optimise(&mut program);
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let ones: Vec<Vec<f32>> = shapes
+        .iter()
+        .map(|shape| vec![1.0; usize::try_from(shape.iter().product::<i64>()).unwrap()])
+        .collect();
+    let inputs: Vec<&[f32]> = ones.iter().map(Vec::as_slice).collect();
+    let program = executable.program();
+    let mut out = vec![0.0; program.value(program.outputs()[0]).len()];
+    let mut context = executable.context();
+    let ran = executable.on_threads(2, || executable.run(&mut context, &inputs, &mut [&mut out]));
+    ran.unwrap();
+    executable.is_small()
+}
+
+#[test]
+fn small_programs_start_no_threads() {
+    let pair = |x: i64| Arg::list([x.into(), x.into()]).unwrap();
+    let stride = [pair(3)];
+    // Some of them are of several pieces of work for any number of threads.
+    let small: [(&str, Shapes<'_>, &[Arg]); 6] = [
+        ("torch.relu", &[&[20_000]], &[]),
+        ("torch.matmul", &[&[16, 32], &[32, 32]], &[]),
+        ("torch.bmm", &[&[7, 16, 16], &[7, 16, 8]], &[]),
+        ("torch.nn.functional.linear", &[&[16, 32], &[80, 32]], &[]),
+        (
+            "torch.nn.functional.conv2d",
+            &[&[2, 16, 9, 9], &[8, 16, 3, 3]],
+            &[],
+        ),
+        (
+            "torch.nn.functional.max_pool2d",
+            &[&[3, 8, 20, 20]],
+            &stride,
+        ),
+    ];
+    let before = threads();
+    for (name, shapes, rest) in small {
+        assert!(run(name, shapes, rest), "{name}");
+        assert_eq!(threads(), before, "{name}");
+    }
+    assert!(!run("torch.matmul", &[&[300, 300], &[300, 300]], &[]));
+    assert_eq!(threads(), before + 2, "two threads for the product");
+}
