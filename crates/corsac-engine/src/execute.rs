@@ -30,8 +30,8 @@ use crate::work::work;
 /// To wake a thread of the pool and to be woken by it took 13 to 20 µs on two processors of an AMD EPYC (2026-11-23,
 /// Linux in a virtual machine), and one more thread came 30 to 50 µs after that. Of 85 programs (linear layers, chains
 /// of elements, convolutions, attention, softmax; each in turn on the caller's thread and in the pool) none below this
-/// bound was faster in the pool, and most were not up to 100 µs. Where threads wake faster than there, and are more
-/// than two, 25 µs are about what a pool gains and costs.
+/// bound had a lower median in the pool, and most had not up to 100 µs. The best of many calls was up to 2 µs lower there
+/// for three of them, while threads were still awake. Where threads wake faster, 25 µs are about what a pool saves.
 const SMALL: usize = 1024 * 1024;
 
 /// A run of less work than this, some 3 µs, keeps the interpreter, if its caller has one: to let go of that and take it
@@ -208,7 +208,8 @@ impl Executable {
         context.fit(self.plan.lens());
     }
 
-    /// Runs the program on `inputs`, row by row, and writes its results to `outputs`.
+    /// Runs the program on `inputs`, row by row, and writes its results to `outputs`: by the calling thread alone,
+    /// unless it is one of a pool ([`Self::on_threads`]).
     ///
     /// # Errors
     /// Inputs or outputs of another number or size than the program has.
