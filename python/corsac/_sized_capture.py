@@ -286,6 +286,8 @@ class _Recorder(TorchFunctionMode):
         self._weight_nodes: dict[int, Node] = {}
         self._kept: list[Any] = []
         self._situation: tuple[Any, ...] = ()
+        #: Whether autograd records, as far as functions have said it.
+        self._is_recorded = True
         #: Results of functions that do nothing but compute a new tensor, by what they were called with.
         self._fresh: dict[Any, tuple[Any, ...]] = {}
 
@@ -311,7 +313,9 @@ class _Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if self.trains and getattr(func, "__name__", "") == "_set_grad_enabled":
-            # What is computed meanwhile stops the capture, and not who leaves such a region.
+            # Autograd, which goes through the graph, has to see it. Regions are left after errors, too.
+            self.graph.call_function(torch._C._set_grad_enabled, args)
+            self._is_recorded = args[0]
             return func(*args)
         if self.error is not None:
             raise self.error
@@ -344,8 +348,9 @@ class _Recorder(TorchFunctionMode):
                 raise TraceError("it switches gradients on")
             return func(*args)
         if _situation(self.trains) != self._situation:
-            what = "autocast, without gradients" if self.trains else "autocast, out of it"
-            raise TraceError(f"a part of it runs in {what}, or with other defaults")
+            raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
+        if self.trains and torch.is_grad_enabled() is not self._is_recorded:
+            raise TraceError("a part of it runs without gradients, which no function says")
         if self.trains and kwargs.get("requires_grad"):
             raise TraceError("it makes a tensor that wants a gradient")
         own: dict[int, Any] = {}
@@ -562,7 +567,7 @@ def _situation(trains: bool) -> tuple[Any, ...]:
     of_autograd: tuple[Any, ...] = ()
     if trains:
         hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-        of_autograd = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), hooks)
+        of_autograd = (torch.is_inference_mode_enabled(), hooks)
     return (
         *of_autograd,
         autocast,

@@ -218,7 +218,7 @@ def _may_be_left(module: Any) -> bool:
     if not isinstance(module, torch.fx.GraphModule) or has_symbols(module.graph):
         return False
     targets = [node.target for node in module.graph.nodes if node.op == "call_function"]
-    return not any(
+    return torch._C._set_grad_enabled not in targets and not any(
         isinstance(own, torch._ops.HigherOrderOperator)
         or "_functorch" in (getattr(own, "__module__", None) or "")
         for own in targets

@@ -23,6 +23,10 @@ _Operator = torch._ops.OpOverload
 _aten = torch.ops.aten
 
 
+#: Where overloads that do the same have other names.
+_ANEW = {_aten.bernoulli_.float: _aten.bernoulli.p}
+
+
 class NotSimple(Exception):
     """AOTAutograd is to make the graphs, and why."""
 
@@ -212,7 +216,7 @@ class _Recorder(TorchDispatchMode):
         """The operator that gives what ``func`` writes, where nobody else looks at what it writes to."""
         name = func._schema.name.removeprefix("aten::")
         packet = getattr(_aten, name.removesuffix("_"), None) if name.endswith("_") else None
-        found = getattr(packet, func._overloadname, None)
+        found = _ANEW.get(func) or getattr(packet, func._overloadname, None)
         own = args[0] if args else None
         if found is None or found._schema.is_mutable or not isinstance(own, torch.Tensor):
             raise NotSimple(f"{func} writes")
