@@ -2,10 +2,10 @@
 
     python benches/training.py [--only PATTERN] [--threads N] [--seconds S] [--inductor] [--cpu-time]
 
-Gradients are compared with eager's first. Then steps (forward, loss, backward, optimiser) are made in turn,
-one of each peer; the minimum and the median are given. The first step is capture, compilation and a step, in
-this process, with everything imported; what corsac takes of it to compile graphs, Dynamo's and AOTAutograd's part
-aside, is given, too, in seconds of the clock. ``--cpu-time`` gives seconds of the processor instead of the clock, for
+Gradients of the first step are compared with those in float64, and may differ from them by a little more than
+eager's do. Then steps (forward, loss, backward, optimiser) are made in turn, one of each peer, once corsac knows where
+parts are faster; the minimum and the median are given. The first step is capture, compilation and a step, in
+this process, with everything imported; what corsac takes of it to compile graphs, capture aside, is given, too, in seconds of the clock. ``--cpu-time`` gives seconds of the processor instead of the clock, for
 one thread on a machine that others use, too; those of the C++ compiler count, and inductor starts one at a time.
 
 Writes target/bench/training.json: by model, ``first``, ``steady`` and ``median`` in seconds by peer, ``compiling``, ``error``
@@ -36,6 +36,8 @@ from machine import REPORTS, machine
 REPORT = REPORTS / "training.json"
 #: What a gradient may differ from eager's by, of its largest element.
 TOLERANCE = 1e-4
+#: In how many steps it is known of all parts who is faster.
+STEPS = 30
 
 
 class Block(nn.Module):
@@ -124,13 +126,39 @@ def processor_seconds() -> float:
     return time.process_time() + own.children_user + own.children_system
 
 
-def worst_gradient(one: nn.Module, other: nn.Module) -> float:
+def _difference(one: nn.Module, other: nn.Module) -> float:
     """How much the worst gradient differs, of its largest element."""
     pairs = zip(one.parameters(), other.parameters(), strict=True)
     return max(
         ((own.grad - its.grad).abs().max() / its.grad.abs().max().clamp_min(1e-12)).item()
         for own, its in pairs
     )
+
+
+def checked_gradients(
+    found: Trained, model: nn.Module, x: torch.Tensor, labels: torch.Tensor
+) -> float:
+    """How much the worst gradient of a first step of ``model`` differs from that in float64.
+
+    Where that says little, since an activation near zero is on the other side of it, eager's differs as well.
+    """
+    exact, eager = (
+        Trained(copy.deepcopy(model).double(), lambda own: own),
+        Trained(model, lambda own: own),
+    )
+    exact.step(x.double() if x.is_floating_point() else x, labels)
+    eager.step(x, labels)
+    error, bound = _difference(found.model, exact.model), _difference(eager.model, exact.model)
+    assert error <= max(TOLERANCE, 4 * bound), f"gradients differ by {error}, eager's by {bound}"
+    return error
+
+
+def settle(trained: Trained, x: torch.Tensor, labels: torch.Tensor) -> None:
+    """Steps until it is known of all parts who is faster: until then, both run in turn."""
+    for _ in range(STEPS):
+        if "run both ways in turn" not in trained.run.explain():
+            return
+        trained.step(x, labels)
 
 
 def _measure(
@@ -157,8 +185,8 @@ def _measure(
         trained[peer] = Trained(model, compiled)
         trained[peer].step(x, labels)
         result["first"][peer] = clock() - start
-    result["error"] = worst_gradient(trained["corsac"].model, trained["eager"].model)
-    assert result["error"] <= TOLERANCE, f"gradients differ by {result['error']}"
+    result["error"] = checked_gradients(trained["corsac"], model, x, labels)
+    settle(trained["corsac"], x, labels)
     steps = {peer: partial(own.step, x, labels) for peer, own in trained.items()}
     samples = samples_in_turn(steps, seconds, clock=clock)
     graphs = [own for piece in trained["corsac"].run._trained_graphs() for own in piece.graphs]

@@ -38,8 +38,6 @@ from machine import REPORTS, machine
 REPORT = REPORTS / "warm_start.json"
 Clock = Callable[[], float]
 KINDS = ("none", "cold", "warm")
-#: In how many steps it is known of all parts who is faster.
-STEPS = 30
 #: Of `engine_models.py` and of `training.py`.
 INFERENCE = ("resnet50", "vit_b_16")
 TRAINING = ("mlp", "gpt", "resnet18", "vit_tiny")
@@ -63,7 +61,7 @@ def _infer(name: str, clock: Clock) -> tuple[float, str]:
 
 
 def _train(name: str, folder: str | None, clock: Clock) -> tuple[float, str]:
-    from training import MODELS, TOLERANCE, Trained, worst_gradient
+    from training import MODELS, Trained, checked_gradients, settle
 
     torch.manual_seed(0)
     model, x, labels = MODELS[name][0]()
@@ -78,15 +76,9 @@ def _train(name: str, folder: str | None, clock: Clock) -> tuple[float, str]:
     trained.step(x, labels)
     seconds = clock() - start
     # What is native is known after some steps, and kept then; until then results differ in their last bits.
-    eager = Trained(model, lambda own: own)
-    eager.step(x, labels)
-    error = worst_gradient(trained.model, eager.model)
-    assert error <= TOLERANCE, f"gradients differ by {error}"
-    for _ in range(STEPS):
-        if "run both ways in turn" not in trained.run.explain():
-            break
-        trained.step(x, labels)
-    return seconds, "as eager's"
+    checked_gradients(trained, model, x, labels)
+    settle(trained, x, labels)
+    return seconds, "eager's"
 
 
 def _first_call(name: str, words: list[str], folder: str | None) -> tuple[float, str]:

@@ -115,9 +115,9 @@ def compile(
     can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: autocast,
     hooks, other devices and element types than float32.
 
-    Calls that autograd records are captured by Dynamo and AOTAutograd, which makes a graph for the way
-    forward and one for the way back. Both are native where that is faster, which is tried when they
-    are compiled (docs/backends.md).
+    Calls that autograd records are captured for their sizes, as a graph for the way forward and one for the
+    way back, or by Dynamo and AOTAutograd where that cannot be done. Both are native where that is faster,
+    which is tried in the first steps (docs/backends.md).
 
     Weights may change, and modules be replaced, put in training mode or given hooks: the next call
     sees it. Other attributes that ``forward`` reads are taken as they are when it is captured.

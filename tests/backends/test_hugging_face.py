@@ -1,7 +1,7 @@
 """Architectures of Hugging Face through ``torch.compile(backend="corsac")``, without downloads.
 
-They are trained through ``corsac.compile``, too, which captures most of them without Dynamo. Each is called for results and trained for two steps with SGD, dropout and all, from the same seeds as eager.
-Most of it has to be native. A gradient agrees where it differs by at most ``TOLERANCE`` of the largest element of
+They are trained through ``corsac.compile``, too, which captures most of them without Dynamo. Each is called for
+results and trained for two steps with SGD, dropout and all, from the same seeds as eager. Most of it has to be native. A gradient agrees where it differs by at most ``TOLERANCE`` of the largest element of
 its parameter, and ``OF_ALL`` of the largest of the model: that of the bias of keys is zero in exact arithmetic,
 since softmax does not see it, and the difference of sums in practice.
 """
