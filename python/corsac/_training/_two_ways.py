@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 #: A graph that runs: of a list that it empties.
 Run = Callable[[list[Any]], Any]
@@ -61,6 +60,8 @@ class _TwoWays(torch.autograd.Function):
         found = ways.forward(list(inputs))
         results = tuple(found[: ways.count])
         ctx.ways = ways
+        #: What gradients depend on, whether it is saved or not.
+        ctx.inputs = [own for own in inputs if own.requires_grad]
         ctx.save_for_backward(*found[ways.count :])
         unwanted = [own for own, wants in zip(results, ways.wanting, strict=True) if not wants]
         if unwanted:
@@ -68,15 +69,45 @@ class _TwoWays(torch.autograd.Function):
         return results
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        ways = ctx.ways
-        tangents = [
-            own if own.stride() == strides else _laid_out(own, strides)
-            for own, strides, wants in zip(gradients, ways.strides, ways.wanting, strict=True)
-            if wants
-        ]
-        return None, *ways.backward([*ctx.saved_tensors, *tangents])
+        if not torch.is_grad_enabled():
+            return None, *_way_back(ctx, gradients)
+        # Somebody may go back through this to any of the inputs, and is to be told.
+        given = [*gradients, *ctx.inputs]
+        results: tuple[torch.Tensor | None, ...] = _Once.apply(ctx, len(gradients), *given)
+        return None, *results
+
+
+class _Once(torch.autograd.Function):
+    """A way back that nobody goes back through."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, of_program: Any, count: int, *given: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        del ctx
+        return _way_back(of_program, given[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        raise RuntimeError(
+            "second derivatives of a compiled model are not computed: call the model itself for them"
+        )
+
+
+def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    ways = ctx.ways
+    tangents = [
+        own if own.stride() == strides else _laid_out(own, strides)
+        for own, strides, wants in zip(gradients, ways.strides, ways.wanting, strict=True)
+        if wants
+    ]
+    arguments = [*ctx.saved_tensors, *tangents]
+    del tangents
+    # Each goes when it was read last, unless somebody goes back once more.
+    if hasattr(ctx, "maybe_clear_saved_tensors"):
+        ctx.maybe_clear_saved_tensors()
+    return tuple(ways.backward(arguments))
 
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
