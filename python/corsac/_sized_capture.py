@@ -369,6 +369,9 @@ class _Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         if name in _REFUSED:
             raise TraceError(f"it calls {_name(func)}")
+        if self.trains and name == "lstm" and not isinstance(args[1], _Tensor):
+            # oneDNN notes something for the way back only where autograd records, which is above graphs.
+            raise TraceError("an LSTM does something else where autograd records")
         target = _target(func, name)
         if target is None:
             raise TraceError(
@@ -664,7 +667,13 @@ def _recorded(
     positional, named = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
     try:
         own_backwards = _OwnBackwards() if trains else contextlib.nullcontext()
-        with _random_numbers_as_they_are(), own_backwards, recorder.watch, recorder:
+        with (
+            _grad_mode_as_it_is(),
+            _random_numbers_as_they_are(),
+            own_backwards,
+            recorder.watch,
+            recorder,
+        ):
             returned = program(*positional, **named)
         if recorder.error is not None:
             raise recorder.error
@@ -761,6 +770,19 @@ def _is_plain(returned: Any) -> bool:
     if type(returned) is dict:
         return all(type(key) is str for key in returned) and all(map(_is_plain, returned.values()))
     return isinstance(returned, _Tensor)
+
+
+@contextlib.contextmanager
+def _grad_mode_as_it_is() -> Iterator[None]:
+    """Nobody leaves autograd on or off in the block who found it otherwise."""
+    before = torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        after = torch.is_grad_enabled()
+        torch.set_grad_enabled(before)
+    if after is not before:
+        raise TraceError("it leaves gradients switched on or off")
 
 
 @contextlib.contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -151,7 +152,15 @@ class Captures:
         try:
             if situation.watch.has_hooks:
                 raise TraceError("modules have hooks")
-            with as_compile_error("it captured a model for training"), no_collection():
+            if not all(map(_is_plain, call.tensors)):
+                raise TraceError(
+                    "an input is of a class of its own, or to be conjugated or negated"
+                )
+            with (
+                as_compile_error("it captured a model for training"),
+                no_collection(),
+                _without_hooks_of_saved_tensors(),
+            ):
                 capture = sized_capture(self._model, self._program, args, kwargs, trains=True)
                 made = TrainedProgram.made(call, capture, self._make())
         except Exception as error:
@@ -189,12 +198,31 @@ class TrainedModel:
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What a graph is for besides the type and the sizes of an input."""
-    return tensor.stride(), tensor.requires_grad
+    return tensor.stride(), tensor.requires_grad, type(tensor), tensor.is_conj(), tensor.is_neg()
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    known = type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
+    return known and not tensor.is_conj() and not tensor.is_neg()
+
+
+@contextlib.contextmanager
+def _without_hooks_of_saved_tensors() -> Iterator[None]:
+    """What autograd saves in the block is not for the caller's hooks: checkpoints count it, for instance."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda own: own, lambda own: own):
+        yield
 
 
 def _settings() -> tuple[Any, ...]:
     """What PyTorch's functions depend on besides their arguments."""
-    return torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()
+    return (
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        bool(torch.nn.modules.module._has_any_global_hook()),
+    )
 
 
 def _with_weights_as_inputs(

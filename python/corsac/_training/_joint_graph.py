@@ -19,6 +19,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from corsac._training._native_part import inverse, memory_order
+
 _Operator = torch._ops.OpOverload
 _aten = torch.ops.aten
 
@@ -106,6 +108,9 @@ def _check_results(results: Any, inputs: Sequence[torch.Tensor], recorder: _Reco
             raise NotSimple("it returns what it did not compute")
         if _place(own) in places:
             raise NotSimple("a result shares memory with an input or another result")
+        if own._is_view():
+            # Nobody could write to it: autograd does not know what it is a view of.
+            raise NotSimple("a result is a view")
         places.add(_place(own))
 
 
@@ -174,18 +179,35 @@ class _Recorder(TorchDispatchMode):
             shown = func(*args, **kwargs)
             self._shown(shown, self._node(args[0]))
             return shown
-        target = func
+        target, given = func, kwargs
         if func._schema.is_mutable:
-            target = self._written_anew(func, args)
+            target, given = self._written_anew(func, args, kwargs)
         elif _writes_statistics(func):
             raise NotSimple(f"{func} writes to running statistics")
-        node_args, node_kwargs = tree_map_only(torch.Tensor, self._node, (args, kwargs))
+        node_args, node_kwargs = tree_map_only(torch.Tensor, self._node, (args, given))
+        order = None
+        if target is _aten.bernoulli.p:
+            # It gives rows of rows however its operand lies, and draws in another order then.
+            order = memory_order(args[0])
+            if order is None and not args[0].is_contiguous():
+                raise NotSimple(f"{func} writes to what has gaps")
+        if order is not None:
+            in_order = self._call(_aten.permute.default, (node_args[0], list(order)), {})
+            in_order.meta["val"] = args[0].permute(order)
+            node_args = (in_order, *node_args[1:])
         result = func(*args, **kwargs)
-        node = self._graph.call_function(target, node_args, node_kwargs)
-        if self.goes_back:
-            node.meta["partitioner_tag"] = "is_backward"
+        node = self._call(target, node_args, node_kwargs)
+        if order is not None:
+            node.meta["val"] = result.permute(order)
+            node = self._call(_aten.permute.default, (node, list(inverse(order))), {})
         self._results(result, node)
         return result
+
+    def _call(self, target: _Operator, args: Any, kwargs: Any) -> torch.fx.Node:
+        node = self._graph.call_function(target, args, kwargs)
+        if self.goes_back:
+            node.meta["partitioner_tag"] = "is_backward"
+        return node
 
     def _shown(self, own: torch.Tensor, node: torch.fx.Node) -> None:
         """A tensor that is the value of a node, too."""
@@ -212,8 +234,11 @@ class _Recorder(TorchDispatchMode):
             return
         raise NotSimple(f"{node.target} gives a {type(result).__name__}")
 
-    def _written_anew(self, func: _Operator, args: tuple[Any, ...]) -> _Operator:
-        """The operator that gives what ``func`` writes, where nobody else looks at what it writes to."""
+    def _written_anew(
+        self, func: _Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[_Operator, dict[str, Any]]:
+        """The operator that gives what ``func`` writes, where nobody else looks at what it writes to, and
+        its arguments by name."""
         name = func._schema.name.removeprefix("aten::")
         packet = getattr(_aten, name.removesuffix("_"), None) if name.endswith("_") else None
         found = _ANEW.get(func) or getattr(packet, func._overloadname, None)
@@ -222,7 +247,22 @@ class _Recorder(TorchDispatchMode):
             raise NotSimple(f"{func} writes")
         if _place(own) in self._inputs or self._sharing.get(_place(own)) != 1:
             raise NotSimple(f"{func} writes to what is seen elsewhere")
-        return found
+        if torch.Tag.inplace_view in func.tags:
+            # What stands for the value before has other strides then.
+            raise NotSimple(f"{func} changes how a value lies")
+        # PyTorch leaves out what is as by default.
+        defaults = {
+            it.name: it.default_value
+            for it in func._schema.arguments[len(args) :]
+            if it.has_default_value() and it.name not in kwargs
+        }
+        required = (it.name for it in found._schema.arguments if not it.has_default_value())
+        kwargs = kwargs | {name: defaults[name] for name in required if name in defaults}
+        if found is not _aten.bernoulli.p:
+            anew = found(*args, **kwargs)
+            if (anew.dtype, anew.shape, anew.stride()) != (own.dtype, own.shape, own.stride()):
+                raise NotSimple(f"{found} gives another type or other strides than {func}")
+        return found, kwargs
 
 
 def _writes_statistics(func: _Operator) -> bool:

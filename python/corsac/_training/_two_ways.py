@@ -98,7 +98,7 @@ class _Once(torch.autograd.Function):
 def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
     ways = ctx.ways
     tangents = [
-        own if own.stride() == strides else _laid_out(own, strides)
+        _laid_out(own, strides)
         for own, strides, wants in zip(gradients, ways.strides, ways.wanting, strict=True)
         if wants
     ]
@@ -111,6 +111,11 @@ def _way_back(ctx: Any, gradients: Sequence[torch.Tensor]) -> tuple[torch.Tensor
 
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    if tensor.is_conj() or tensor.is_neg():
+        # Graphs are of numbers as they are in memory.
+        tensor = tensor.resolve_conj().resolve_neg()
+    if tensor.stride() == strides:
+        return tensor
     made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
     return made.copy_(tensor)
 

@@ -1,0 +1,272 @@
+"""Steps of programs that corsac captures for training, where graphs could do something else than eager."""
+
+import copy
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import corsac
+
+
+class Program(nn.Module):
+    """A function of a linear layer's result."""
+
+    def __init__(self, function, rows=8):
+        super().__init__()
+        self.first = nn.Linear(6, rows)
+        self.register_buffer("factor", torch.linspace(0.5, 1.5, rows))
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self.first(x), self.factor)
+
+
+def pair(model, **options):
+    torch._dynamo.reset()
+    eager, ours = copy.deepcopy(model), copy.deepcopy(model)
+    return eager, ours, corsac.compile(ours, options={"training": "native", **options})
+
+
+def of_eager_and_ours(model, step):
+    """What ``step`` gives with a model as it is, and compiled, with the gradients of parameters."""
+    eager, ours, compiled = pair(model)
+    found = []
+    for own, run in ((eager, eager), (ours, compiled)):
+        values = [value.clone() for value in step(run, own)]
+        found.append(([*values], [weight.grad for weight in own.parameters()]))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-4, atol=1e-5)
+    return compiled
+
+
+def three_steps(run, model, shape=(5, 6), seed=3):
+    """Results of three steps."""
+    for at in range(3):
+        torch.manual_seed(seed + at)
+        x = torch.randn(*shape, requires_grad=True)
+        result = run(x)
+        result = result[0] if isinstance(result, tuple) else result
+        result.square().sum().backward()
+        yield result.detach()
+        yield x.grad
+
+
+def _compared(h, factor):
+    # A mask of floats: two of them are two.
+    mask = (h * 2).detach().clone().gt_(0)
+    return (mask + mask) * h
+
+
+def _negated(h, factor):
+    mask = h.detach().clone().logical_not_()
+    return (mask + mask + 1) * h
+
+
+def _rounded(h, factor):
+    return (h * 2).detach().half().mul_(factor) * h
+
+
+def _transposed(h, factor):
+    doubled = h * 2
+    kept = doubled.exp()
+    doubled.t_()
+    return doubled * kept
+
+
+@pytest.mark.parametrize("function", [_compared, _negated, _rounded, _transposed])
+def test_writes_whose_results_have_another_type_or_lie_otherwise(function):
+    torch.manual_seed(0)
+    rows = 6 if function is _transposed else 8
+    of_eager_and_ours(
+        Program(function, rows), lambda *own: three_steps(*own, shape=(rows if rows == 6 else 5, 6))
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda h, factor: F.dropout(h),
+        lambda h, factor: F.dropout2d(h[None, :, :, None])[0, :, :, 0],
+        # What is dropped lies in columns.
+        lambda h, factor: F.dropout(h.T, 0.2),
+        lambda h, factor: F.dropout(h.reshape(5, 4, 2).permute(2, 0, 1), 0.2),
+    ],
+)
+def test_dropout_draws_what_eager_does(function):
+    torch.manual_seed(0)
+    compiled = of_eager_and_ours(Program(function).train(), three_steps)
+    assert not compiled._pieces
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers(kind):
+    torch.manual_seed(0)
+    of_eager_and_ours(
+        kind(6, 5, bidirectional=True).train(), lambda *own: three_steps(*own, shape=(4, 3, 6))
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_that_a_program_leaves_off():
+    def leaving(h, factor):
+        torch.set_grad_enabled(False)
+        return h * 2
+
+    torch.manual_seed(0)
+    compiled = corsac.compile(Program(leaving))
+    for _ in range(2):
+        try:
+            result = compiled(torch.randn(5, 6))
+            assert not torch.is_grad_enabled()
+            assert not result.requires_grad or result.grad_fn is not None
+        finally:
+            torch.set_grad_enabled(True)
+    assert not compiled._trained_graphs()
+
+
+@pytest.mark.parametrize("penalty", [torch.Tensor.sum, lambda own: (own.norm() - 1) ** 2])
+def test_second_derivatives_are_an_error(penalty):
+    torch.manual_seed(0)
+    _, _, compiled = pair(Program(lambda h, factor: h.tanh()))
+    x = torch.randn(5, 6, requires_grad=True)
+    result = compiled(x)
+    (gradient,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        (result.mean() + penalty(gradient)).backward()
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        torch.autograd.functional.hessian(lambda own: compiled(own).square().sum(), x.detach())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    "function", [lambda h, factor: h.tanh() * factor, lambda h, factor: F.dropout(h, 0.5)]
+)
+def test_checkpoints_around_a_compiled_model(function, reentrant):
+    def step(run, model):
+        for at in range(3):
+            torch.manual_seed(at)
+            x = torch.randn(5, 6, requires_grad=True)
+            checkpoint(run, x, use_reentrant=reentrant).square().sum().backward()
+            yield x.grad
+
+    torch.manual_seed(0)
+    compiled = of_eager_and_ours(Program(function).train(), step)
+    assert len(compiled._trained_graphs()) == 1
+
+
+def test_hooks_of_saved_tensors_see_nothing_of_the_capture():
+    torch.manual_seed(0)
+    _, _, compiled = pair(Program(lambda h, factor: h.tanh() * factor))
+    counts = []
+    for _ in range(2):
+        seen = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda own, seen=seen: (seen.append(type(own)), own)[1], lambda own: own
+        ):
+            result = compiled(torch.randn(5, 6))
+        result.sum().backward()
+        assert set(seen) <= {torch.Tensor, nn.Parameter}
+        counts.append(len(seen))
+    assert counts[0] == counts[1] > 0
+
+
+def test_results_that_are_views_can_be_written_to():
+    def step(run, model):
+        result = run(torch.ones(5, 6))
+        result.mul_(2)
+        result.square().sum().backward()
+        yield result.detach()
+
+    torch.manual_seed(0)
+    for function in (lambda h, factor: h.T, lambda h, factor: (h * 2).view(-1)):
+        of_eager_and_ours(Program(function), step)
+
+
+def test_conjugated_gradients():
+    def step(run, model):
+        result = run(torch.ones(5, 6))
+        (result.conj() * 1j).real.sum().backward()
+        yield torch.view_as_real(result.detach())
+
+    torch.manual_seed(0)
+    of_eager_and_ours(Program(lambda h, factor: torch.complex(h, h * 2)), step)
+
+
+def test_conjugated_and_negated_inputs_after_others():
+    values = torch.randn(5, 6, dtype=torch.complex64)
+
+    def step(run, model):
+        for own in (values, values.conj(), values):
+            result = run(own.imag)
+            result.sum().backward()
+            yield result.detach()
+
+    torch.manual_seed(0)
+    of_eager_and_ours(Program(lambda h, factor: h.tanh()), step)
+
+
+def test_inputs_of_a_class_of_their_own_after_others():
+    class Own(torch.Tensor):
+        pass
+
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _, _, compiled = pair(Program(lambda h, factor: h.tanh()))
+        x = torch.randn(5, 6)
+        assert type(compiled(x)) is torch.Tensor
+        assert type(compiled(x.as_subclass(Own))) is Own
+        assert type(compiled(x)) is torch.Tensor
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hooks_of_all_modules_that_come_later():
+    def step(run, model):
+        x = torch.ones(5, 6)
+        yield run(x).detach()
+        hook = nn.modules.module.register_module_forward_hook(
+            lambda module, args, result: result * 2 if isinstance(module, nn.Linear) else None
+        )
+        try:
+            result = run(x)
+            result.sum().backward()
+        finally:
+            hook.remove()
+        yield result.detach()
+        yield run(x).detach()
+
+    torch.manual_seed(0)
+    of_eager_and_ours(Program(lambda h, factor: h.tanh()), step)
+
+
+def test_ways_back_in_another_thread():
+    def step(run, model):
+        result = run(torch.ones(5, 6)).square().sum()
+        thread = threading.Thread(target=result.backward)
+        thread.start()
+        thread.join()
+        yield result.detach()
+
+    torch.manual_seed(0)
+    of_eager_and_ours(Program(lambda h, factor: h.tanh()), step)
+
+
+@pytest.mark.parametrize("name", ["weight", "input", "result"])
+def test_what_was_saved_and_then_changed(name):
+    torch.manual_seed(0)
+    eager, ours, compiled = pair(
+        nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3), nn.Tanh())
+    )
+    for model, run in ((eager, eager), (ours, compiled)):
+        x = torch.randn(5, 6)
+        result = run(x)
+        with torch.no_grad():
+            {"weight": model[2].weight, "input": x, "result": result}[name].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()
