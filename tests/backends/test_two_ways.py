@@ -34,7 +34,7 @@ def test_what_was_saved_goes_with_the_last_way_back():
     (owners_before, *_), (owners, *_) = seen
     # Nobody but the way back has it then.
     assert owners == owners_before - 1
-    with pytest.raises(RuntimeError, match="has already been freed|a second time"):
+    with pytest.raises(RuntimeError, match=r"has already been freed|a second time"):
         result.sum().backward()
 
 
