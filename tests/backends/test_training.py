@@ -691,9 +691,9 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
     layers = [make() for _ in range(20) for make in (lambda: nn.Linear(4, 4), nn.GELU, nn.Dropout)]
     run = corsac.compile(nn.Sequential(*layers).train(), options={"training": "native"})
     run(torch.randn(2, 4)).sum().backward()
-    # Once each way, with a part before each draw, since none reaches across one.
+    # Once each way, with a part before and after each draw, since none reaches across one.
     assert len(calls) == 2
-    assert len(run._trained_graphs()[0].graphs[0].parts) == 20
+    assert len(run._trained_graphs()[0].graphs[0].parts) == 21
 
 
 @pytest.mark.parametrize(
