@@ -5,9 +5,9 @@ which nothing is known. Here they are run once on stand-ins that know types and 
 each function of PyTorch that is called becomes a node of the graph, and sizes are numbers in it. What
 would depend on values, or on anything else that may differ in the next call, stops the capture.
 
-For training, graphs may draw random numbers and write to buffers, as dropout and batch norms do; what autograd
-would not see in them stops the capture: regions without gradients, functions with a backward of their own,
-hooks of tensors that are saved.
+For training, graphs may draw random numbers, write to buffers and switch gradients off and on, as dropout and norms
+do; what autograd would not see in them stops the capture: functions with a backward of their own, hooks of tensors
+that are saved.
 """
 
 from __future__ import annotations
