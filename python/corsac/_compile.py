@@ -528,11 +528,7 @@ class CompiledModule(StandIn):
     def _by_dynamo(self) -> Callable[..., Any]:
         """The model captured by Dynamo: what it makes graphs of runs on the engine."""
         if self._dynamo is None:
-            dynamic = self._dynamic
-            if dynamic is None and self._sized.is_full:
-                # Sizes keep changing.
-                dynamic = True
-            self.__dict__["_dynamo"] = self._captured_by_dynamo(dynamic)
+            self.__dict__["_dynamo"] = self._captured_by_dynamo(self._sized.is_full)
         return self._dynamo
 
     def _training_call(self, inputs: tuple[Any, ...]) -> Callable[..., Any]:
@@ -553,15 +549,14 @@ class CompiledModule(StandIn):
         def make() -> TrainedGraph:
             return TrainedGraph(self._precision, self._placement, self._partition)
 
-        def by_dynamo(sizes_change: bool) -> Callable[..., Any]:
-            dynamic = True if self._dynamic is None and sizes_change else self._dynamic
-            return self._captured_by_dynamo(dynamic)
-
         limits = {None: TRAINED, True: 0, False: PROGRAMS}
         captures = Captures(self._model, self._callable, limits[self._dynamic], make)
-        return TrainedModel(captures, by_dynamo)
+        return TrainedModel(captures, self._captured_by_dynamo)
 
-    def _captured_by_dynamo(self, dynamic: bool | None) -> Callable[..., Any]:
+    def _captured_by_dynamo(self, sizes_change: bool) -> Callable[..., Any]:
+        """The model captured by Dynamo, with sizes as symbols from the start if they keep changing and the user
+        has not said otherwise."""
+        dynamic = True if self._dynamic is None and sizes_change else self._dynamic
         pieces = self._pieces
 
         def backend(module: Any, inputs: Any) -> Callable[..., Any]:

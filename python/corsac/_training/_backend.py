@@ -1,4 +1,4 @@
-"""Graphs that autograd records, through AOTAutograd."""
+"""Graphs that autograd records, and the graphs of ATen operators that are made of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.partitioners import default_partition
-from torch._guards import TracingContext
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from corsac import _core
@@ -21,12 +22,11 @@ from corsac._panic import EngineError, told
 from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
 from corsac._training._parts import Parts, has_symbols, value_of, why_not_split
-from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, computes
+from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, boxed, computes
 from corsac._training._sizes import BySizes
 from corsac._training._two_ways import TwoWays
 from corsac.backends._partition import min_cut_partition
 from corsac.fx import GraphModule
-from corsac.fx._codegen import _BoxedCodeGen
 from corsac.fx.convert import from_torch, to_torch
 from corsac.fx.passes.utils.fuser_utils import fuse_as_graphmodule
 
@@ -44,7 +44,8 @@ PARTITIONERS = {
 
 
 class TrainedGraph:
-    """A graph that Dynamo captured, and the graphs of ATen operators that AOTAutograd made of it.
+    """A graph that Dynamo or corsac captured, and the graphs of ATen operators that were made of it: by
+    AOTAutograd, or without it where that can be done.
 
     Attributes:
         graphs: forward and backward graph.
@@ -55,7 +56,7 @@ class TrainedGraph:
         self._precision, self._placement = precision, placement
         self._partition = PARTITIONERS[partition]
         self._run: Callable[..., Any] | None = None
-        #: The graph as Dynamo gave it, where PyTorch's own autograd may turn out to be faster.
+        #: The graph as it was captured, where PyTorch's own autograd may turn out to be faster.
         self._plain: Any = None
         self._is_left = False
 
@@ -81,21 +82,25 @@ class TrainedGraph:
             graph.output(graph.graph_copy(module.graph, {}))
             self._plain = torch.fx.GraphModule(module, graph)
         with no_collection():
-            if weights is not None:
-                try:
-                    self._run = self._two_ways(module, example_inputs, weights)
-                except NotSimple:
-                    self.graphs.clear()
-                else:
-                    return
-            run = aot_autograd(
-                fw_compiler=self._compiler("forward"),
-                bw_compiler=self._compiler("backward"),
-                inference_compiler=self._compiler("inference"),
-                partition_fn=self._partition,
-            )
-            # AOTAutograd writes to what it is given.
-            self._run = run(to_torch(module), list(example_inputs))
+            if weights is None:
+                self._run = self._by_aot_autograd(module, example_inputs)
+                return
+            try:
+                self._run = self._two_ways(module, example_inputs, weights)
+            except NotSimple:
+                # Nobody has said yet that sizes are numbers.
+                with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
+                    self._run = self._by_aot_autograd(module, example_inputs)
+
+    def _by_aot_autograd(self, module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+        run: Callable[..., Any] = aot_autograd(
+            fw_compiler=self._compiler("forward"),
+            bw_compiler=self._compiler("backward"),
+            inference_compiler=self._compiler("inference"),
+            partition_fn=self._partition,
+        )
+        # AOTAutograd writes to what it is given.
+        return run(to_torch(module), list(inputs))
 
     def _two_ways(
         self, module: torch.fx.GraphModule, inputs: Sequence[torch.Tensor], weights: int
@@ -194,7 +199,7 @@ class TrainedGraph:
         why_not = self._why_not() or why_not_split(module.graph)
         if why_not is not None:
             record.host[why_not] = record.calls
-            return _boxed(module)
+            return _taking_a_list(boxed(module))
         found = Parts(module)
         parts = []
         for nodes in found.parts:
@@ -214,7 +219,7 @@ def _nothing_is_donated() -> None:
 
 
 def _may_be_left(module: Any) -> bool:
-    """Whether PyTorch can run a graph of Dynamo as it is, with autograd: no regions or transforms are in it."""
+    """Whether PyTorch can run a captured graph as it is, with autograd: no regions or transforms are in it."""
     if not isinstance(module, torch.fx.GraphModule) or has_symbols(module.graph):
         return False
     targets = [node.target for node in module.graph.nodes if node.op == "call_function"]
@@ -249,13 +254,6 @@ def _work(graph: Any) -> tuple[int, int]:
             # Images and sequences: a step of these is never so short.
             products += PRODUCTS + 1
     return elements, products
-
-
-def _boxed(module: GraphModule) -> Callable[..., Any]:
-    """A function that takes a list and empties it, so that values go when they were read last."""
-    module.graph.set_codegen(_BoxedCodeGen())
-    module.recompile()
-    return _taking_a_list(module.forward)
 
 
 def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from corsac import _core
 from corsac._collection import no_collection
+from corsac._compile import why_not_plain
 from corsac._panic import as_compile_error
 from corsac._python_state import PythonState
 from corsac._result_template import ResultTemplate
@@ -52,9 +51,7 @@ class TrainedProgram:
         """Compiles what was captured for ``call``."""
         module, weights, form = _with_weights_as_inputs(capture)
         inputs = [*weights, *call.tensors]
-        # Sizes are numbers.
-        with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
-            graph.capture(module, inputs, weights=len(weights))
+        graph.capture(module, inputs, weights=len(weights))
         return cls(Call((), call.key), graph, weights, form)
 
 
@@ -152,10 +149,11 @@ class Captures:
         try:
             if situation.watch.has_hooks:
                 raise TraceError("modules have hooks")
-            if not all(map(_is_plain, call.tensors)):
-                raise TraceError(
-                    "an input is of a class of its own, or to be conjugated or negated"
-                )
+            for number, own in enumerate(call.tensors):
+                if (reason := why_not_plain(number, own)) is not None:
+                    raise TraceError(reason)
+                if own.is_conj() or own.is_neg():
+                    raise TraceError(f"input {number} is to be conjugated or negated")
             with (
                 as_compile_error("it captured a model for training"),
                 no_collection(),
@@ -199,11 +197,6 @@ class TrainedModel:
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What a graph is for besides the type and the sizes of an input."""
     return tensor.stride(), tensor.requires_grad, type(tensor), tensor.is_conj(), tensor.is_neg()
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    known = type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
-    return known and not tensor.is_conj() and not tensor.is_neg()
 
 
 @contextlib.contextmanager

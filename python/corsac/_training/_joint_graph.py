@@ -24,7 +24,6 @@ from corsac._training._native_part import inverse, memory_order
 _Operator = torch._ops.OpOverload
 _aten = torch.ops.aten
 
-
 #: Where overloads that do the same have other names.
 _ANEW = {_aten.bernoulli_.float: _aten.bernoulli.p}
 
@@ -135,7 +134,9 @@ class _Recorder(TorchDispatchMode):
     def given(self, name: str, own: torch.Tensor) -> None:
         """An input."""
         self._inputs.add(_place(own))
-        self._known(own, self._graph.placeholder(name))
+        node = self._graph.placeholder(name)
+        node.meta["val"] = own
+        self._stands_for(own, node)
 
     def knows(self, own: Any) -> bool:
         """Whether a value is an input or was computed."""
@@ -156,12 +157,12 @@ class _Recorder(TorchDispatchMode):
             )
         return torch.fx.GraphModule(torch.nn.Module(), self._graph)
 
-    def _known(self, own: torch.Tensor, node: torch.fx.Node) -> None:
+    def _stands_for(self, own: torch.Tensor, node: torch.fx.Node) -> None:
+        """``own`` is the value of ``node``."""
         if id(own) not in self._nodes:
             self._kept.append(own)
             self._sharing[_place(own)] = self._sharing.get(_place(own), 0) + 1
         self._nodes[id(own)] = node
-        node.meta["val"] = own
 
     def _node(self, own: torch.Tensor) -> torch.fx.Node:
         node = self._nodes.get(id(own))
@@ -177,7 +178,7 @@ class _Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is _aten.detach.default:
             shown = func(*args, **kwargs)
-            self._shown(shown, self._node(args[0]))
+            self._stands_for(shown, self._node(args[0]))
             return shown
         target, given = func, kwargs
         if func._schema.is_mutable:
@@ -209,18 +210,12 @@ class _Recorder(TorchDispatchMode):
             node.meta["partitioner_tag"] = "is_backward"
         return node
 
-    def _shown(self, own: torch.Tensor, node: torch.fx.Node) -> None:
-        """A tensor that is the value of a node, too."""
-        value = node.meta["val"]
-        self._known(own, node)
-        node.meta["val"] = value
-        # Whoever writes to one of them writes to the other.
-
     def _results(self, result: Any, node: torch.fx.Node) -> None:
         if isinstance(result, torch.Tensor):
             if not isinstance(result, FakeTensor):
                 raise NotSimple(f"{node.target} gives a {type(result).__name__}")
-            self._known(result, node)
+            node.meta["val"] = result
+            self._stands_for(result, node)
             return
         if isinstance(result, tuple | list):
             node.meta["val"] = result

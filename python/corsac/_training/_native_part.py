@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -229,14 +230,11 @@ def make(
     key = (_text(module, examples, results), measure, precision, threads)
     made = _memory.get(key)
     if made is None:
-
-        def decided(made: Made) -> None:
-            _memory.put(key, made)
-
+        decided = functools.partial(_memory.put, key)
         # AOTAutograd asks for programs while its modes are on.
         with _disable_current_modes(), torch.no_grad():
             made = _make(module, examples, results, measure, precision, decided)
-        _memory.put(key, made)
+        decided(made)
     return made
 
 

@@ -155,9 +155,14 @@ class PlacedGraph:
             fuse_by_partitions(module, groups, prefix=PREFIX)
         for number, run in enumerate(runs):
             setattr(module, f"{PREFIX}{number}", run)
-        module.graph.set_codegen(_BoxedCodeGen())
-        module.recompile()
-        return module.forward
+        return boxed(module)
+
+
+def boxed(module: GraphModule) -> Callable[[list[Any]], Any]:
+    """What runs ``module``: a function that takes a list and empties it, so that values go when they were read last."""
+    module.graph.set_codegen(_BoxedCodeGen())
+    module.recompile()
+    return module.forward
 
 
 def computes(node: Node | torch.fx.Node) -> bool:
@@ -166,4 +171,4 @@ def computes(node: Node | torch.fx.Node) -> bool:
     return node.op == "call_function" and not shows
 
 
-__all__ = ["PREFIX", "AtenGraph", "PlacedGraph", "computes"]
+__all__ = ["PREFIX", "AtenGraph", "PlacedGraph", "boxed", "computes"]

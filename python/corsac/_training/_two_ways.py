@@ -32,7 +32,6 @@ class TwoWays:
         self._make_backward = make_backward
         self._backward: Run | None = None
         self._lock = threading.Lock()
-        self.count = len(results)
         self.wanting = [own.requires_grad for own in results]
         #: Gradients are to lie as results do.
         self.strides = [tuple(own.stride()) for own in results]
@@ -57,12 +56,12 @@ class TwoWays:
 class _TwoWays(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, ways: TwoWays, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = ways.forward(list(inputs))
-        results = tuple(found[: ways.count])
+        found, count = ways.forward(list(inputs)), len(ways.wanting)
+        results = tuple(found[:count])
         ctx.ways = ways
         #: What gradients depend on, whether it is saved or not.
         ctx.inputs = [own for own in inputs if own.requires_grad]
-        ctx.save_for_backward(*found[ways.count :])
+        ctx.save_for_backward(*found[count:])
         unwanted = [own for own, wants in zip(results, ways.wanting, strict=True) if not wants]
         if unwanted:
             ctx.mark_non_differentiable(*unwanted)
