@@ -4,6 +4,7 @@ import copy
 import operator
 import pickle
 
+import pytest
 import torch
 from torch import nn
 
@@ -175,3 +176,104 @@ def test_shallow_copy(fx, rec):
     rec("copied", copied)
     rec("attributes", copied._tracer_cls)
     rec("shares nodes", next(iter(copied.nodes)) is next(iter(graph.nodes)))
+
+
+def attributes(nodes):
+    return [vars(node).get("colour") for node in nodes]
+
+
+def coloured(fx):
+    """A graph of a module whose nodes have attributes and metadata, some of which are nodes."""
+    graph = sample(fx)
+    graph._tracer_cls = None
+    nodes = list(graph.nodes)
+    for place, node in enumerate(nodes):
+        node.colour, node.shape = place, (place, 2)
+        node.meta["before"] = nodes[place - 1] if place else None
+        node.partner = nodes[-1 - place]
+    return graph
+
+
+@differential
+def test_what_was_attached_to_nodes_in_copies(fx, rec):
+    graph = coloured(fx)
+    rec("deep", attributes(copy.deepcopy(graph).nodes))
+    rec("shallow", attributes(copy.copy(graph).nodes))
+    target = fx.Graph()
+    target.graph_copy(graph, {})
+    rec("graph_copy", attributes(target.nodes))
+    rec("node_copy", attributes([fx.Graph().node_copy(next(iter(graph.nodes)))]))
+    module = fx.GraphModule(nn.Module(), graph)
+    rec("deep, module", attributes(copy.deepcopy(module).graph.nodes))
+    rec("shallow, module", attributes(copy.copy(module).graph.nodes))
+    rec("module of a graph", attributes(fx.GraphModule(nn.Module(), graph).graph.nodes))
+    rec("rebuilt", attributes(fx.Transformer(module).transform().graph.nodes))
+
+
+@differential
+def test_pickling_nodes_that_speak_of_nodes(fx, rec):
+    graph = coloured(fx)
+    restored = pickle.loads(pickle.dumps(graph))
+    nodes = list(restored.nodes)
+    rec("restored", restored)
+    rec("attributes", [(node.colour, node.shape) for node in nodes])
+    rec("partners", [node.partner is nodes[-1 - i] for i, node in enumerate(nodes)])
+    rec("metadata", [node.meta["before"] is node.prev for node in nodes[1:]])
+
+
+@differential
+def test_pickling_nodes_and_their_graph(fx, rec):
+    graph = coloured(fx)
+    nodes = list(graph.nodes)
+    for first in (True, False):
+        pair = (graph, nodes) if first else (nodes, graph)
+        pair = pickle.loads(pickle.dumps(pair))
+        restored, again = pair if first else pair[::-1]
+        same = [a is b for a, b in zip(restored.nodes, again, strict=True)]
+        rec(f"graph first {first}", (same, attributes(again)))
+
+
+@differential
+def test_deepcopy_of_a_module_that_names_nodes(fx, rec):
+    module = fx.GraphModule(nn.Module(), coloured(fx))
+    module.meta["nodes"] = list(module.graph.nodes)[1:3]
+    copied = copy.deepcopy(module)
+    rec("names", [node.name for node in copied.meta["nodes"]])
+    rec("graphs", [node.graph is copied.graph for node in copied.meta["nodes"]])
+    rec("others", [node in list(module.graph.nodes) for node in copied.meta["nodes"]])
+    rec("attributes", attributes(copied.meta["nodes"]))
+
+
+@known_difference("in the graph", "same", reason="Copies of nodes")
+@differential
+def test_copies_of_a_node(fx, rec):
+    graph = coloured(fx)
+    node = list(graph.nodes)[1]
+    deep = copy.deepcopy(node)
+    rec("deep", (deep.name, deep.args, deep.colour, deep.graph is graph))
+    rec("in the graph", deep in list(deep.graph.nodes))
+    shallow = copy.copy(node)
+    rec("shallow", (shallow.name, shallow.colour, shallow.graph is graph))
+    rec("same", shallow is node)
+
+
+def test_many_nodes_are_pickled_in_linear_time():
+    import corsac.fx
+
+    graph = corsac.fx.Graph()
+    node = graph.placeholder("x")
+    for _ in range(20_000):
+        node = graph.call_function(operator.neg, (node,))
+    nodes = list(graph.nodes)
+    again = pickle.loads(pickle.dumps(nodes))
+    assert again == list(again[0].graph.nodes)
+
+
+def test_an_erased_node_is_not_copied():
+    import corsac.fx
+
+    graph = corsac.fx.Graph()
+    node = graph.placeholder("x")
+    graph.erase_node(node)
+    with pytest.raises(TypeError, match="x was erased"):
+        copy.deepcopy(node)

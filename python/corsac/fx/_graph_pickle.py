@@ -1,14 +1,20 @@
-"""What a graph is when it is pickled: its nodes in order, with numbers in place of nodes."""
+"""What graphs and nodes are when they are pickled.
+
+A graph is its nodes in order, with numbers in place of nodes; a node is its graph and its name.
+Metadata and attributes may hold nodes, so that all nodes of a graph are made before anything else of
+it is read.
+"""
 
 from __future__ import annotations
 
+import copyreg
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from corsac._core import map_aggregate, map_arg
+from corsac._core import Node, map_aggregate, map_arg
 
 if TYPE_CHECKING:
     from corsac.fx.graph import Graph
-    from corsac.fx.node import Node
 
 
 class _Reference:
@@ -55,15 +61,32 @@ def _records(graph: Graph) -> list[_NodeRecord]:
     ]
 
 
+def _to_be_restored() -> None:
+    """Stands for what a call calls, until that is read."""
+
+
+def _bare(cls: type[Graph], nodes: list[tuple[str, str]]) -> Graph:
+    """A graph with nodes of these opcodes and names, of which nothing else is known yet."""
+    graph = cls.__new__(cls)
+    for op, name in nodes:
+        graph.create_node(op, _to_be_restored if op == "call_function" else name, name=name)
+    # A name that is no identifier was changed.
+    for node, (_, name) in zip(graph.nodes, nodes, strict=True):
+        node.name = name
+    return graph
+
+
 def _restore(graph: Graph, records: list[_NodeRecord]) -> Graph:
-    """Put the recorded nodes into an empty graph."""
-    nodes: list[Node] = []
-    for record in records:
-        node = graph.create_node(record.op, record.target, name=record.name, type_expr=record.type)
-        node.meta = record.meta
+    """Make the nodes of a graph what was recorded; an empty graph, as older pickles have it, gets its
+    nodes first."""
+    if not len(graph.nodes):
+        for record in records:
+            graph.create_node(record.op, record.target, name=record.name)
+    nodes = list(graph.nodes)
+    for node, record in zip(nodes, records, strict=True):
+        node.target, node.type, node.meta = record.target, record.type, record.meta
         for name, value in record.attributes.items():
             setattr(node, name, value)
-        nodes.append(node)
 
     def resolve(value: Any) -> Any:
         return nodes[value.number] if isinstance(value, _Reference) else value
@@ -74,3 +97,32 @@ def _restore(graph: Graph, records: list[_NodeRecord]) -> Graph:
         node.kwargs = map_aggregate(record.kwargs, resolve)
         node.name = record.name
     return graph
+
+
+#: The nodes of graphs by name, as they were when one was last looked for. Nodes hold their graphs.
+_by_name: weakref.WeakKeyDictionary[Graph, weakref.WeakValueDictionary[str, Node]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _node_called(graph: Graph, name: str) -> Node:
+    """The node of ``graph`` with this name."""
+    known = _by_name.get(graph)
+    node = None if known is None else known.get(name)
+    if node is None or node.name != name or node._erased:
+        found = weakref.WeakValueDictionary((node.name, node) for node in graph.nodes)
+        _by_name[graph] = found
+        node = found.get(name)
+    if node is None:
+        raise LookupError(f"the copy of the graph has no node {name}: is it after the output node?")
+    return node
+
+
+def _reduced(node: Node) -> tuple[Any, ...]:
+    """A node, as pickle and :func:`copy.deepcopy` take it apart: copied with its graph."""
+    if node._erased:
+        raise TypeError(f"node {node.name} was erased: it cannot be copied or pickled")
+    return _node_called, (node.graph, node.name), dict(node.__dict__) or None
+
+
+copyreg.pickle(Node, _reduced)  # type: ignore[arg-type]

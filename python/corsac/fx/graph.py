@@ -38,7 +38,7 @@ from corsac.fx._codegen import (  # noqa: F401
     _PyTreeInfo,
 )
 from corsac.fx._describe import _illegal_names  # noqa: F401
-from corsac.fx._graph_pickle import _records, _restore
+from corsac.fx._graph_pickle import _bare, _records, _restore
 from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa: F401
 from corsac.fx.node import Argument, Node
 
@@ -98,15 +98,20 @@ class Graph(_core.Graph):
         return new
 
     def __copy__(self) -> Graph:
-        """A graph with the same nodes and names, which shares metadata values and attributes."""
+        """A graph with the same nodes and names, which shares metadata values and attributes, those of
+        nodes too."""
         new = type(self).__new__(type(self))
         new._fill_from(self)
         new.__dict__.update(self.__dict__)
+        for copied, node in zip(new.nodes, self.nodes, strict=True):
+            if node.__dict__:
+                copied.__dict__.update(node.__dict__)
         return new
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Pickle the nodes in order; the owning module is not part of a graph."""
-        return type(self).__new__, (type(self),), (dict(self.__dict__), _records(self))
+        nodes = [(node.op, node.name) for node in self.nodes]
+        return _bare, (type(self), nodes), (dict(self.__dict__), _records(self))
 
     def __setstate__(self, state: tuple[dict[str, Any], list[Any]]) -> None:
         attributes, records = state
