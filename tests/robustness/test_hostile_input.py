@@ -8,6 +8,7 @@ import operator
 import subprocess
 import sys
 import textwrap
+import time
 from collections import namedtuple
 
 import pytest
@@ -546,3 +547,51 @@ def test_malformed_text(text):
         assert outcome.message
     else:
         str(outcome)
+
+
+#: What is repeated, and what closes it; the arguments of a call in the shown form and the lossless one.
+REPEATED = {
+    "square": ("[", "]"),
+    "round": ("(", ")"),
+    "curly": ("{", "}"),
+    "tuples": ("(", ",)"),
+    "dictionaries": ("{1: ", "}"),
+    "slices": ("slice(", ")"),
+    "calls": ("f(", ")"),
+    "angles": ("<", ">"),
+    "crossed": ("[(", "]"),
+    "nodes": ("[%x, ", "]"),
+    "quotes": ("'", "'"),
+    "commas": (", ", ""),
+    "colons": (": ", ""),
+    "digits": ("9", ""),
+    "backslashes": ("'\\", "'"),
+    "equals": (" = ", ""),
+}
+
+
+@pytest.mark.skipif(SELF_CHECK, reason="torch.fx reads no text")
+@pytest.mark.parametrize("header", ["graph():", "graph v1:"])
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("what", REPEATED)
+def test_reading_takes_linear_time_however_deep_values_nest(what, closed, header):
+    def seconds(count):
+        opening, closing = REPEATED[what]
+        value = opening * count + (closing * count if closed else "")
+        texts = [
+            f"{header}\n    %x : [num_users=1] = placeholder[target=x]\n    %a : [num_users=1] = "
+            f"call_function[target=operator.add](args = {args}, kwargs = {kwargs})\n    return a"
+            for args, kwargs in [(f"(%x, {value})", "{}"), ("(%x,)", f"{{k: {value}}}")]
+        ]
+        texts.append(f"{header}\n    %x : [num_users=1] = placeholder[target=x](default={value})\n")
+        texts.append(
+            f"{header}\n    %x : [num_users=1] = placeholder[target=x]\n    return {value}"
+        )
+        start = time.process_time()
+        for text in texts:
+            attempt(fx.Graph.parse, text)
+        return time.process_time() - start
+
+    few, many = min(seconds(2_000) for _ in range(3)), seconds(64_000)
+    # 32 times as much; a thousand times the time if it grew with the square.
+    assert many < 200 * few + 0.2

@@ -360,7 +360,7 @@ impl<'t> Reader<'t> {
         }
         let bracket = text.bytes().next();
         let whole = matches!(bracket, Some(b'(' | b'[' | b'{'))
-            && self.closing(start).is_ok_and(|close| close + 1 == end);
+            && self.closed_at(start).is_some_and(|close| close + 1 == end);
         if whole && depth >= MAX_DEPTH {
             let expected = format!("containers at most {MAX_DEPTH} deep");
             let found = "a deeper one".to_owned();
@@ -378,8 +378,8 @@ impl<'t> Reader<'t> {
         }
         let call = starts_as_call(text)
             && text.find('(').is_some_and(|open| {
-                self.closing(start + open)
-                    .is_ok_and(|close| close + 1 == end)
+                self.closed_at(start + open)
+                    .is_some_and(|close| close + 1 == end)
             });
         if call && (text.starts_with("slice(") || text.starts_with("range(")) {
             return self.repr(start, end);
@@ -528,12 +528,18 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Where the bracket opened at `open` is closed.
-    fn closing(&self, open: usize) -> Result<usize, ParseError> {
+    /// Where the bracket opened at `open` is closed; `None` for one that is text.
+    fn closed_at(&self, open: usize) -> Option<usize> {
         match self.brackets.get(open.wrapping_sub(self.brackets_from)) {
-            Some(&distance) if distance > 0 => Ok(open + distance as usize),
-            _ => Err(self.cursor.error_at(open, "a bracket that is closed")),
+            Some(&distance) if distance > 0 => Some(open + distance as usize),
+            _ => None,
         }
+    }
+
+    /// Where the bracket opened at `open` is closed, which it must be.
+    fn closing(&self, open: usize) -> Result<usize, ParseError> {
+        let closed = self.closed_at(open);
+        closed.ok_or_else(|| self.cursor.error_at(open, "a bracket that is closed"))
     }
 
     /// The parts of `start..end` between `, `, brackets left whole.
@@ -546,7 +552,9 @@ impl<'t> Reader<'t> {
         let (mut item, mut at) = (start, start);
         while at < end {
             match bytes[at] {
-                b'(' | b'[' | b'{' => at = self.closing(at).map_or(at, |close| close.min(end)) + 1,
+                b'(' | b'[' | b'{' => {
+                    at = self.closed_at(at).map_or(at, |close| close.min(end)) + 1
+                }
                 b',' if at + 1 < end && bytes[at + 1] == b' ' => {
                     items.push((item, at));
                     at += 2;
@@ -565,7 +573,7 @@ impl<'t> Reader<'t> {
         let mut at = start;
         while at + 1 < end {
             match bytes[at] {
-                b'(' | b'[' | b'{' => at = self.closing(at).unwrap_or(at) + 1,
+                b'(' | b'[' | b'{' => at = self.closed_at(at).unwrap_or(at) + 1,
                 b':' if bytes[at + 1] == b' ' => return Some(at),
                 _ => at += 1,
             }
