@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 
 import corsac.fx
+import corsac.passes
 from corsac import _core
 from corsac.passes import simplify
 from passes.rule_kit import assert_same_bits, clones, hard, reasons, traced
@@ -497,3 +498,53 @@ def test_functions_of_floating_point_numbers_are_not_called_with_others(
     after = gm(x)
     assert after.dtype == before.dtype
     torch.testing.assert_close(after, before)
+
+
+RESHAPES = [
+    lambda x: x.reshape(-1).reshape(x.shape),
+    lambda x: x.view(-1).view(x.size()),
+    lambda x: x.reshape(x.shape).view(-1),
+    lambda x: x.view(2, -1).reshape(x.size(0), 4),
+    lambda x: x.reshape(2, 2, -1).view(x.numel()),
+    lambda x: x.view(x.numel()).reshape(x.shape[0], -1),
+    lambda x: x.reshape(4, -1).reshape(x.size(0) * 4),
+    lambda x: x.view(-1).reshape(x.shape[:2]),
+    lambda x: x.reshape(x.shape[:1] + (-1,)).reshape(shape=x.shape),
+    lambda x: torch.reshape(x.view(-1), x.shape),
+    lambda x: torch.reshape(x.view(-1), (x.shape[0], 4)),
+    lambda x: x.view(x.shape).view(8),
+    lambda x: torch.flatten(x.reshape(x.shape)),
+    lambda x: x.view(8).view([x.size(0), 4]),
+]
+
+
+@pytest.mark.parametrize("function", RESHAPES, ids=range(len(RESHAPES)))
+@pytest.mark.parametrize("pass_", ["simplify", "saturate"])
+def test_sizes_in_every_spelling(function, pass_):
+    x = torch.arange(8.0).reshape(2, 4)
+    gm = traced(lambda x: function(x) + 1, x)
+    getattr(corsac.passes, pass_)(gm)
+    gm.graph.lint()
+    assert torch.equal(gm(x), function(x) + 1)
+
+
+def test_some_reshapes_to_a_shape_are_one_reshape():
+    for function in RESHAPES[:3]:
+        gm = corsac.fx.symbolic_trace(function)
+        assert simplify(gm).counts.get("reshape_reshape") == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_may_be_a_type_is_no_shape(first):
+    def function(x, kind):
+        return x.view(kind).view(-1) if first else x.view(-1).view(kind)
+
+    x = torch.randn(2, 4)
+    gm = corsac.fx.symbolic_trace(function)
+    assert not simplify(gm)
+    for kind in (torch.int32, 8 if first else -1):
+        assert torch.equal(gm(x, kind), function(x, kind))
+    gm = corsac.fx.symbolic_trace(lambda x, y: x.view(y.dtype).view(-1) * 1)
+    y = torch.zeros(1, dtype=torch.int32)
+    simplify(gm)
+    assert gm(x, y).dtype == torch.int32

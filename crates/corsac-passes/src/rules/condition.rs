@@ -7,6 +7,7 @@ use super::call::Given;
 use super::dtypes::{is_complex, is_floating, is_integral};
 use super::rule::{Comparison, Condition, Function, Literal, Operand, Predicate, Rule, Value};
 use super::search::Found;
+use super::sizes::Sizes;
 use crate::tensors::TensorFacts;
 
 /// A match with what is known around it.
@@ -130,10 +131,15 @@ impl Context<'_, '_> {
             }
             Predicate::Int => matches!(self.operand(first)?, Arg::Int(_)),
             Predicate::Sizes => match self.operand(first)? {
-                Arg::Int(_) | Arg::Node(_) => true,
-                Arg::List(items) | Arg::Tuple(items) => items
-                    .iter()
-                    .all(|i| matches!(i, Arg::Int(_) | Arg::Node(_))),
+                Arg::Int(_) => true,
+                Arg::Node(node) => Sizes::of_node(self.graph, node).is_some(),
+                // `x.view(n)`: one argument is a list of one, and may be all sizes, or a type.
+                Arg::List(items) | Arg::Tuple(items) => match &items[..] {
+                    [Arg::Node(node)] => Sizes::of_node(self.graph, *node).is_some(),
+                    items => items
+                        .iter()
+                        .all(|i| matches!(i, Arg::Int(_) | Arg::Node(_))),
+                },
                 _ => false,
             },
             Predicate::Node => self.node(first).is_some(),
@@ -350,6 +356,26 @@ impl Context<'_, '_> {
                 let item = place.and_then(|at| first.as_items()?.get(at));
                 item.cloned()
                     .ok_or_else(|| "there is no such item".to_owned())
+            }
+            Function::Shape => {
+                let alone = match &first {
+                    Arg::Int(_) | Arg::Node(_) => Some(&first),
+                    items => match items.as_items() {
+                        Some([one]) => Some(one),
+                        _ => None,
+                    },
+                };
+                match alone {
+                    Some(Arg::Node(all))
+                        if Sizes::of_node(self.graph, *all) == Some(Sizes::All) =>
+                    {
+                        Ok(Arg::Node(*all))
+                    }
+                    Some(one) => {
+                        Arg::list(ThinVec::from([one.clone()])).map_err(|error| error.to_string())
+                    }
+                    None => Ok(first),
+                }
             }
             Function::Items => {
                 let items = first.as_items().ok_or("not a list")?;

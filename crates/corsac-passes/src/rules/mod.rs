@@ -50,6 +50,7 @@ pub mod parse;
 pub(crate) mod rule;
 pub(crate) mod search;
 pub(crate) mod session;
+mod sizes;
 mod traced;
 pub(crate) mod vocabulary;
 

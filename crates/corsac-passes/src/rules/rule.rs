@@ -247,6 +247,8 @@ pub enum Function {
     Compose,
     /// `$sizes(x, d)`: the sizes of `x` from dimension `d` to the last one.
     Sizes,
+    /// `$shape(s)`: sizes, given as a list, one by one or as one number, as one argument.
+    Shape,
     /// `$items(xs)`: the items of a list or tuple, as a list.
     Items,
     /// `$item(xs, i)`: the item at a place in a list or tuple.
@@ -255,13 +257,14 @@ pub enum Function {
 
 impl Function {
     /// All functions with their names.
-    pub const ALL: [(&'static str, Self); 8] = [
+    pub const ALL: [(&'static str, Self); 9] = [
         ("add", Self::Add),
         ("sub", Self::Sub),
         ("mul", Self::Mul),
         ("div", Self::Div),
         ("compose", Self::Compose),
         ("sizes", Self::Sizes),
+        ("shape", Self::Shape),
         ("items", Self::Items),
         ("item", Self::Item),
     ];
@@ -331,7 +334,8 @@ pub enum Predicate {
     Number,
     /// `int(c)`: a literal integer.
     Int,
-    /// `sizes(s)`: integers and nodes, or one list of them; no element type.
+    /// `sizes(s)`: sizes, given as a list, as one literal number, or as the value of a node that is known
+    /// to be one or several sizes: `x.shape`, `x.size(0) * 2`.
     Sizes,
     /// `node(x)`: the value of a node.
     Node,

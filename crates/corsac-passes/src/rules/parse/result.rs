@@ -66,7 +66,10 @@ impl<'t> Parser<'t> {
             };
             self.expect("(")?;
             let (args, _) = self.values(known, ")")?;
-            let expected = if function == Function::Items { 1 } else { 2 };
+            let expected = match function {
+                Function::Items | Function::Shape => 1,
+                _ => 2,
+            };
             if args.len() != expected {
                 let message = format!("${name} takes {expected} values, got {}", args.len());
                 return self.error_at(at, message);
