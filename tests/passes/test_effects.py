@@ -1,6 +1,7 @@
 """What is said of operators is what they do: PyTorch's own sample inputs are the judge."""
 
 import collections
+import inspect
 
 import pytest
 import torch
@@ -59,11 +60,17 @@ class Judge:
         # Arguments may share storage with each other: what is said of one holds for the others.
         said_written = {storage(leaves[i]) for i in inputs if names[i] in said.mutates}
         said_shared = {storage(leaves[i]) for i in inputs if names[i] in said.aliases}
+
+        def said_of(i):
+            return any(leaves[i] is leaves[j] and names[j] in said.aliases for j in inputs)
+
         for i in inputs:
             written = names[i] in said.mutates or storage(leaves[i]) in said_written - {None}
             if image(leaves[i]) != before[i] and not written:
                 self.wrong[label].add(f"writes to argument {i}")
-            if storage(leaves[i]) in shared - said_shared:
+            # An empty tensor shares no bytes, but may be the argument itself.
+            same = any(tensor is leaves[i] for tensor in tensors(result))
+            if storage(leaves[i]) in shared - said_shared or (same and not said_of(i)):
                 self.wrong[label].add(f"shares argument {i}")
         return result
 
@@ -112,7 +119,7 @@ def variants(op, sample):
                 yield variant, name
 
 
-def judge_all(ops, most):
+def judge_all(ops, most, samples=samples):
     judge = Judge()
     for op in ops:
         for sample in samples(op, most):
@@ -131,9 +138,51 @@ def judge_all(ops, most):
                     with torch.no_grad(), Overloads(judge):
                         function(*args, **kwargs)
                 # Samples that a variant does not take, and devices that are not there.
-                except (RuntimeError, TypeError, AssertionError, ValueError, AttributeError):
+                except Exception:
                     continue
     return judge
+
+
+def neutral(value):
+    """What an argument may be where there is nothing to do: a rate of nothing, a factor of one."""
+    if isinstance(value, bool):
+        yield not value
+    elif isinstance(value, (int, float)):
+        yield type(value)(0)
+        yield type(value)(1)
+    elif isinstance(value, (tuple, list)) and value:
+        for one in neutral(value[0]) if isinstance(value[0], (int, float)) else ():
+            yield type(value)(one for _ in value)
+    elif isinstance(value, torch.dtype):
+        yield torch.float32
+
+
+def neutral_samples(op, most):
+    """Samples of which one setting is changed to what may leave the input as it is."""
+    for sample in samples(op, most):
+        yield sample
+        settings = dict(sample.kwargs)
+        try:
+            parameters = inspect.signature(op.op).parameters.values()
+        except (TypeError, ValueError):
+            parameters = ()
+        taken = 1 + len(sample.args)
+        for parameter in list(parameters)[taken:]:
+            if parameter.default not in (parameter.empty, None):
+                settings.setdefault(parameter.name, parameter.default)
+        for name, value in settings.items():
+            for other in neutral(value):
+                yield type(sample)(
+                    sample.input, args=sample.args, kwargs=sample.kwargs | {name: other}
+                )
+        for place, value in enumerate(sample.args):
+            for other in neutral(value):
+                args = (*sample.args[:place], other, *sample.args[place + 1 :])
+                yield type(sample)(sample.input, args=args, kwargs=sample.kwargs)
+        if isinstance(sample.input, torch.Tensor):
+            for shape in ((), (1,), (1, 1), (0,), (0, 3)):
+                like = torch.ones(shape, dtype=sample.input.dtype)
+                yield type(sample)(like, args=sample.args, kwargs=sample.kwargs)
 
 
 def check(judge, at_least):
@@ -148,6 +197,75 @@ def test_some_operators():
 @pytest.mark.slow
 def test_all_operators():
     check(judge_all(op_db, 12), 15_000)
+
+
+#: What PyTorch itself crashes on where settings are changed.
+CRASHES = ("_segment_reduce",)
+
+
+def unusual(ops, most):
+    return judge_all([op for op in ops if op.name not in CRASHES], most, neutral_samples)
+
+
+def test_some_operators_where_there_is_nothing_to_do():
+    dropouts = [op for op in op_db if "dropout" in op.name]
+    assert len(dropouts) > 3
+    check(unusual(op_db[5::12] + dropouts, 2), 1000)
+
+
+@pytest.mark.slow
+def test_all_operators_where_there_is_nothing_to_do():
+    check(unusual(op_db, 6), 50_000)
+
+
+def module_calls(infos):
+    """Modules of torch.nn with sample inputs, in training and evaluation, also with p = 0."""
+    for info in infos:
+        # What a lazy module does is another thing once it has run.
+        if "Lazy" in info.module_cls.__name__:
+            continue
+        for training in (True, False):
+            for sample in info.module_inputs_func(info, "cpu", torch.float32, False, training):
+                module, inputs = sample.constructor_input, sample.forward_input
+                if inputs is None:
+                    continue
+                try:
+                    module = info.module_cls(*module.args, **module.kwargs)
+                except (TypeError, RuntimeError, ValueError):
+                    continue
+                for rate in (None, 0.0) if isinstance(vars(module).get("p"), float) else (None,):
+                    if rate is not None:
+                        module.p = rate
+                    module.train(training)
+                    yield module, inputs.args, inputs.kwargs
+
+
+def judge_modules(infos):
+    judge = Judge()
+    for module, args, kwargs in module_calls(infos):
+        root = torch.nn.Module()
+        root.called = module
+
+        def node_of(graph, args, kwargs, root=root):
+            node = graph.call_module("called", args, kwargs)
+            corsac.fx.GraphModule(root, graph)
+            return node
+
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, lambda t: t.detach().clone(), (args, kwargs)
+        )
+        with torch.no_grad():
+            try:
+                judge.call(type(module).__name__, module, node_of, args, kwargs)
+            except (RuntimeError, NotImplementedError):
+                continue
+    return judge
+
+
+def test_modules():
+    from torch.testing._internal.common_modules import module_db
+
+    check(judge_modules(module_db), 300)
 
 
 def node(target, *args, **kwargs):
@@ -173,8 +291,13 @@ F = torch.nn.functional
         (F.relu, (None, True), {}, [0], [0], False),
         (F.relu, (None,), {"inplace": True}, [0], [0], False),
         (F.dropout, (None, 0.5, False), {}, [], [0], False),
-        (F.dropout, (None, 0.5), {}, [], [], True),
+        # The input itself where `p` is 0, or the input is empty.
+        (F.dropout, (None, 0.5), {}, [], [0], True),
+        (F.dropout, (None, 0.5), {"inplace": True}, [0], [0], True),
         (F.alpha_dropout, (None,), {}, [], [0], False),
+        (torch.native_dropout, (None, 0.5, True), {}, [], [0], True),
+        (torch.einsum, ("ij->ji", None), {}, [], [1], False),
+        (torch._foreach_add_, (None, 1), {}, [0], [0], False),
         (F.batch_norm, (None, None, None), {}, [], [], False),
         (F.batch_norm, (None, None, None), {"training": True}, [1, 2], [], False),
         (torch.batch_norm, (None, 1, 1, None, None, True), {}, [3, 4], [], False),

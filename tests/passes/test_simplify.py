@@ -509,7 +509,7 @@ RESHAPES = [
     lambda x: x.view(x.numel()).reshape(x.shape[0], -1),
     lambda x: x.reshape(4, -1).reshape(x.size(0) * 4),
     lambda x: x.view(-1).reshape(x.shape[:2]),
-    lambda x: x.reshape(x.shape[:1] + (-1,)).reshape(shape=x.shape),
+    lambda x: x.reshape(x.shape[:1] + (-1,)).reshape(shape=x.shape),  # noqa: RUF005 (a proxy is not unpacked)
     lambda x: torch.reshape(x.view(-1), x.shape),
     lambda x: torch.reshape(x.view(-1), (x.shape[0], 4)),
     lambda x: x.view(x.shape).view(8),

@@ -41,9 +41,6 @@ pub enum When {
     /// Where this argument is true: anything but a literal `False`, `None` or zero. The flag says
     /// whether it is where the argument is not given.
     If(Param, bool),
-    /// Where this argument is false: a literal `False`, `None` or zero, or anything that is not
-    /// known before the call. The flag says whether it is where the argument is not given.
-    Unless(Param, bool),
 }
 
 /// What becomes of an argument.

@@ -218,9 +218,6 @@ fn holds(when: &When, node: Node<'_>) -> bool {
         When::Never => false,
         When::Always => true,
         When::If(param, default) => given(param).map_or(*default, |arg| !is_literally_false(arg)),
-        When::Unless(param, default) => {
-            given(param).map_or(!*default, |arg| !is_literally_true(arg))
-        }
     }
 }
 
@@ -228,14 +225,6 @@ fn is_literally_false(arg: &Arg) -> bool {
     match arg {
         Arg::None | Arg::Bool(false) | Arg::Int(0) => true,
         Arg::Float(x) => *x == 0.0,
-        _ => false,
-    }
-}
-
-fn is_literally_true(arg: &Arg) -> bool {
-    match arg {
-        Arg::Bool(true) => true,
-        Arg::Int(x) => *x != 0,
         _ => false,
     }
 }

@@ -14,18 +14,13 @@ fn activation(position: u16) -> Behaviour {
     Behaviour::value().role(input(), when(), when())
 }
 
-/// `f(input, p, training, inplace)`: the input itself in evaluation.
+/// `f(input, p, training, inplace)`: the input itself where nothing is dropped, which is in
+/// evaluation, with `p = 0`, and of an empty tensor.
 fn dropout(training_by_default: bool) -> Behaviour {
-    let training = || Param::at(2, "training");
-    let in_place = || When::If(Param::at(3, "inplace"), false);
+    let in_place = When::If(Param::at(3, "inplace"), false);
     Behaviour::value()
-        .role(
-            input(),
-            When::Never,
-            When::Unless(training(), training_by_default),
-        )
-        .role(input(), in_place(), in_place())
-        .random(When::If(training(), training_by_default))
+        .role(input(), in_place, When::Always)
+        .random(When::If(Param::at(2, "training"), training_by_default))
 }
 
 /// `f(input, running_mean, running_var, …)`: the statistics are written to under a condition.

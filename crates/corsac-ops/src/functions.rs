@@ -109,7 +109,13 @@ fn by_own_name(own: &str) -> Option<Behaviour> {
     if let Some(known) = functional::of_torch(own).or_else(|| mode_switch(own)) {
         return Some(known);
     }
-    let behaviour = Behaviour::of_operator(Schema::overloads(own))?;
+    let mut behaviour = Behaviour::of_operator(Schema::overloads(own))?;
+    // `torch._foreach_add_` returns the list that it writes to, where the operator returns nothing.
+    for role in &mut behaviour.roles {
+        if role.written == When::Always {
+            role.aliased = When::Always;
+        }
+    }
     // `out` may be a tuple, and is called `out` whatever the schema calls it.
     let behaviour = behaviour.role(Param::keyword("out"), When::Always, When::Always);
     Some(amended(own, behaviour, false))
@@ -145,6 +151,8 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
         // Views that say that they are none.
         "lift" | "_unsafe_view" | "unsafe_split" | "unsafe_split_with_sizes" | "unsafe_chunk"
         | "to_dense" | "_to_dense" | "sparse_mask" | "dequantize"
+        // The input itself where that is empty, or has no dimensions.
+        | "native_dropout" | "_nested_compute_contiguous_strides_offsets"
         // From then on the first shares storage with the second.
         | "set_" | "set_data" => behaviour.aliases_all = true,
         // Compositions whose result is always new: they end in a kernel that allocates it.

@@ -40,7 +40,7 @@ fn without_schema(method: &str) -> Option<Behaviour> {
         // The tensor itself where it is already what is asked for.
         "float" | "double" | "half" | "bfloat16" | "int" | "long" | "short" | "char" | "byte"
         | "bool" | "cfloat" | "cdouble" | "chalf" | "cpu" | "cuda" | "xpu" | "mtia" | "ipu"
-        | "type" | "to" | "numpy" | "as_subclass" | "data" | "unique" | "lu" | "storage"
+        | "type" | "to" | "resize" | "resize_as" | "numpy" | "as_subclass" | "data" | "unique" | "lu" | "storage"
         | "untyped_storage" | "to_sparse_coo" | "__getitem__" | "__iter__" | "__reversed__"
         | "__array__" | "__pos__"
         // Containers, and what they hold.

@@ -58,9 +58,11 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
             .role(input(), when(info.inplace), when(info.inplace))
             .random(when(info.training)),
         class if is_dropout(class) => {
+            // The input itself where nothing is dropped, which in training is with `p = 0` and of an
+            // empty tensor.
             let written = info.training && info.inplace;
             Behaviour::value()
-                .role(input(), when(written), when(!info.training || info.inplace))
+                .role(input(), when(written), When::Always)
                 .random(when(info.training))
         }
 
@@ -204,7 +206,8 @@ mod tests {
         assert_eq!(behaviour(&dropout).roles, Behaviour::view("input").roles);
         dropout.training = true;
         assert_eq!(behaviour(&dropout).random, When::Always);
-        assert_eq!(behaviour(&dropout).roles, []);
+        // With `p = 0` in training, too.
+        assert_eq!(behaviour(&dropout).roles, Behaviour::view("input").roles);
     }
 
     #[test]

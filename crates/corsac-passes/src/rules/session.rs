@@ -484,10 +484,7 @@ pub(crate) fn shares(
     let aliased = |role: &Role| match &role.aliased {
         When::Never => false,
         When::Always => role.param.position.is_some() || given(&role.param),
-        When::If(param, default) | When::Unless(param, default) if !given(param) => {
-            *default == matches!(role.aliased, When::If(..))
-        }
-        When::If(..) | When::Unless(..) => true,
+        When::If(param, default) => *default || given(param),
     };
     behaviour.aliases_all || behaviour.roles.iter().any(aliased)
 }
