@@ -152,7 +152,8 @@ impl PyNode {
     fn moved_node(&self, py: Python<'_>, x: &Bound<'_, PyNode>) -> PyResult<Option<NodeId>> {
         if !x.get().graph_is(self.graph.bind(py)) {
             return Err(PyAssertionError::new_err(format!(
-                "node {} cannot be moved next to node {} of another graph",
+                "Attempting to move a Node into a different Graph\nnode {} cannot be moved next to \
+                 node {} of another graph",
                 x.get().name_or_id(py),
                 self.name_or_id(py)
             )));
@@ -742,6 +743,9 @@ impl PyNode {
 
 /// The opcode called `name`.
 pub(crate) fn parse_op(name: &str) -> PyResult<Op> {
-    name.parse::<Op>()
-        .map_err(|()| PyAssertionError::new_err(format!("op '{name}' is none of the six opcodes")))
+    name.parse::<Op>().map_err(|()| {
+        PyAssertionError::new_err(format!(
+            "op '{name}' is not in _legal_ops\nit is none of the six opcodes"
+        ))
+    })
 }

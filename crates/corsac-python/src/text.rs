@@ -1,7 +1,8 @@
 //! Graphs as text: printing, the tabular and the lossless form, lint, reading, and differences.
 
 use corsac_ir::{
-    Arg, Aspect, Change, ExternalId, FunctionId, Graph, GraphDiff, NodeId, Op, ParseError, Target,
+    Arg, Aspect, Change, ExternalId, Fault, FaultKind, FunctionId, Graph, GraphDiff, NodeId, Op,
+    ParseError, Target,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -54,7 +55,11 @@ impl PyGraph {
             return Ok(());
         };
         let listing = with_objects(slf, |graph, text| graph.lint_listing(&report, text))?;
-        Err(PyRuntimeError::new_err(format!("{report}\n\n{listing}")))
+        let headline = report.faults.iter().find(|fault| fault.is_error());
+        let headline = headline.and_then(headline_of).unwrap_or_default();
+        Err(PyRuntimeError::new_err(format!(
+            "{headline}{report}\n\n{listing}"
+        )))
     }
 
     /// Checks that the attributes and submodules that nodes name are in `module`.
@@ -515,4 +520,19 @@ impl Search<'_, '_> {
         }
         error
     }
+}
+
+/// What torch.fx's `lint` says of a fault, as a line of its own; programs look for it in messages.
+fn headline_of(fault: &Fault) -> Option<String> {
+    let node = &fault.name;
+    Some(match &fault.kind {
+        FaultKind::UsedBeforeDefinition { argument } | FaultKind::ErasedArgument { argument } => {
+            format!(
+                "Argument '{argument}' of Node '{node}' was used before it has been defined! Please \
+                 check that Nodes in the graph are topologically ordered\n"
+            )
+        }
+        FaultKind::DuplicateName => format!("Node redefined name {node}!\n"),
+        _ => return None,
+    })
 }

@@ -151,8 +151,9 @@ impl<'py> Reader<'_, 'py> {
         let node = node.get();
         if !node.graph_is(self.owner) {
             return Err(PyRuntimeError::new_err(format!(
-                "argument {} does not belong to this graph: copy it with node_copy or graph_copy \
-                 and a value map first",
+                "Argument '{}' does not belong to this Graph, but was used as an argument! If you are \
+                 copying nodes from another graph, make sure to use ``arg_transform`` on node_copy() \
+                 to remap values",
                 node.name_or_id(self.owner.py())
             )));
         }

@@ -67,6 +67,47 @@ def length(proxy: Proxy) -> str:
     )
 
 
+#: What Python or NumPy says where they are given what is no number.
+_NO_NUMBER = {
+    "index": "'Proxy' object cannot be interpreted as an integer",
+    "int": "int() argument must be a string, a bytes-like object or a real number, not 'Proxy'",
+    "float": "float() argument must be a string or a real number, not 'Proxy'",
+    "complex": "complex() first argument must be a string or a number, not 'Proxy'",
+    "round": "type Proxy doesn't define __round__ method",
+    "numpy": "invalid __array_struct__",
+}
+
+
+def conversion(proxy: Proxy, kind: str) -> str:
+    """For a traced value that is to become a number, an index or an array while it is traced."""
+    instead = {
+        "index": "compute with the value instead: torch.arange(n) for range(n), x[i] of a tensor",
+        "round": "use x.round() or torch.round(x), which are recorded",
+        "numpy": "use the function of torch instead of NumPy's, torch.sin(x) for np.sin(x)",
+    }
+    return _message(
+        _NO_NUMBER[kind],
+        proxy,
+        instead.get(kind, "leave it a tensor: x.to(dtype), x.item(), which are recorded"),
+        "fix the value while tracing: symbolic_trace(root, concrete_args={...})",
+        "move what needs the number into a function and keep that as one call with fx.wrap",
+    )
+
+
+def hidden_parameters(function: Any) -> str:
+    """For a decorator that hides parameters which cannot be passed through it."""
+    code = function.__code__
+    place = f'\n  at: File "{code.co_filename}", line {code.co_firstlineno}, in {code.co_name}'
+    return (
+        "code: co_varnames is too small"
+        + place
+        + f"\n  value: *args and **kwargs of {code.co_name} stand for any number of values, and a "
+        "decorator around it would have to unpack them"
+        "\n  try: trace the function that is decorated, without its decorator"
+        "\n  try: name the parameters, or fix them while tracing: concrete_args={...}"
+    )
+
+
 def unknown_argument(value: Any) -> str:
     """For a value that cannot be an argument of a node."""
     return _message(

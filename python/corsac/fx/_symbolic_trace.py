@@ -12,7 +12,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, TypeVar, overload
 
 import torch
@@ -27,7 +27,15 @@ from ._lazy_graph_module import _make_graph_module
 from .graph import Graph, _PyTreeCodeGen, _PyTreeInfo
 from .graph_module import GraphModule
 from .node import Argument, base_types
-from .proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase, _find_proxy
+from .proxy import (
+    ParameterProxy,
+    Proxy,
+    Scope,
+    ScopeContextManager,
+    TraceError,
+    TracerBase,
+    _find_proxy,
+)
 
 __all__ = [
     "PH",
@@ -141,6 +149,25 @@ def _patch_function(fn: FunctionType, nargs: int) -> FunctionType:
         co_flags=code.co_flags & ~HAS_VARSTUFF,
     )
     return FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+
+
+def _takes_the_same(a: CodeType, b: CodeType) -> bool:
+    """Whether two functions have parameters of the same kinds in the same places."""
+    varstuff = (a.co_flags & HAS_VARSTUFF) == (b.co_flags & HAS_VARSTUFF)
+    counts = (a.co_argcount, a.co_kwonlyargcount) == (b.co_argcount, b.co_kwonlyargcount)
+    return a is b or (varstuff and counts)
+
+
+def _by_keyword(fn: FunctionType, code: CodeType) -> FunctionType:
+    """``fn``, which hides the parameters that ``code`` has, with all of them given by position."""
+    names = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        keywords = dict(zip(names, args[code.co_argcount :], strict=True))
+        return fn(*args[: code.co_argcount], **keywords)
+
+    return call  # type: ignore[return-value]
 
 
 def _transfer_attrs(fr: object, to: object) -> None:
@@ -431,7 +458,12 @@ class Tracer(TracerBase):
                 args.append(placeholder("*" + next(names)))
             if code.co_flags & inspect.CO_VARKEYWORDS:
                 args.append(placeholder("**" + next(names)))
-            root_fn = _patch_function(root_fn, len(args))
+            if _takes_the_same(root_fn.__code__, code):
+                root_fn = _patch_function(root_fn, len(args))
+            elif has_varstuff:
+                raise TraceError(_explain.hidden_parameters(fn_for_analysis))
+            else:
+                root_fn = _by_keyword(root_fn, code)
 
         if not concrete_args:
             return root_fn, args

@@ -127,9 +127,11 @@ class Graph(_core.Graph):
         owner = self.owning_module
         if owner is not None and not _refers_to_something(owner, qualified_name):
             warnings.warn(
-                f"get_attr node for {qualified_name!r}: the owning GraphModule has no parameter, "
-                "buffer or module of that name; add it with add_submodule, register_parameter or "
-                "register_buffer",
+                "Attempted to insert a get_attr Node with no underlying reference in the owning "
+                "GraphModule! Call GraphModule.add_submodule to add the necessary submodule, "
+                "GraphModule.add_parameter to add the necessary Parameter, or "
+                "nn.Module.register_buffer to add the necessary buffer\n"
+                f"there is no {qualified_name!r}",
                 stacklevel=2,
             )
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)

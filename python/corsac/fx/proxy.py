@@ -53,6 +53,15 @@ class TraceError(_torch_proxy.TraceError):
     """
 
 
+class ConversionTraceError(TraceError, TypeError):
+    """The program wants a traced value as a number or an array of another library."""
+
+
+def _conversion_error(proxy: Proxy, kind: str) -> TraceError:
+    error = TraceError if kind == "numpy" else ConversionTraceError
+    return error(_explain.conversion(proxy, kind))
+
+
 class Scope:
     """The module that is being called: its qualified name and its class.
 
@@ -457,4 +466,5 @@ _core.register_proxy_support(
     GraphAppendingTracer,
     assert_fn,
     _explain.length,
+    _conversion_error,
 )

@@ -270,8 +270,8 @@ pub(crate) fn name_target<'a>(
         return text.to_str();
     }
     let message = format!(
-        "{op} node: target {} is a {}, but a str is expected",
-        target.repr()?.to_string_lossy(),
+        "{op} node: target {} has type {} but a str is expected",
+        target.str()?.to_string_lossy(),
         target.get_type().name()?
     );
     // A callable has a name to go by, so that torch.fx gets as far as checking the target.

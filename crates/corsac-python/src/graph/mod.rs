@@ -164,9 +164,15 @@ impl PyGraph {
     }
 
     /// As [`PyGraph::own`], with torch.fx's exception for insertion points.
-    fn insertion_node(graph: &Bound<'_, Self>, node: &Bound<'_, PyNode>) -> PyResult<NodeId> {
-        Self::own(graph, node)
-            .map_err(|error| PyAssertionError::new_err(error.value(graph.py()).to_string()))
+    fn insertion_node(
+        graph: &Bound<'_, Self>,
+        node: &Bound<'_, PyNode>,
+        place: &str,
+    ) -> PyResult<NodeId> {
+        Self::own(graph, node).map_err(|error| {
+            let why = error.value(graph.py());
+            PyAssertionError::new_err(format!("Node to insert {place} is not in graph.\n{why}"))
+        })
     }
 }
 
@@ -214,7 +220,10 @@ impl PyGraph {
     /// Takes a node without users out of the graph.
     pub(crate) fn erase_node(slf: &Bound<'_, Self>, to_erase: &Bound<'_, PyNode>) -> PyResult<()> {
         let py = slf.py();
-        let id = Self::own(slf, to_erase)?;
+        let id = Self::own(slf, to_erase).map_err(|_| {
+            let name = to_erase.get().name_or_id(py);
+            PyRuntimeError::new_err(format!("Attempting to remove {name} from wrong graph!"))
+        })?;
         let hooks = {
             let borrowed = slf.try_borrow()?;
             let node = borrowed.ir.node(id);
@@ -224,7 +233,7 @@ impl PyGraph {
                     "Tried to erase Node {} but it still had {} users in the graph: {}!",
                     node.name(),
                     users.len(),
-                    users.join(", ")
+                    shown_users(&users)
                 )));
             }
             if node.is_erased() {
@@ -257,7 +266,7 @@ impl PyGraph {
         PyInsertPoint::set(
             slf,
             match n {
-                Some(node) => InsertPoint::Before(Self::insertion_node(slf, node)?),
+                Some(node) => InsertPoint::Before(Self::insertion_node(slf, node, "before")?),
                 None => InsertPoint::After(NodeId::ROOT),
             },
         )
@@ -273,7 +282,7 @@ impl PyGraph {
         PyInsertPoint::set(
             slf,
             match n {
-                Some(node) => InsertPoint::After(Self::insertion_node(slf, node)?),
+                Some(node) => InsertPoint::After(Self::insertion_node(slf, node, "after")?),
                 None => InsertPoint::Before(NodeId::ROOT),
             },
         )
@@ -377,4 +386,10 @@ impl PyGraph {
 /// A message as the warnings module takes it.
 fn warning_text(message: String) -> std::ffi::CString {
     std::ffi::CString::new(message.replace('\0', " ")).unwrap_or_default()
+}
+
+/// Users as Python shows a dictionary of them.
+fn shown_users(names: &[&str]) -> String {
+    let entries: Vec<_> = names.iter().map(|name| format!("{name}: None")).collect();
+    format!("{{{}}}", entries.join(", "))
 }

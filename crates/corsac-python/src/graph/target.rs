@@ -35,8 +35,8 @@ impl PyGraph {
         }
         if !callable.is_callable() {
             return Err(PyValueError::new_err(format!(
-                "call_function node: target {} is a {}, but a callable is expected",
-                callable.repr()?.to_string_lossy(),
+                "call_function node: target {} has type {} but a Callable is expected",
+                callable.str()?.to_string_lossy(),
                 callable.get_type().name()?
             )));
         }

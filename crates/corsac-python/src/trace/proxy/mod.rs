@@ -27,6 +27,7 @@ struct Support {
     appending_tracer: Py<PyType>,
     assert_function: Py<PyAny>,
     explain_length: Py<PyAny>,
+    explain_conversion: Py<PyAny>,
 }
 
 static SUPPORT: PyOnceLock<Support> = PyOnceLock::new();
@@ -48,6 +49,7 @@ pub(in crate::trace) fn register_proxy_support(
     appending_tracer: Py<PyType>,
     assert_function: Py<PyAny>,
     explain_length: Py<PyAny>,
+    explain_conversion: Py<PyAny>,
 ) {
     let support = Support {
         torch_proxy,
@@ -55,6 +57,7 @@ pub(in crate::trace) fn register_proxy_support(
         appending_tracer,
         assert_function,
         explain_length,
+        explain_conversion,
     };
     let _ = SUPPORT.set(py, support);
 }
@@ -87,6 +90,17 @@ pub(crate) struct PyProxy {
 }
 
 impl PyProxy {
+    /// The error for somebody who wants the value as a number or an array: `kind` says as which.
+    fn no_conversion(slf: &Bound<'_, Self>, kind: &str) -> PyErr {
+        let py = slf.py();
+        let explained = Support::get(py)
+            .and_then(|support| support.explain_conversion.bind(py).call1((slf, kind)));
+        match explained {
+            Ok(error) => PyErr::from_value(error),
+            Err(error) => error,
+        }
+    }
+
     /// A proxy for a node.
     pub(in crate::trace) fn of_node(
         tracer: &Bound<'_, PyAny>,
@@ -332,7 +346,33 @@ impl PyProxy {
                 )));
             }
         }
+        // NumPy asks for it wherever it is given a proxy, and takes any answer for a C structure.
+        if name == "__array_struct__" {
+            return Err(Self::no_conversion(slf, "numpy"));
+        }
         Self::attribute(slf, name)
+    }
+
+    fn __index__(slf: &Bound<'_, Self>) -> PyResult<i64> {
+        Err(Self::no_conversion(slf, "index"))
+    }
+
+    fn __int__(slf: &Bound<'_, Self>) -> PyResult<i64> {
+        Err(Self::no_conversion(slf, "int"))
+    }
+
+    fn __float__(slf: &Bound<'_, Self>) -> PyResult<f64> {
+        Err(Self::no_conversion(slf, "float"))
+    }
+
+    fn __complex__(slf: &Bound<'_, Self>) -> PyResult<f64> {
+        Err(Self::no_conversion(slf, "complex"))
+    }
+
+    #[pyo3(signature = (ndigits = None))]
+    fn __round__(slf: &Bound<'_, Self>, ndigits: Option<&Bound<'_, PyAny>>) -> PyResult<f64> {
+        let _ = ndigits;
+        Err(Self::no_conversion(slf, "round"))
     }
 
     fn __setattr__(
