@@ -13,7 +13,11 @@ from kit.implementations import SUBMODULES
 
 # Modules that are imported by themselves.
 PASSES = (
+    "passes._tensorify_python_scalars",
     "passes.annotate_getitem_nodes",
+    "passes.backends.cudagraphs",
+    "passes.canonicalize",
+    "passes.dialect.common.cse_pass",
     "passes.fake_tensor_prop",
     "passes.graph_drawer",
     "passes.graph_manipulation",
@@ -25,7 +29,10 @@ PASSES = (
     "passes.operator_support",
     "passes.param_fetch",
     "passes.pass_manager",
+    "passes.regional_inductor",
+    "passes.regional_inductor_invoke_subgraph",
     "passes.reinplace",
+    "passes.runtime_assert",
     "passes.shape_prop",
     "passes.split_module",
     "passes.split_utils",
@@ -65,7 +72,16 @@ PASSES = (
     "experimental.unify_refinements",
 )
 
-MODULES = ["", *SUBMODULES, *PASSES, "annotate", "operator_schemas", "tensor_type"]
+MODULES = [
+    "",
+    *SUBMODULES,
+    *PASSES,
+    "_compatibility",
+    "_graph_pickler",
+    "annotate",
+    "operator_schemas",
+    "tensor_type",
+]
 
 # Modules of torch.fx.experimental that corsac does not have, and why. Names that start with one of
 # these are meant, too.
@@ -87,13 +103,6 @@ LEFT_TO_TORCH = {
 
 # The same of torch.fx.passes.
 PASSES_LEFT_TO_TORCH = {
-    "_tensorify_python_scalars": "part of torch.compile: symbolic numbers become tensors",
-    "backends": "a partitioner for CUDA graphs, which torch.compile has one of its own for",
-    "canonicalize": "part of torch.compile; passes.canonicalize and Graph.canonical_hash are ours",
-    "dialect": "CSEPass, which trusts a list of operators; passes.common_subexpressions knows them",
-    "regional_inductor": "part of torch.compile",
-    "regional_inductor_invoke_subgraph": "part of torch.compile",
-    "runtime_assert": "part of torch.export: what symbolic shapes have to be",
     "tests": "PyTorch's tests",
 }
 
@@ -112,7 +121,11 @@ USED_PRIVATE_NAMES = {
     ],
     "passes.net_min_base": ["_MinimizerBase", "_MinimizerSettingBase"],
     "passes.splitter_base": ["_SplitterBase", "_SplitterSettingBase"],
-    "node": ["_get_qualified_name", "_side_effectful_functions", "_type_repr"],
+    "_compatibility": ["_BACK_COMPAT_OBJECTS", "_MARKED_WITH_COMPATIBILITY", "compatibility"],
+    "experimental.optimization": ["_parent_name"],
+    "passes._tensorify_python_scalars": ["tensorify_python_scalars"],
+    "passes.utils.matcher_with_name_node_map_utils": ["_split_to_graph_and_name_node_map"],
+    "node": ["_format_arg", "_get_qualified_name", "_side_effectful_functions", "_type_repr"],
     "proxy": ["_COPY_META_FIELDS"],
     "_symbolic_trace": [
         "is_fx_tracing",

@@ -174,6 +174,18 @@ pub fn eliminate(graph: &mut Graph, host: &dyn Host) -> Result<Report, PassError
 /// # Errors
 /// As [`eliminate`].
 pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
+    find_among(graph, host, |_| true)
+}
+
+/// What is computed twice among the nodes that `may_go` holds for. Nothing changes.
+///
+/// # Errors
+/// As [`eliminate`].
+pub fn find_among(
+    graph: &Graph,
+    host: &dyn Host,
+    may_go: impl Fn(NodeId) -> bool,
+) -> Result<Report, PassError> {
     let analysis = Analysis::of_graph(graph, host)?;
     let mut writes = Writes::find(graph, &analysis);
     let mut returned = returned(graph, &analysis, |_| false);
@@ -184,7 +196,7 @@ pub fn find(graph: &Graph, host: &dyn Host) -> Result<Report, PassError> {
     for (index, node, effects) in analysis.walk() {
         let place = index + 1;
         let view = graph.node(node);
-        if !can_be_shared(view.op(), effects) {
+        if !can_be_shared(view.op(), effects) || !may_go(node) {
             writes.pass(effects, place);
             continue;
         }

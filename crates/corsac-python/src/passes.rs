@@ -7,6 +7,7 @@ use corsac_passes::{common_subexpressions as cse, constants, conv_bn, dead_code,
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use rustc_hash::FxHashSet;
 
 use crate::budget::{PyBudget, within};
 use crate::effects::{Facts, effects, tensor_facts};
@@ -122,19 +123,23 @@ pub(crate) fn eliminate_dead_code(
     Ok(removed.chain(kept).collect())
 }
 
-/// Computes once what `graph` computes twice. Answers the nodes that were removed, each with the
-/// one that took its place, and those that stay, with the reason.
+/// Computes once what `graph` computes twice; nodes in `keep` stay and take nobody's place. Answers the
+/// nodes that were removed, each with the one that took its place, and those that stay, with the reason.
 #[pyfunction]
-#[pyo3(signature = (graph, *, budget = None))]
+#[pyo3(signature = (graph, *, keep = Vec::new(), budget = None))]
 pub(crate) fn common_subexpressions(
     graph: &Bound<'_, PyGraph>,
+    keep: Vec<Bound<'_, PyNode>>,
     budget: Option<&Bound<'_, PyBudget>>,
 ) -> PyResult<Vec<Site>> {
     let py = graph.py();
     let facts = Facts::of_graph(graph)?;
+    let keep = keep.iter().map(|node| PyGraph::own(graph, node));
+    let keep = keep.collect::<PyResult<FxHashSet<NodeId>>>()?;
     let report = within(budget, |budget| {
         let borrowed = graph.try_borrow()?;
-        let mut report = cse::find(borrowed.ir(), &facts).map_err(pass_error)?;
+        let may_go = |node: NodeId| !keep.contains(&node);
+        let mut report = cse::find_among(borrowed.ir(), &facts, may_go).map_err(pass_error)?;
         report.limit(budget);
         Ok(report)
     })?;

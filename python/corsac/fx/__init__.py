@@ -19,6 +19,10 @@ except ModuleNotFoundError as error:
         "corsac.fx needs PyTorch: install it with `pip install torch` (2.6 or later)"
     ) from error
 
+import importlib as _importlib
+import pkgutil as _pkgutil
+from types import ModuleType as _ModuleType
+
 from corsac.fx import immutable_collections
 from corsac.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace, wrap
 from corsac.fx.convert import from_torch, to_torch
@@ -49,3 +53,10 @@ __all__ = [  # noqa: RUF022 (in the order of torch.fx, ours at the end)
     "from_torch",
     "to_torch",
 ]
+
+
+def __getattr__(name: str) -> _ModuleType:
+    """Modules of the package that nobody has imported yet: ``fx.passes``, ``fx.traceback``."""
+    if any(module.name == name for module in _pkgutil.iter_modules(__path__)):
+        return _importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -115,6 +115,34 @@ def _type_repr(obj: object) -> str:
     return repr(obj)
 
 
+def _format_arg(arg: object, max_list_len: float = float("inf")) -> str:
+    """An argument as :meth:`Node.format_node` shows it: nodes with a percent sign, strings bare.
+
+    Args:
+        arg: the argument.
+        max_list_len: how many items of the outermost list or tuple to show.
+    """
+    own = getattr(arg, "_custom_fx_repr_fn", None)
+    if own is not None:
+        return own()
+    if isinstance(arg, list | tuple):
+        shown = [_format_arg(item) for number, item in enumerate(arg) if number < max_list_len]
+        text = ", ".join(shown)
+        if isinstance(arg, tuple) and len(arg) == 1:
+            text += ","
+        if len(arg) >= max_list_len + 1:
+            text += f", ...[total_len={len(arg)}]"
+        return f"[{text}]" if isinstance(arg, list) else f"({text})"
+    if isinstance(arg, dict):
+        entries = ", ".join(f"{key}: {_format_arg(value)}" for key, value in arg.items())
+        return f"{{{entries}}}"
+    if isinstance(arg, Node):
+        return f"%{arg}"
+    if isinstance(arg, torch.device):
+        return _torch_node._format_arg(arg)
+    return str(arg)
+
+
 def _get_qualified_name(func: Callable[..., Any]) -> str:
     """The name under which generated code finds ``func``."""
     name = func.__name__

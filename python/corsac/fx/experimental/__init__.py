@@ -1,1 +1,14 @@
 """Counterparts of ``torch.fx.experimental``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Modules are imported when they are first looked at."""
+    if any(module.name == name for module in pkgutil.iter_modules(__path__)):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -51,6 +51,12 @@ __all__ = [
 ]
 
 
+def _parent_name(target: str) -> tuple[str, str]:
+    """The path of what holds the module, parameter or buffer ``target``, and its name there."""
+    path, _, name = target.rpartition(".")
+    return path, name
+
+
 def fuse(model: nn.Module, inplace: bool = False, no_trace: bool = False) -> nn.Module:
     """Fold batch norms into the convolutions and linear layers beside them, for inference.
 
@@ -103,7 +109,7 @@ def _copy_shared(gm: GraphModule, own: set[str]) -> None:
             install(gm, node.target, deep_copy(module, memo))
     copies = {id(copied) for copied in memo.values()}
     for node in gm.graph.find_nodes(op="get_attr"):
-        path, _, name = node.target.rpartition(".")
+        path, name = _parent_name(node.target)
         owner = get_submodule(gm, path)
         value = getattr(owner, name)
         if id(value) in copies or any(f"{node.target}.".startswith(f"{p}.") for p in own):

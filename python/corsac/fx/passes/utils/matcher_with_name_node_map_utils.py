@@ -40,7 +40,7 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
         remove_overlapping_matches: bool = True,
         ignore_literals: bool = False,
     ) -> None:
-        self.name_node_map = _take_names(pattern_gm)
+        _, self.name_node_map = _split_to_graph_and_name_node_map(pattern_gm)
         super().__init__(
             pattern_gm.graph,
             match_output,
@@ -63,8 +63,8 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
         return matches
 
 
-def _take_names(gm: GraphModule) -> dict[str, Node]:
-    """Take the dictionary of names out of what ``gm`` returns."""
+def _split_to_graph_and_name_node_map(gm: GraphModule) -> tuple[GraphModule, dict[str, Node]]:
+    """Take the dictionary of names out of what ``gm`` returns; answers both."""
     output = gm.graph.output_node()
     codegen = gm.graph._codegen
     flattens = isinstance(codegen, _PyTreeCodeGen)
@@ -85,4 +85,4 @@ def _take_names(gm: GraphModule) -> dict[str, Node]:
         info = codegen.pytree_info
         codegen.pytree_info = _PyTreeInfo(info.orig_args, info.in_spec, out_spec)
     gm.recompile()
-    return dict(names)
+    return gm, dict(names)

@@ -1,0 +1,20 @@
+"""Subgraphs of a program that PyTorch's compiler is to compile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.fx.passes.regional_inductor_invoke_subgraph as _torch
+
+from ..convert import from_torch, to_torch
+from ..graph_module import GraphModule
+
+__all__ = ["regional_inductor_invoke_subgraph"]
+
+
+def regional_inductor_invoke_subgraph(gm: GraphModule, *example_args: Any) -> GraphModule:
+    """Compile the subgraphs that ``invoke_subgraph`` calls and that ask for it with inductor.
+
+    PyTorch's compiler does it, on the program converted to torch.fx. The result is another module.
+    """
+    return from_torch(_torch.regional_inductor_invoke_subgraph(to_torch(gm), *example_args))
