@@ -341,3 +341,26 @@ def test_functions_become_modules_and_back():
     x = torch.randn(1, 3, 4, 4)
     assert torch.equal(gm(x), model(x))
     assert {id(p) for p in gm.parameters()} == {id(p) for p in model.parameters()}
+
+
+def test_a_rule_need_not_have_parameters_for_defaults():
+    def program(x):
+        return F.relu(x) + torch.clamp(x, min=0.0) + x.relu() + F.gelu(x, approximate="none")
+
+    x = torch.linspace(-2, 2, 9)
+    gm = corsac.fx.symbolic_trace(program)
+    rules = {
+        F.relu: lambda x: (x > 0) * x,
+        "relu": lambda x: (x > 0) * x,
+        F.gelu: lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
+        torch.clamp: lambda x, min: torch.maximum(x, torch.tensor(min)),
+    }
+    report = decompose(gm, rules)
+    assert len(report.applied) == 4
+    torch.testing.assert_close(gm(x), program(x))
+
+
+def test_what_a_rule_does_not_take_is_an_error():
+    gm = corsac.fx.symbolic_trace(lambda x: F.relu(x, inplace=True))
+    with pytest.raises(TypeError, match="inplace"):
+        decompose(gm, {F.relu: lambda x: (x > 0) * x})

@@ -13,6 +13,7 @@ from corsac.fx.interpreter import Transformer
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import OF_VALUE
 from corsac.passes._report import Report, Site
+from corsac.passes._signatures import accepts, of_function, of_method, without_defaults
 
 
 def decompose(
@@ -27,7 +28,8 @@ def decompose(
         target: the module to change.
         rules: from a function, the name of a method, or a class of modules to a function of the
             same arguments, which is traced in the place of the call; for a class, it gets the
-            module first. A rule that returns ``NotImplemented`` leaves the call as it is. What
+            module first. Arguments that the rule has no parameters for are left out where they
+            only repeat defaults. A rule that returns ``NotImplemented`` leaves the call as it is. What
             rules call is not decomposed again.
         budget: how many calls may be replaced; see :class:`Budget`.
 
@@ -36,10 +38,7 @@ def decompose(
 
     Example::
 
-        def clamp(x, inplace=False):
-            return (x > 0) * x
-
-        decompose(gm, {torch.nn.functional.relu: clamp})
+        decompose(gm, {torch.nn.functional.relu: lambda x: (x > 0) * x})
     """
     before = len(target.graph.nodes)
     retrace = _Decomposition(target, rules, current_budget(budget))
@@ -92,6 +91,7 @@ class _Decomposition(Transformer):
         if self._budget is not None and self._budget.left == 0:
             self.sites.append(Site(n.name, label, None, "the budget of changes is used up"))
             return NotImplemented
+        args, kwargs = _taken_by(rule, n, args, kwargs)
         last = next(iter(reversed(self.new_graph.nodes)), None)
         result = rule(*args, **kwargs)
         for node in reversed(self.new_graph.nodes):
@@ -108,3 +108,16 @@ class _Decomposition(Transformer):
         name = getattr(rule, "__name__", str(rule))
         self.sites.append(Site(n.name, label, name, None))
         return result
+
+
+def _taken_by(
+    rule: Callable[..., Any], n: Node, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the call ``n``, without what only repeats defaults if ``rule`` does not take
+    that: ``relu(x, inplace=False)`` as ``relu(x)``."""
+    taken = of_function(rule)
+    if n.op == "call_module" or taken is None or accepts(taken, args, kwargs):
+        return args, kwargs
+    called = of_method(n.target) if n.op == "call_method" else of_function(n.target)
+    fewer = without_defaults(called, args, kwargs)
+    return fewer if accepts(taken, *fewer) else (args, kwargs)
