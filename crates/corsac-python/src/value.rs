@@ -7,6 +7,7 @@ use num_bigint::BigInt;
 use pyo3::exceptions::{PyRecursionError, PyRuntimeError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyComplexMethods, PyDict, PyEllipsis, PyFloat, PyInt, PyList,
     PyRange, PySlice, PyString, PyTuple,
@@ -144,6 +145,14 @@ impl<'py> Reader<'_, 'py> {
         {
             return Ok(Arg::Device(device));
         }
+        if is_node_of_torch(value)? {
+            let name = value.str()?;
+            return Err(PyTypeError::new_err(format!(
+                "argument {} is a torch.fx.Node, which is no value in a graph of corsac.fx: convert \
+                 its graph with corsac.fx.from_torch",
+                name.to_string_lossy()
+            )));
+        }
         Ok(self.opaque(value))
     }
 
@@ -191,6 +200,13 @@ impl<'py> Reader<'_, 'py> {
     fn opaque(&mut self, value: &Bound<'py, PyAny>) -> Arg {
         Arg::Opaque(self.host.external(self.ir, value))
     }
+}
+
+/// Whether it is a node of torch.fx: taken for a constant, it would be used by nobody.
+fn is_node_of_torch(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static NODE: PyOnceLock<Py<pyo3::types::PyType>> = PyOnceLock::new();
+    let class = NODE.import(value.py(), "torch.fx.node", "Node")?;
+    Ok(value.get_type().is(class))
 }
 
 /// The entries of a dictionary as they are now. Reading one may run Python code in odd cases (a

@@ -31,6 +31,7 @@ from ._module_attributes import (
     _set_module,
 )
 from ._module_folder import write_folder
+from ._packages import refuse_torch_reader
 from ._print_readable import _print_readable, fast_sympy_repr
 from ._wrapped_call import _WrappedCall
 from .graph import Graph, PythonCode, _BoxedCodeGen, _PyTreeCodeGen
@@ -344,6 +345,7 @@ class GraphModule(torch.nn.Module):
     @property
     def graph(self) -> Graph:
         """The graph this module is generated from; assigning another one recompiles."""
+        refuse_torch_reader(1)
         if "_code" not in self.__dict__ and "_graph" in self.__dict__:
             self.recompile()
         return self._graph
@@ -351,7 +353,10 @@ class GraphModule(torch.nn.Module):
     @graph.setter
     def graph(self, g: Graph) -> None:
         if not isinstance(g, Graph):
-            raise AssertionError(f"Expected a Graph instance, but got {type(g)}")
+            raise AssertionError(
+                f"Expected a Graph instance, but got {type(g)}: graphs of torch.fx are converted with "
+                "corsac.fx.from_torch"
+            )
         self._graph = g
         g.owning_module = self
         self.recompile()

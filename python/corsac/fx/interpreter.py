@@ -18,6 +18,7 @@ from torch.hub import tqdm
 
 from ._lazy_graph_module import _make_graph_module
 from ._module_attributes import _registered_module
+from ._packages import expect_ours
 from ._symbolic_trace import Tracer
 from .graph import Graph
 from .graph_module import GraphModule
@@ -86,6 +87,7 @@ class Interpreter:
         garbage_collect_values: bool = True,
         graph: Graph | None = None,
     ) -> None:
+        expect_ours(module if graph is None else graph, type(self).__name__)
         self.module = module
         self.graph: Any = graph if graph is not None else self.module.graph
         self.env: dict[Node, Any] = {}

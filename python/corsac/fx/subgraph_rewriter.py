@@ -11,6 +11,7 @@ import torch
 
 from corsac import _core
 
+from ._packages import expect_ours
 from ._symbolic_trace import symbolic_trace
 from .graph import Graph
 from .graph_module import GraphModule
@@ -83,6 +84,7 @@ def replace_pattern(
 
         replace_pattern(gm, pattern, replacement)
     """
+    expect_ours(gm, "replace_pattern")
     return _replace(Match, gm, pattern, replacement)
 
 
@@ -113,6 +115,7 @@ def replace_pattern_with_filters(
     Returns:
         One :class:`ReplacedPatterns` for each replacement.
     """
+    expect_ours(gm, "replace_pattern_with_filters")
     return _replace(
         ReplacedPatterns,
         gm,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from corsac.fx._packages import expect_ours
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
 from corsac.passes import Budget, Report, Site
@@ -44,6 +45,7 @@ class Transformation(ABC):
             budget: how many changes may be made; by default that of the block
                 (:func:`corsac.passes.rewrite_budget`).
         """
+        expect_ours(graph_module, type(self).__name__)
         with spending(budget):
             return _finished(self.transform(graph_module), lint_and_recompile)
 
@@ -98,6 +100,7 @@ class ReversibleTransformation(Transformation):
             budget: how many changes may be made; by default that of the block
                 (:func:`corsac.passes.rewrite_budget`). Undoing takes none.
         """
+        expect_ours(graph_module, type(self).__name__)
         change = self.reverse if reverse else self.transform
         with spending(budget):
             return _finished(change(graph_module), lint_and_recompile)

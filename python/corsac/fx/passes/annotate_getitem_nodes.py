@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .._packages import expect_ours
 from ..graph import Graph
 
 
@@ -17,6 +18,7 @@ def annotate_getitem_nodes(graph: Graph) -> None:
     Raises:
         AssertionError: the index is beyond the types of the tuple, or a list has several.
     """
+    expect_ours(graph, "annotate_getitem_nodes")
     for node in graph.find_nodes(op="call_function", target=operator.getitem):
         sequence, index = node.args
         if sequence.type:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from .._packages import expect_ours
 from ..graph import Graph, _Namespace
 from ..node import Node
 
@@ -92,6 +93,7 @@ def rename_nodes_to_canonical(
     Returns:
         The new name of each node that has one, by its former name.
     """
+    expect_ours(graph, "rename_nodes_to_canonical")
     names = _Namespace()
     renamed = {}
     for node in graph.nodes:
@@ -228,6 +230,7 @@ def canonicalize_graph(
     Raises:
         RuntimeError: if no order is right.
     """
+    expect_ours(graph, "canonicalize_graph")
     order = _Schedule(list(graph.nodes), is_safe_to_reorder).order(canonical_key_fn)
     order = _attributes_at_first_use(order)
     if group_getitems:

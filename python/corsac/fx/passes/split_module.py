@@ -11,6 +11,7 @@ from corsac import _core
 
 from .._lazy_graph_module import _get_graph_module_cls, _make_graph_module
 from .._module_attributes import _registered_module
+from .._packages import expect_ours
 from ..graph import Graph
 from ..graph_module import GraphModule
 from ..node import Node
@@ -103,6 +104,7 @@ def split_module(
         RuntimeError: parts need values of each other in a cycle; the message has nodes along it.
         AssertionError: there are regions with a mode of their own, and parts do not ascend.
     """
+    expect_ours(m, "split_module")
     numbers: dict[str, int] = {}
     names: list[str] = []
     part_of: list[int | None] = []

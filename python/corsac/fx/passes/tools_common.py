@@ -11,6 +11,7 @@ import torch
 
 from corsac import _core
 
+from .._packages import expect_ours
 from ..graph_module import GraphModule
 from ..node import Node, _get_qualified_name
 
@@ -84,6 +85,7 @@ class FxNetAccFusionsFinder:
     """
 
     def __init__(self, module: GraphModule, acc_nodes: NodeSet) -> None:
+        expect_ours(module, "FxNetAccFusionsFinder")
         self.module = module
         self.nodes = list(module.graph.nodes)
         self.acc_nodes = acc_nodes
@@ -227,6 +229,7 @@ def legalize_graph(gm: GraphModule) -> GraphModule:
     Raises:
         RuntimeError: nodes use each other in a cycle; the module is then as it was.
     """
+    expect_ours(gm, "legalize_graph")
     _core.sort_breadth_first(gm.graph, _AS_SOON_AS_POSSIBLE)
     gm.recompile()
     return gm
@@ -240,6 +243,7 @@ def stable_topological_sort(gm: GraphModule) -> GraphModule:
     Raises:
         AssertionError: nodes use each other in a cycle; the module is then as it was.
     """
+    expect_ours(gm, "stable_topological_sort")
     try:
         gm.graph.topological_sort()
     except RuntimeError as error:

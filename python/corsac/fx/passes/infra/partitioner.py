@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from corsac import _core
 
+from ..._packages import expect_ours
 from ...graph_module import GraphModule
 from ...node import Node, _get_qualified_name
 from ..operator_support import OperatorSupportBase
@@ -88,6 +89,7 @@ class CapabilityBasedPartitioner:
         allowed_single_node_partition_ops: Sequence[str] | None = None,
         skip_horizontal_fusion: bool = False,
     ) -> None:
+        expect_ours(graph_module, "CapabilityBasedPartitioner")
         self.graph_module = graph_module
         self.operator_support = operator_support
         self.allows_single_node_partition = allows_single_node_partition

@@ -9,6 +9,7 @@ import torch
 
 from corsac import _core
 
+from ..._packages import expect_ours
 from ...graph import Graph
 from ...graph_module import _get_attr
 from ...node import Node
@@ -67,6 +68,7 @@ class SubgraphMatcher:
         remove_overlapping_matches: bool = True,
         ignore_literals: bool = False,
     ) -> None:
+        expect_ours(pattern, "SubgraphMatcher")
         self.pattern = pattern
         self.match_output = match_output
         self.match_placeholder = match_placeholder

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..._packages import expect_ours
 from ...graph import Graph
 from ...node import Node
 
@@ -47,6 +48,7 @@ def get_source_partitions(
     Returns:
         For each source that was found its calls, in graph order.
     """
+    expect_ours(graph, "get_source_partitions")
     calls: dict[Any, dict[str, list[Node]]] = {}
     for node in graph.nodes:
         found = _source_of(node, wanted_sources)

@@ -8,6 +8,7 @@ import torch
 
 from corsac import _core
 
+from ...._packages import expect_ours
 from ....graph_module import GraphModule
 from ....node import Node
 from ...infra.pass_base import PassBase, PassResult
@@ -49,6 +50,7 @@ class CSEPass(PassBase):
 
     def call(self, graph_module: GraphModule) -> PassResult:
         """A module with common subexpressions computed once, or the same one if there are none."""
+        expect_ours(graph_module, "CSEPass")
         graph = copy.deepcopy(graph_module.graph)
         keep = [node for node in graph.nodes if node.op == "get_attr" or self._is_banned(node)]
         sites = _core.common_subexpressions(graph, keep=keep)

@@ -1,0 +1,44 @@
+"""Graphs of torch.fx where those of corsac.fx are expected, and the other way round.
+
+Nodes of one package are no nodes to the other: they would be taken for constants, so that a pass would
+find nothing to do, or leave nothing of the program. Either is an error that says how to convert.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch.fx
+
+#: What in torch.fx reads the nodes of a module that it is given as torch.fx's own.
+_READERS = ("torch.fx.interpreter", "torch.fx.passes.", "torch.fx.subgraph_rewriter")
+#: What of it only hands modules on, or draws them.
+_HARMLESS = frozenset(
+    f"torch.fx.passes.{name}"
+    for name in ("graph_drawer", "graph_transform_observer", "infra.pass_manager", "pass_manager")
+)
+
+
+def expect_ours(value: Any, taker: str) -> None:
+    """Refuse what is of torch.fx."""
+    if isinstance(value, torch.fx.Graph | torch.fx.GraphModule | torch.fx.Node):
+        kind = next(
+            c for c in (torch.fx.Graph, torch.fx.Node, torch.fx.GraphModule) if isinstance(value, c)
+        )
+        raise TypeError(
+            f"{taker} takes what is of corsac.fx, and was given a torch.fx.{kind.__name__}: convert it "
+            "with corsac.fx.from_torch, and the result back with corsac.fx.to_torch"
+        )
+
+
+def refuse_torch_reader(depth: int) -> None:
+    """Refuse to show a graph to the parts of torch.fx that only work on its own nodes; ``depth`` says
+    how many calls away the reader is."""
+    reader = sys._getframe(depth + 1).f_globals.get("__name__", "")
+    if reader.startswith(_READERS) and reader not in _HARMLESS:
+        raise TypeError(
+            f"{reader} works on graphs of torch.fx, and was given a module of corsac.fx: convert it "
+            "with corsac.fx.to_torch, and the result back with corsac.fx.from_torch; or use "
+            f"corsac{reader.removeprefix('torch')}"
+        )

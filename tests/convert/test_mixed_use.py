@@ -1,0 +1,163 @@
+"""What is of torch.fx given to corsac, and the other way round: converted, or an error that says how."""
+
+import importlib
+
+import pytest
+import torch
+import torch.fx
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import corsac
+import corsac.analysis
+import corsac.fx
+import corsac.optimum
+import corsac.passes
+
+X = torch.randn(2, 3)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        y = self.norm(self.linear(x))
+        return y.cos() + y.cos()
+
+
+@pytest.fixture
+def net():
+    return Net().eval()
+
+
+def module(package, name):
+    return importlib.import_module(f"{package}.{name}")
+
+
+def support(package):
+    return module(package, "passes.operator_support").OperatorSupport()
+
+
+#: Where the function is, and a call of it with a graph module.
+TAKERS = {
+    "Interpreter": ("interpreter", lambda m, gm: m.Interpreter(gm).run(X)),
+    "Transformer": ("interpreter", lambda m, gm: m.Transformer(gm).transform()),
+    "ShapeProp": ("passes.shape_prop", lambda m, gm: m.ShapeProp(gm).propagate(X)),
+    "FakeTensorProp": (
+        "passes.fake_tensor_prop",
+        lambda m, gm: m.FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(X),
+    ),
+    "CSEPass": ("passes.dialect.common.cse_pass", lambda m, gm: m.CSEPass()(gm)),
+    "split_module": ("passes.split_module", lambda m, gm: m.split_module(gm, gm, lambda node: 0)),
+    "reinplace": ("passes.reinplace", lambda m, gm: m.reinplace(gm, X)),
+    "legalize_graph": ("passes.tools_common", lambda m, gm: m.legalize_graph(gm)),
+    "replace_pattern": (
+        "subgraph_rewriter",
+        lambda m, gm: m.replace_pattern(gm, lambda x: x.cos(), lambda x: x.sin()),
+    ),
+    "CapabilityBasedPartitioner": (
+        "passes.infra.partitioner",
+        lambda m, gm: m.CapabilityBasedPartitioner(
+            gm, support(m.__name__.split(".fx")[0] + ".fx")
+        ).propose_partitions(),
+    ),
+    "get_size_of_all_nodes": (
+        "passes.graph_manipulation",
+        lambda m, gm: m.get_size_of_all_nodes(gm, [X]),
+    ),
+}
+OF_GRAPHS = {
+    "SubgraphMatcher": ("passes.utils.matcher_utils", lambda m, g: m.SubgraphMatcher(g)),
+    "get_source_partitions": (
+        "passes.utils.source_matcher_utils",
+        lambda m, g: m.get_source_partitions(g, [nn.Linear]),
+    ),
+    "rename_nodes_to_canonical": (
+        "passes.canonicalize",
+        lambda m, g: m.rename_nodes_to_canonical(g),
+    ),
+    "GraphModule": ("graph_module", lambda m, g: m.GraphModule(Net(), g)),
+}
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_corsac_refuses_modules_of_torch_fx(name, net):
+    home, call = TAKERS[name]
+    gm = torch.fx.symbolic_trace(net)
+    before = str(gm.graph)
+    with pytest.raises(TypeError, match="from_torch"):
+        call(module("corsac.fx", home), gm)
+    assert str(gm.graph) == before
+    call(module("corsac.fx", home), corsac.fx.from_torch(gm))
+
+
+@pytest.mark.parametrize("name", OF_GRAPHS)
+def test_corsac_refuses_graphs_of_torch_fx(name, net):
+    home, call = OF_GRAPHS[name]
+    with pytest.raises((TypeError, AssertionError), match="from_torch"):
+        call(module("corsac.fx", home), torch.fx.symbolic_trace(net).graph)
+
+
+@pytest.mark.parametrize("name", TAKERS)
+def test_torch_fx_refuses_modules_of_corsac(name, net):
+    home, call = TAKERS[name]
+    gm = corsac.fx.symbolic_trace(net)
+    with pytest.raises(TypeError, match="to_torch"):
+        call(module("torch.fx", home), gm)
+    # torch.fx's reinplace wants fake weights.
+    if name != "reinplace":
+        call(module("torch.fx", home), corsac.fx.to_torch(gm))
+
+
+OPTIMUM = [
+    getattr(corsac.optimum, name)
+    for name in corsac.optimum.__all__
+    if isinstance(getattr(corsac.optimum, name), type)
+    and name not in ("Transformation", "ReversibleTransformation")
+]
+
+
+@pytest.mark.parametrize("transformation", OPTIMUM)
+def test_optimum_refuses_modules_of_torch_fx(transformation, net):
+    with pytest.raises(TypeError, match="from_torch"):
+        transformation()(torch.fx.symbolic_trace(net))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        corsac.passes.simplify,
+        corsac.passes.eliminate_dead_code,
+        corsac.passes.reinplace,
+        lambda gm: corsac.analysis.propagate(gm, X),
+        corsac.analysis.cost,
+    ],
+    ids=range(5),
+)
+def test_passes_refuse_modules_of_torch_fx(call, net):
+    with pytest.raises(TypeError, match="from_torch"):
+        call(torch.fx.symbolic_trace(net))
+
+
+def test_what_traces_or_runs_takes_either(net):
+    theirs, ours = torch.fx.symbolic_trace(net), corsac.fx.symbolic_trace(net)
+    expected = net(X)
+    assert torch.equal(corsac.fx.symbolic_trace(theirs)(X), expected)
+    assert torch.equal(torch.fx.symbolic_trace(ours)(X), expected)
+    torch.testing.assert_close(corsac.compile(theirs)(X), expected)
+    drawer = module("torch.fx", "passes.graph_drawer").FxGraphDrawer
+    assert drawer(ours, "net") is not None
+    fuse = module("torch.fx", "experimental.optimization").fuse
+    torch.testing.assert_close(fuse(ours)(X), expected)
+
+
+def test_nodes_of_torch_fx_are_no_arguments():
+    node = torch.fx.Graph().placeholder("x")
+    graph = corsac.fx.Graph()
+    with pytest.raises(TypeError, match="from_torch"):
+        graph.call_function(torch.relu, (node,))
+    with pytest.raises(TypeError, match="from_torch"):
+        graph.call_function(torch.cat, ([node],), {"dim": node})
+    assert len(graph.nodes) == 0
