@@ -230,6 +230,15 @@ fn decide_function(
     input.and_then(Arg::as_node).ok_or(Refusal::Arguments)
 }
 
+/// Whether `node` calls a dropout that drops something, and not in place.
+fn makes_a_copy(node: Node<'_>, host: &dyn Host) -> bool {
+    node.op() == Op::CallModule
+        && host.module(node.target_name()).is_some_and(|info| {
+            let drops = info.training && !info.inplace && info.dropout != 0.0;
+            info.is_dropout() && drops && !info.hooks && info.impure.is_none()
+        })
+}
+
 /// Which values are written to.
 struct Written {
     classes: AliasClasses,
@@ -238,7 +247,16 @@ struct Written {
 
 impl Written {
     fn of_graph(graph: &Graph, catalogue: &mut Catalogue<'_>) -> Self {
-        let classes = AliasClasses::of_graph(graph, catalogue);
+        let mut classes = AliasClasses::new(graph);
+        for node in graph.nodes() {
+            let mut effects = catalogue.effects(graph, node);
+            // Of an empty tensor, a dropout is that tensor: then there is nothing to write to.
+            if makes_a_copy(graph.node(node), catalogue.host()) {
+                effects.aliases.clear();
+            }
+            classes.add(graph, catalogue, node, &effects);
+        }
+        classes.finish();
         let mut by_class = vec![false; graph.id_bound()];
         for node in graph.nodes() {
             let effects = catalogue.effects(graph, node);
