@@ -250,6 +250,11 @@ def test_regions_for_inductor(fx, rec):
     result = regional(gm, X)
     rec("nothing is marked", isinstance(result, fx.GraphModule))
     rec("value", result(X))
+    importlib.import_module("torch._dynamo.backends.debugging")
+    name = "regional_inductor_invoke_subgraph"
+    result = getattr(module(fx, f"passes.{name}"), name)(gm, X)
+    # It takes its inputs in a list, which it empties.
+    rec("the same value", result([X]))
 
 
 @differential

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+import unittest.mock
 
 import pytest
 import torch
@@ -25,6 +26,9 @@ from corsac.fx.experimental.optimization import fuse, optimize_for_inference, re
 from corsac.fx.experimental.partitioner_utils import Device, PartitionerConfig
 from corsac.fx.experimental.schema_type_annotation import AnnotateTypesWithSchema
 from corsac.fx.passes.annotate_getitem_nodes import annotate_getitem_nodes
+from corsac.fx.passes.backends.cudagraphs import partition_cudagraphs
+from corsac.fx.passes.canonicalize import canonicalize_graph
+from corsac.fx.passes.dialect.common.cse_pass import CSEPass
 from corsac.fx.passes.fake_tensor_prop import FakeTensorProp
 from corsac.fx.passes.graph_manipulation import get_size_of_all_nodes, replace_target_nodes_with
 from corsac.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -166,9 +170,16 @@ def in_place_operators(gm):
     return reinplace(gm, IMAGE)
 
 
+def for_cuda_graphs(gm):
+    FakeTensorProp(gm, FAKES).propagate(IMAGE)
+    with unittest.mock.patch.object(FakeTensorProp, "propagate"):
+        return partition_cudagraphs(gm, [IMAGE])
+
+
 #: What makes another module, or changes one under a name of torch.fx or optimum: how it is called.
 CALLS = {
     AnnotateTypesWithSchema: lambda gm: AnnotateTypesWithSchema(gm).transform(),
+    CSEPass: lambda gm: CSEPass()(gm).graph_module,
     CapabilityBasedPartitioner: partitioned,
     FakeTensorProp: in_place(lambda gm: FakeTensorProp(gm, FAKES).propagate(IMAGE)),
     NormalizeArgs: lambda gm: NormalizeArgs(gm).transform(),
@@ -176,6 +187,14 @@ CALLS = {
     Partitioner: on_devices,
     ShapeProp: in_place(lambda gm: ShapeProp(gm).propagate(IMAGE)),
     annotate_getitem_nodes: in_place(lambda gm: annotate_getitem_nodes(gm.graph)),
+    canonicalize_graph: in_place(
+        lambda gm: canonicalize_graph(
+            gm.graph,
+            lambda node, places: (0, node.name),
+            lambda node: True,
+            skip_rename_ops=frozenset(n.op for n in gm.graph.nodes),
+        )
+    ),
     corsac.optimum.ChangeTrueDivToMulByInverse: corsac.optimum.ChangeTrueDivToMulByInverse(),
     corsac.optimum.DeepCopy: corsac.optimum.DeepCopy(),
     corsac.optimum.FuseBatchNorm1dInLinear: corsac.optimum.FuseBatchNorm1dInLinear(),
@@ -195,6 +214,7 @@ CALLS = {
     legalize_graph: legalize_graph,
     merge_matmul: merged,
     optimize_for_inference: lambda gm: optimize_for_inference(gm),
+    partition_cudagraphs: for_cuda_graphs,
     reinplace: in_place_operators,
     remove_dropout: remove_dropout,
     replace_pattern: in_place(lambda gm: replace_pattern(gm, matmul_relu, bmm_clamp)),
@@ -236,6 +256,13 @@ NO_TRANSFORMS = [
     "pass_manager.PassManager",
     "_manager.PassManager",
     "_manager.Outcome",
+    # PyTorch's, on the program converted to torch.fx, whose nodes do not say where they come from.
+    "regional_inductor.regional_inductor",
+    "regional_inductor_invoke_subgraph.regional_inductor_invoke_subgraph",
+    "runtime_assert.insert_deferred_runtime_asserts",
+    # Its nodes are those that are there, under other names.
+    "canonicalize.rename_nodes_to_canonical",
+    "cudagraphs.CudaGraphsSupport",
     "operator_support.OperatorSupport",
     "operator_support.OperatorSupportBase",
     "param_fetch.extract_attrs_for_lowering",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch.fx.passes.regional_inductor_invoke_subgraph as _torch
 
-from ..convert import from_torch, to_torch
+from ..convert import to_torch
 from ..graph_module import GraphModule
 
 __all__ = ["regional_inductor_invoke_subgraph"]
 
 
-def regional_inductor_invoke_subgraph(gm: GraphModule, *example_args: Any) -> GraphModule:
+def regional_inductor_invoke_subgraph(gm: GraphModule, *example_args: Any) -> Any:
     """Compile the subgraphs that ``invoke_subgraph`` calls and that ask for it with inductor.
 
-    PyTorch's compiler does it, on the program converted to torch.fx. The result is another module.
+    PyTorch's compiler does it, on the program converted to torch.fx. The result is a function of a list
+    of inputs, which it empties.
     """
-    return from_torch(_torch.regional_inductor_invoke_subgraph(to_torch(gm), *example_args))
+    # PyTorch's pass looks it up without importing it.
+    importlib.import_module("torch._dynamo.backends.debugging")
+    return _torch.regional_inductor_invoke_subgraph(to_torch(gm), *example_args)
