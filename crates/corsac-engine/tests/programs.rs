@@ -5,38 +5,12 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use std::borrow::Cow;
+mod kit;
 
-use corsac_engine::{Executable, Plan, Program, RunError, Weights, lower, optimise};
-use corsac_ir::{Arg, DType, Graph, NodeId};
-use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
-
-struct NoWeights;
-
-impl Weights for NoWeights {
-    fn weight(&self, _number: usize) -> Option<Cow<'_, [f32]>> {
-        None
-    }
-}
-
-fn call(graph: &mut Graph, name: &str, args: impl IntoIterator<Item = Arg>) -> NodeId {
-    let function = graph.function(name);
-    let args: Vec<Arg> = args.into_iter().collect();
-    graph.call_function(function, args).unwrap()
-}
-
-fn tensor(shape: &[i64]) -> Value {
-    let shape = shape.iter().map(|&size| Dim::Known(size));
-    Value::tensor(TensorType::new(DType::Float32, shape))
-}
-
-fn program(graph: &Graph, inputs: &[Value]) -> Result<Program, String> {
-    let mut types = Propagator::new(&NoModules, Settings::default());
-    types.run(graph, inputs).unwrap();
-    let mut program = lower(graph, &types).map_err(|error| error.to_string())?;
-    optimise(&mut program);
-    Ok(program)
-}
+use corsac_engine::{Executable, Plan, RunError};
+use corsac_ir::{Arg, Graph, NodeId};
+use corsac_ops::shape::Value;
+use kit::{NoWeights, call, program, tensor};
 
 /// `relu(x @ y + z) * 2`, and `x` as a column.
 fn example() -> Graph {
