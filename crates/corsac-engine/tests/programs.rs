@@ -38,7 +38,7 @@ fn sums_and_activations_go_into_the_product_before_them() {
     let program = program(&example(), &inputs()).unwrap();
     assert_eq!(
         program.to_string(),
-        "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, 0.0)\nreturn %6, in0\n"
+        "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, -0.0)\nreturn %6, in0\n"
     );
     // Nothing but results.
     assert_eq!(Plan::of(&program).size_bytes(), 0);
