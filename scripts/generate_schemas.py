@@ -9,7 +9,8 @@ writes to, `~` one that the result may share storage with. Flags: `r`, the opera
 numbers (tag `nondeterministic_seeded`); `c`, the operator is a composition whose schema promises
 nothing about sharing storage, so that its result may be an argument (as `type_as` does);
 `l`, it has several results, or a list; `p`, each element of its result is computed from one element of
-each operand (tag `pointwise`).
+each operand (tag `pointwise`); `v`, what it writes to may have other sizes and strides after it (tag
+`inplace_view`).
 
     python scripts/generate_schemas.py
 """
@@ -26,6 +27,7 @@ TABLE = Path(__file__).parent.parent / "crates/corsac-ops/src/schema/table.rs"
 NAMESPACES = ("aten", "prims")
 SEEDED = torch.Tag.nondeterministic_seeded
 POINTWISE = torch.Tag.pointwise
+INPLACE_VIEW = torch.Tag.inplace_view
 
 HEAD = """\
 //! Operator schemas of torch {version}, written by `scripts/generate_schemas.py`; do not edit.
@@ -99,6 +101,8 @@ def row(schema) -> tuple[str, str, str] | None:
         flags += "l"
     if POINTWISE in operator.tags:
         flags += "p"
+    if INPLACE_VIEW in operator.tags:
+        flags += "v"
     return ("" if namespace == "aten" else f"{namespace}::") + name, " ".join(params), flags
 
 

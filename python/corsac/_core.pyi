@@ -1323,10 +1323,11 @@ def generate_code(request: Any) -> Any:
     """The code of a graph: source, globals, line map, line that the function starts on."""
     ...
 
-def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, int]]:
+def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, bool, int]]:
     """What each node of `graph` does besides computing its value, in order: the same as
-    `node_effects`, whether nodes after it may compute something else than nodes before, and the
-    number of the values that it may share storage with: 0 for inputs and attributes.
+    `node_effects`, whether nodes after it may compute something else than nodes before, whether it
+    depends on how arguments lie in memory if it shares storage with them, and the number of the values
+    that it may share storage with: 0 for inputs and attributes.
     """
     ...
 

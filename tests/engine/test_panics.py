@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -182,3 +183,13 @@ def test_programs_for_sizes():
         assert torch.equal(found, function(x))
         assert torch.allclose(run(x), function(x), atol=1e-6)
         assert torch.allclose(run(x[:2]), function(x[:2]), atol=1e-6)
+
+
+def test_without_pytorch_a_panic_is_an_error(tmp_path):
+    path = tmp_path / "model.safetensors"
+    corsac.save(lambda x: x * 2 + 1, path, (torch.ones(3),))
+    model = corsac.load(path, framework="numpy")
+    _core.plant_panic("run")
+    with pytest.raises(RuntimeError, match="the engine failed: planted for a test"):
+        model(np.ones(3, "f"))
+    assert model(np.ones(3, "f")).tolist() == [3, 3, 3]

@@ -112,9 +112,13 @@ impl<'a> Search<'a> {
             _ => {}
         }
         let mut factor = 1.0;
-        if let (Op::Unary(Unary::Affine(scale, 0.0)), &[product]) = (&scores.op, &scores.inputs[..])
-        {
-            factor = *scale;
+        let scaled = match scores.op {
+            Op::Unary(Unary::Affine(scale, 0.0)) => Some(scale),
+            Op::Unary(Unary::DivideBy(divisor)) => Some(1.0 / divisor),
+            _ => None,
+        };
+        if let (Some(scale), &[product]) = (scaled, &scores.inputs[..]) {
+            factor = scale;
             scores = self.made(product)?;
         }
         let Op::MatMul {

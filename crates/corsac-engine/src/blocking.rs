@@ -332,6 +332,7 @@ impl Unary {
             | Self::DivideInto(_) => false,
             Self::Softplus(beta, _) => beta != 0.0,
             Self::Celu(alpha) => alpha != 0.0,
+            Self::DivideBy(divisor) => divisor != 0.0 && !divisor.is_nan(),
             Self::Threshold(_, value) => value.is_finite(),
             Self::Power(exponent) => exponent >= 0.0,
             Self::Affine(scale, offset) => scale.is_finite() && offset.is_finite(),

@@ -95,6 +95,18 @@ pub enum RunError {
     /// Integers divided by zero.
     #[error("integer division by zero")]
     DivisionByZero,
+    /// There is not as much memory as the values of a run take.
+    #[error("there is no memory for {size_bytes} bytes")]
+    OutOfMemory {
+        /// How many bytes were asked for.
+        size_bytes: usize,
+    },
+    /// A step whose operands are not of the types that it computes with: a fault of this engine.
+    #[error("the operands of a {step} are not of the types that it computes with")]
+    Mismatch {
+        /// What it does.
+        step: &'static str,
+    },
     /// A weight that the program needs is not there.
     #[error("weight {number} is missing")]
     MissingWeight {
@@ -137,6 +149,7 @@ impl Executable {
         source: &dyn Weights,
         cache: &WeightCache,
     ) -> Result<Self, RunError> {
+        check_elements(&program)?;
         let plan = Plan::of(&program);
         let mut loader = Loader::new(&program, source, cache);
         let steps = program.steps.iter().enumerate();
@@ -195,24 +208,17 @@ impl Executable {
         &self.plan
     }
 
-    /// Memory for a run.
+    /// Memory for runs, which the first one takes. It may have been another program's.
     #[must_use]
     pub fn context(&self) -> Context {
-        let mut context = Context::default();
-        self.fit(&mut context);
-        context
-    }
-
-    /// Makes `context`, which may have been another program's, large enough for a run of this one.
-    pub fn fit(&self, context: &mut Context) {
-        context.fit(self.plan.lens());
+        Context::default()
     }
 
     /// Runs the program on `inputs`, row by row, and writes its results to `outputs`: by the calling thread alone,
     /// unless it is one of a pool ([`Self::on_threads`]).
     ///
     /// # Errors
-    /// Inputs or outputs of another number or size than the program has.
+    /// Inputs or outputs of another number or size than the program has; too little memory.
     pub fn run(
         &self,
         context: &mut Context,
@@ -228,7 +234,8 @@ impl Executable {
     /// The same for inputs and outputs of any type of elements.
     ///
     /// # Errors
-    /// Inputs or outputs of another number, size or type than the program has; indices out of range.
+    /// Inputs or outputs of another number, size or type than the program has; indices out of range; too
+    /// little memory.
     pub fn run_typed(
         &self,
         context: &mut Context,
@@ -251,6 +258,7 @@ impl Executable {
         observe: Option<Observe<'_>>,
     ) -> Result<(), RunError> {
         self.check(inputs, outputs)?;
+        context.fit(self.plan.lens())?;
         self.run_steps(&mut context.memory(), inputs, outputs, observe)
     }
 
@@ -641,6 +649,25 @@ impl Executable {
             };
             over.pieces(out, crate::kernels::GRAIN, |_, _| {});
         }
+    }
+}
+
+/// That steps which compute with floating-point numbers alone are given no others.
+fn check_elements(program: &Program) -> Result<(), RunError> {
+    let is_typed = |step: &Step| match step.op {
+        Op::General(_) | Op::Fused(_) => true,
+        _ => {
+            let values = step.reads().chain([step.output]);
+            values
+                .into_iter()
+                .all(|value| program.element(value) == Element::F32)
+        }
+    };
+    match program.steps.iter().find(|step| !is_typed(step)) {
+        None => Ok(()),
+        Some(step) => Err(RunError::Mismatch {
+            step: step.op.name(),
+        }),
     }
 }
 

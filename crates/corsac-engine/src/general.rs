@@ -65,6 +65,24 @@ pub enum Arithmetic {
     Xor,
 }
 
+impl Arithmetic {
+    /// Whether it is a function of elements of this type.
+    #[must_use]
+    pub fn is_of(self, element: Element) -> bool {
+        match self {
+            Self::Add | Self::Mul | Self::Maximum | Self::Minimum | Self::Fmax | Self::Fmin => true,
+            Self::And | Self::Or | Self::Xor => element != Element::F32,
+            Self::Sub
+            | Self::FloorDivide
+            | Self::TruncDivide
+            | Self::Remainder
+            | Self::Fmod
+            | Self::Power => element != Element::Bool,
+            Self::Atan2 | Self::Hypot => element == Element::F32,
+        }
+    }
+}
+
 /// What becomes of an element that an index names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combination {
@@ -173,6 +191,8 @@ pub enum General {
     Gather {
         /// Along which dimension.
         dim: usize,
+        /// Whether negative indices count from the end.
+        wraps: bool,
     },
     /// A tensor, integers, and a tensor of their rank: the first, in which the elements along a
     /// dimension that the integers name are combined with those of the last.
@@ -290,15 +310,15 @@ pub(crate) fn run(
         values,
     };
     match general {
-        General::Cast => work.cast(out),
-        General::Compare(comparison) => work.compare(*comparison, out),
+        General::Cast => return work.cast(out),
+        General::Compare(comparison) => return work.compare(*comparison, out),
         General::Arithmetic(function) => return work.arithmetic(*function, out),
         General::Not => match (work.data(0), out) {
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
             (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| x ^ 1),
             (Data::I64(x), DataMut::I64(out)) => generic::map(x, out, |x| !x),
-            _ => mismatch(),
+            _ => return Err(work.mismatch()),
         },
         General::Where => match out {
             DataMut::F32(out) => work.choose(out, Data::numbers),
@@ -317,7 +337,7 @@ pub(crate) fn run(
             DataMut::I64(out) => out.iter_mut().zip(0..).for_each(|(out, at)| {
                 *out = start.int().wrapping_add(step.int().wrapping_mul(at));
             }),
-            DataMut::Bool(_) => mismatch(),
+            DataMut::Bool(_) => return Err(work.mismatch()),
         },
         General::Copy { offset, steps } => {
             let shape = program.shape(step.output);
@@ -325,7 +345,7 @@ pub(crate) fn run(
                 (Data::F32(x), DataMut::F32(out)) => generic::copy(x, *offset, steps, shape, out),
                 (Data::I64(x), DataMut::I64(out)) => generic::copy(x, *offset, steps, shape, out),
                 (Data::Bool(x), DataMut::Bool(out)) => generic::copy(x, *offset, steps, shape, out),
-                _ => mismatch(),
+                _ => return Err(work.mismatch()),
             }
         }
         General::Concat { dim } => match out {
@@ -346,7 +366,7 @@ pub(crate) fn run(
                     let value = u8::from(value.float() != 0.0);
                     crate::kernels::layout::pad(x, shape, widths, value, out);
                 }
-                _ => mismatch(),
+                _ => return Err(work.mismatch()),
             }
         }
         General::Select { dim, wraps } => {
@@ -362,26 +382,20 @@ pub(crate) fn run(
                 (Data::Bool(x), DataMut::Bool(out)) => {
                     generic::select(x, size, inner, indices, *wraps, out)
                 }
-                _ => {
-                    mismatch();
-                    Ok(())
-                }
+                _ => return Err(work.mismatch()),
             };
             return done.map_err(|index| RunError::Index { index, size });
         }
-        General::Gather { dim } => {
+        General::Gather { dim, wraps } => {
             let shape = work.shape(0);
-            let indices = (work.data(1).integers(), work.shape(1));
+            let indices = (work.data(1).integers(), work.shape(1), *wraps);
             let done = match (work.data(0), out) {
                 (Data::F32(x), DataMut::F32(out)) => generic::gather(x, shape, *dim, indices, out),
                 (Data::I64(x), DataMut::I64(out)) => generic::gather(x, shape, *dim, indices, out),
                 (Data::Bool(x), DataMut::Bool(out)) => {
                     generic::gather(x, shape, *dim, indices, out)
                 }
-                _ => {
-                    mismatch();
-                    Ok(())
-                }
+                _ => return Err(work.mismatch()),
             };
             let size = shape[*dim];
             return done.map_err(|index| RunError::Index { index, size });
@@ -391,7 +405,7 @@ pub(crate) fn run(
             (Data::I64(x), DataMut::I64(out)) => {
                 generic::map(x, out, |x| wrapped(x, *bits, *signed));
             }
-            _ => mismatch(),
+            _ => return Err(work.mismatch()),
         },
         General::Cumulate { dim, product } => {
             let [size, inner] = work.along(*dim);
@@ -412,7 +426,7 @@ pub(crate) fn run(
                     };
                     generic::cumulate(x, size, inner, i64::from(*product), f, |a| a, out);
                 }
-                _ => mismatch(),
+                _ => return Err(work.mismatch()),
             }
         }
         General::Sort { dim, descending } => {
@@ -428,7 +442,7 @@ pub(crate) fn run(
                 (Data::Bool(x), DataMut::I64(out)) => {
                     generic::sort(x, sizes, *descending, keep, out);
                 }
-                _ => mismatch(),
+                _ => return Err(work.mismatch()),
             }
         }
         General::Extreme { dim, largest } => {
@@ -437,21 +451,19 @@ pub(crate) fn run(
                 (Data::F32(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 (Data::I64(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 (Data::Bool(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
-                _ => mismatch(),
+                _ => return Err(work.mismatch()),
             }
         }
         General::Volume(volume) => {
             let DataMut::F32(out) = out else {
-                mismatch();
-                return Ok(());
+                return Err(work.mismatch());
             };
             let bias = step.inputs.get(2).map(|&bias| values.get(bias));
             volume.run(work.data(0).numbers(), work.data(1).numbers(), bias, out);
         }
         General::Resample { dim, taps } => {
             let DataMut::F32(out) = out else {
-                mismatch();
-                return Ok(());
+                return Err(work.mismatch());
             };
             let [size, inner] = work.along(*dim);
             generic::resample(work.data(0).numbers(), size, inner, taps, out);
@@ -459,13 +471,11 @@ pub(crate) fn run(
         General::Causal | General::SafeSoftmax => {
             let shape = work.shape(0);
             let DataMut::F32(out) = out else {
-                mismatch();
-                return Ok(());
+                return Err(work.mismatch());
             };
             out.copy_from_slice(work.data(0).numbers());
             let [.., rows, columns] = shape[..] else {
-                mismatch();
-                return Ok(());
+                return Err(work.mismatch());
             };
             if matches!(general, General::Causal) {
                 crate::kernels::attention::causal(out, rows, columns);
@@ -473,14 +483,9 @@ pub(crate) fn run(
                 crate::kernels::attention::safe_softmax(out, columns);
             }
         }
-        General::Fold { folding, dims } => work.fold(*folding, dims, out),
+        General::Fold { folding, dims } => return work.fold(*folding, dims, out),
     }
     Ok(())
-}
-
-/// Programs are typed when they are made.
-fn mismatch() {
-    debug_assert!(false, "types were checked when the program was made");
 }
 
 /// A step with its values.
@@ -491,6 +496,13 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
+    /// That its operands, or its result, are not of the types that it computes with.
+    fn mismatch(&self) -> RunError {
+        RunError::Mismatch {
+            step: self.step.op.name(),
+        }
+    }
+
     fn data(&self, index: usize) -> Data<'a> {
         self.values.data(self.step.inputs[index])
     }
@@ -505,7 +517,7 @@ impl<'a> Work<'a> {
         [shape[dim], shape[dim + 1..].iter().product()]
     }
 
-    fn cast(&self, out: DataMut<'_>) {
+    fn cast(&self, out: DataMut<'_>) -> Result<(), RunError> {
         match (self.data(0), out) {
             (Data::F32(x), DataMut::I64(out)) => generic::map(x, out, float_to_int),
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
@@ -513,20 +525,23 @@ impl<'a> Work<'a> {
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0)),
             (Data::Bool(x), DataMut::F32(out)) => generic::map(x, out, f32::from),
             (Data::Bool(x), DataMut::I64(out)) => generic::map(x, out, i64::from),
-            (from, mut out) => out.copy_from(from),
+            (from, mut out) if from.element() == out.element() => out.copy_from(from),
+            _ => return Err(self.mismatch()),
         }
+        Ok(())
     }
 
-    fn compare(&self, comparison: Comparison, out: DataMut<'_>) {
+    fn compare(&self, comparison: Comparison, out: DataMut<'_>) -> Result<(), RunError> {
         let DataMut::Bool(out) = out else {
-            return mismatch();
+            return Err(self.mismatch());
         };
         match (self.data(0), self.data(1)) {
             (Data::F32(a), Data::F32(b)) => self.compare_as(comparison, a, b, out),
             (Data::I64(a), Data::I64(b)) => self.compare_as(comparison, a, b, out),
             (Data::Bool(a), Data::Bool(b)) => self.compare_as(comparison, a, b, out),
-            _ => mismatch(),
+            _ => return Err(self.mismatch()),
         }
+        Ok(())
     }
 
     fn compare_as<T: Copy + Sync + PartialOrd>(
@@ -599,7 +614,7 @@ impl<'a> Work<'a> {
                 };
                 generic::zip((a, a_shape), (b, b_shape), shape, out, f);
             }
-            _ => mismatch(),
+            _ => return Err(self.mismatch()),
         }
         Ok(())
     }
@@ -640,16 +655,13 @@ impl<'a> Work<'a> {
                 out.copy_from_slice(x);
                 generic::scatter(shape, dim, indices, (source, from), out, |_, b| b)
             }
-            _ => {
-                mismatch();
-                Ok(())
-            }
+            _ => return Err(self.mismatch()),
         };
         let size = shape[dim];
         done.map_err(|index| RunError::Index { index, size })
     }
 
-    fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) {
+    fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) -> Result<(), RunError> {
         let shape = self.shape(0);
         match (self.data(0), out) {
             (Data::F32(x), DataMut::F32(out)) => {
@@ -677,8 +689,9 @@ impl<'a> Work<'a> {
                 };
                 generic::fold(x, shape, dims, zero, f, out);
             }
-            _ => mismatch(),
+            _ => return Err(self.mismatch()),
         }
+        Ok(())
     }
 }
 

@@ -44,6 +44,21 @@ impl Lines {
     }
 }
 
+/// Whether there is memory for this many. To ask for more than there is ends the process.
+pub(crate) fn has_room<T>(len: usize) -> bool {
+    Vec::<T>::new().try_reserve_exact(len).is_ok()
+}
+
+/// This many zeros.
+///
+/// # Panics
+///
+/// Where there is no memory for them: unlike the end of the process, that can be caught.
+pub(crate) fn zeros(len: usize) -> Vec<f32> {
+    assert!(has_room::<f32>(len), "no memory for {len} numbers");
+    vec![0.0; len]
+}
+
 impl Deref for Lines {
     type Target = [f32];
 

@@ -4,7 +4,8 @@ use std::mem;
 use std::ops::Range;
 
 use crate::data::{Data, DataMut};
-use crate::lines::Lines;
+use crate::execute::RunError;
+use crate::lines::{LINE, Lines, has_room};
 use crate::plan::{Lens, Place};
 use crate::program::Element;
 
@@ -86,18 +87,27 @@ impl<'a> Taken<'a> {
 
 impl Context {
     /// Makes it large enough for as many elements.
-    pub(crate) fn fit(&mut self, lens: Lens) {
+    ///
+    /// # Errors
+    /// There is no memory for them.
+    pub(crate) fn fit(&mut self, lens: Lens) -> Result<(), RunError> {
         // Nobody wants what was in it: it need not be copied.
         if self.numbers.len() < lens.numbers {
             self.numbers = Lines::default();
+            claim::<f32>(lens.numbers + LINE)?;
             self.numbers = Lines::zeros(lens.numbers);
         }
         if self.integers.len() < lens.integers {
+            self.integers = Vec::new();
+            claim::<i64>(lens.integers)?;
             self.integers = vec![0; lens.integers];
         }
         if self.flags.len() < lens.flags {
+            self.flags = Vec::new();
+            claim::<u8>(lens.flags)?;
             self.flags = vec![0; lens.flags];
         }
+        Ok(())
     }
 
     pub(crate) fn memory(&mut self) -> Memory<'_> {
@@ -106,6 +116,15 @@ impl Context {
             integers: &mut self.integers,
             flags: &mut self.flags,
         }
+    }
+}
+
+/// That there is memory for this many.
+fn claim<T>(len: usize) -> Result<(), RunError> {
+    let size_bytes = len.saturating_mul(size_of::<T>());
+    match has_room::<T>(len) {
+        true => Ok(()),
+        false => Err(RunError::OutOfMemory { size_bytes }),
     }
 }
 

@@ -188,8 +188,10 @@ pub enum Unary {
     Rsqrt,
     /// Absolute value.
     Abs,
-    /// `scale * x + offset`
+    /// `scale * x + offset`. Adding -0.0 changes nothing, not even the sign of a zero.
     Affine(f32, f32),
+    /// `x / divisor`
+    DivideBy(f32),
     /// `x ** exponent`
     Power(f32),
     /// `numerator / x`
@@ -256,6 +258,26 @@ pub enum Unary {
     Threshold(f32, f32),
     /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
     Celu(f32),
+}
+
+impl Unary {
+    /// `factor * x`, with the sign that PyTorch gives a zero.
+    #[must_use]
+    pub fn scale(factor: f32) -> Self {
+        Self::Affine(factor, -0.0)
+    }
+
+    /// `x / divisor`: a product where that is the same.
+    #[must_use]
+    pub fn divide_by(divisor: f32) -> Self {
+        let factor = 1.0 / divisor;
+        // A power of two, whose fraction has no bits, and whose inverse is one.
+        let is_exact = divisor.to_bits() << 9 == 0 && divisor.is_normal() && factor.is_normal();
+        match is_exact {
+            true => Self::scale(factor),
+            false => Self::DivideBy(divisor),
+        }
+    }
 }
 
 /// Functions of two numbers, over tensors of broadcast shapes.

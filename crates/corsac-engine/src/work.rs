@@ -168,6 +168,7 @@ fn of_unary(function: Unary) -> usize {
         | Unary::Softshrink(_)
         | Unary::Hardshrink(_)
         | Unary::DivideInto(_)
+        | Unary::DivideBy(_)
         | Unary::Threshold(..) => SIMPLE,
         Unary::Sqrt | Unary::Rsqrt => 12,
         Unary::Exp | Unary::Sigmoid | Unary::Silu | Unary::Erf | Unary::Elu(_) => 16,

@@ -1,16 +1,9 @@
 //! Attention against what its definition says, written down plainly in double precision.
 
-use corsac_engine::kernels::blocked::attention::{Attention, Head, Operands, Pitch};
+mod kit;
 
-/// Numbers between -1 and 1.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
+use corsac_engine::kernels::blocked::attention::{Attention, Head, Operands, Pitch};
+use kit::numbers;
 
 struct Case {
     rows: usize,

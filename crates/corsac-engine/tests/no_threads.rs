@@ -6,25 +6,14 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use std::borrow::Cow;
+mod kit;
+
 use std::fs;
 
-use corsac_engine::{Executable, Weights, lower, optimise};
-use corsac_ir::{Arg, DType, Graph};
-use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
-
-struct NoWeights;
-
-impl Weights for NoWeights {
-    fn weight(&self, _number: usize) -> Option<Cow<'_, [f32]>> {
-        None
-    }
-}
-
-fn tensor(shape: &[i64]) -> Value {
-    let shape = shape.iter().map(|&size| Dim::Known(size));
-    Value::tensor(TensorType::new(DType::Float32, shape))
-}
+use corsac_engine::Executable;
+use corsac_ir::{Arg, Graph};
+use corsac_ops::shape::Value;
+use kit::{NoWeights, call, len, program, tensor};
 
 fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
@@ -36,24 +25,18 @@ type Shapes<'a> = &'a [&'a [i64]];
 fn run(name: &str, shapes: Shapes<'_>, rest: &[Arg]) -> bool {
     let mut graph = Graph::new();
     let names = (0..shapes.len()).map(|at| format!("in{at}"));
-    let inputs = names.map(|name| Arg::from(graph.placeholder(&name).unwrap()));
-    let args: Vec<Arg> = inputs.collect::<Vec<_>>();
-    let args = args.into_iter().chain(rest.iter().cloned());
-    let function = graph.function(name);
-    let result = graph
-        .call_function(function, args.collect::<Vec<_>>())
-        .unwrap();
-    graph.output(result).unwrap();
-    let mut types = Propagator::new(&NoModules, Settings::default());
-    let inputs: Vec<Value> = shapes.iter().map(|shape| tensor(shape)).collect();
-    types.run(&graph, &inputs).unwrap();
-    let mut program = lower(&graph, &types).unwrap();
-    optimise(&mut program);
-    let executable = Executable::new(program, &NoWeights).unwrap();
-    let ones: Vec<Vec<f32>> = shapes
-        .iter()
-        .map(|shape| vec![1.0; usize::try_from(shape.iter().product::<i64>()).unwrap()])
+    let inputs: Vec<Arg> = names
+        .map(|name| Arg::from(graph.placeholder(&name).unwrap()))
         .collect();
+    let result = call(
+        &mut graph,
+        name,
+        inputs.into_iter().chain(rest.iter().cloned()),
+    );
+    graph.output(result).unwrap();
+    let inputs: Vec<Value> = shapes.iter().map(|shape| tensor(shape)).collect();
+    let executable = Executable::new(program(&graph, &inputs).unwrap(), &NoWeights).unwrap();
+    let ones: Vec<Vec<f32>> = shapes.iter().map(|shape| vec![1.0; len(shape)]).collect();
     let inputs: Vec<&[f32]> = ones.iter().map(Vec::as_slice).collect();
     let program = executable.program();
     let mut out = vec![0.0; program.value(program.outputs()[0]).len()];

@@ -5,36 +5,14 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use std::borrow::Cow;
+mod kit;
+
 use std::thread;
 
-use corsac_engine::{Executable, Weights, lower, on_threads, optimise};
-use corsac_ir::{Arg, DType, Graph, NodeId};
-use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
-
-struct NoWeights;
-
-impl Weights for NoWeights {
-    fn weight(&self, _number: usize) -> Option<Cow<'_, [f32]>> {
-        None
-    }
-}
-
-/// Numbers between -1 and 1.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
-    };
-    (0..count).map(|_| next()).collect()
-}
-
-fn call(graph: &mut Graph, name: &str, args: impl IntoIterator<Item = Arg>) -> NodeId {
-    let function = graph.function(name);
-    let args: Vec<Arg> = args.into_iter().collect();
-    graph.call_function(function, args).unwrap()
-}
+use corsac_engine::{Executable, on_threads};
+use corsac_ir::{Arg, Graph, NodeId};
+use corsac_ops::shape::Value;
+use kit::{NoWeights, call, len, numbers, program, tensor};
 
 /// A program of tensors of these shapes, and the elements of its inputs.
 struct Case {
@@ -51,19 +29,10 @@ impl Case {
             .collect();
         let result = make(&mut graph, &inputs);
         graph.output(result).unwrap();
-        let of_shape = |shape: &&[i64]| {
-            let shape = shape.iter().map(|&size| Dim::Known(size));
-            Value::tensor(TensorType::new(DType::Float32, shape))
-        };
-        let types: Vec<Value> = shapes.iter().map(of_shape).collect();
-        let mut known = Propagator::new(&NoModules, Settings::default());
-        known.run(&graph, &types).unwrap();
-        let mut program = lower(&graph, &known).unwrap();
-        optimise(&mut program);
-        let inputs = shapes.iter().zip(1..).map(|(shape, seed)| {
-            let count = shape.iter().product::<i64>();
-            numbers(usize::try_from(count).unwrap(), seed)
-        });
+        let types: Vec<Value> = shapes.iter().map(|shape| tensor(shape)).collect();
+        let program = program(&graph, &types).unwrap();
+        let inputs = shapes.iter().zip(1..);
+        let inputs = inputs.map(|(shape, seed)| numbers(len(shape), seed));
         Self {
             inputs: inputs.collect(),
             executable: Executable::new(program, &NoWeights).unwrap(),

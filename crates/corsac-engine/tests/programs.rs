@@ -5,38 +5,12 @@
     reason = "helpers of tests: a failure is a failed test"
 )]
 
-use std::borrow::Cow;
+mod kit;
 
-use corsac_engine::{Executable, Plan, Program, RunError, Weights, lower, optimise};
-use corsac_ir::{Arg, DType, Graph, NodeId};
-use corsac_ops::shape::{Dim, NoModules, Propagator, Settings, TensorType, Value};
-
-struct NoWeights;
-
-impl Weights for NoWeights {
-    fn weight(&self, _number: usize) -> Option<Cow<'_, [f32]>> {
-        None
-    }
-}
-
-fn call(graph: &mut Graph, name: &str, args: impl IntoIterator<Item = Arg>) -> NodeId {
-    let function = graph.function(name);
-    let args: Vec<Arg> = args.into_iter().collect();
-    graph.call_function(function, args).unwrap()
-}
-
-fn tensor(shape: &[i64]) -> Value {
-    let shape = shape.iter().map(|&size| Dim::Known(size));
-    Value::tensor(TensorType::new(DType::Float32, shape))
-}
-
-fn program(graph: &Graph, inputs: &[Value]) -> Result<Program, String> {
-    let mut types = Propagator::new(&NoModules, Settings::default());
-    types.run(graph, inputs).unwrap();
-    let mut program = lower(graph, &types).map_err(|error| error.to_string())?;
-    optimise(&mut program);
-    Ok(program)
-}
+use corsac_engine::{Data, DataMut, Element, Executable, Plan, RunError};
+use corsac_ir::{Arg, Graph, NodeId};
+use corsac_ops::shape::Value;
+use kit::{NoWeights, call, program, tensor};
 
 /// `relu(x @ y + z) * 2`, and `x` as a column.
 fn example() -> Graph {
@@ -64,7 +38,7 @@ fn sums_and_activations_go_into_the_product_before_them() {
     let program = program(&example(), &inputs()).unwrap();
     assert_eq!(
         program.to_string(),
-        "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, 0.0)\nreturn %6, in0\n"
+        "%6[1, 2] = matmul(in0, in1) + in2 -> Relu -> Affine(2.0, -0.0)\nreturn %6, in0\n"
     );
     // Nothing but results.
     assert_eq!(Plan::of(&program).size_bytes(), 0);
@@ -319,4 +293,56 @@ fn results_hold_other_numbers_before_they_are_computed() {
     for (at, &x) in results[0].iter().enumerate() {
         assert_eq!(x, if at % 32 < 16 { 1024.0 } else { 2.0 });
     }
+}
+
+#[test]
+fn steps_of_other_types_are_an_error() {
+    let mut program = program(&example(), &inputs()).unwrap();
+    let value = program.steps[0].inputs[0];
+    program.values[value.index()].element = Element::I64;
+    let made = Executable::new(program, &NoWeights);
+    assert_eq!(made.err(), Some(RunError::Mismatch { step: "matmul" }));
+}
+
+#[test]
+fn elements_that_a_step_does_not_compute_with_are_an_error() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let flipped = call(
+        &mut graph,
+        "torch.flip",
+        [x.into(), Arg::list([0.into()]).unwrap()],
+    );
+    graph.output(flipped).unwrap();
+    let mut program = program(&graph, &[tensor(&[3])]).unwrap();
+    // A result of other elements than those that are copied.
+    let result = program.outputs()[0];
+    program.values[result.index()].element = Element::I64;
+    let executable = Executable::new(program, &NoWeights).unwrap();
+    let mut out = [7; 3];
+    let run = executable.run_typed(
+        &mut executable.context(),
+        &[Data::F32(&[1.0, 2.0, 3.0])],
+        &mut [DataMut::I64(&mut out)],
+    );
+    assert_eq!(run, Err(RunError::Mismatch { step: "copy" }));
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error() {
+    let mut graph = Graph::new();
+    let x = graph.placeholder("x").unwrap();
+    let size = 1_i64 << 20;
+    let [rows, columns] = [[size, 1], [1, size]].map(|sizes| {
+        let sizes = Arg::list(sizes.map(Arg::from)).unwrap();
+        graph.call_method("reshape", [x.into(), sizes]).unwrap()
+    });
+    let all = call(&mut graph, "torch.mul", [rows.into(), columns.into()]);
+    let sum = call(&mut graph, "torch.sum", [all.into()]);
+    graph.output(sum).unwrap();
+    let executable = Executable::new(program(&graph, &[tensor(&[size])]).unwrap(), &NoWeights);
+    let executable = executable.unwrap();
+    let input = vec![0.0; 1 << 20];
+    let run = executable.run(&mut executable.context(), &[&input], &mut [&mut [0.0]]);
+    assert!(matches!(run, Err(RunError::OutOfMemory { size_bytes }) if size_bytes >= 4 << 40));
 }

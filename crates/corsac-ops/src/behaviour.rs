@@ -1,6 +1,6 @@
 //! What a callable does, before it is known what it is called with.
 
-use crate::schema::Schema;
+use crate::schema::{Schema, SchemaParam};
 
 /// A parameter: by position, by keyword, or both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,11 @@ pub struct Behaviour {
     pub roles: Vec<Role>,
     /// Whether the result may share storage with any argument.
     pub aliases_all: bool,
+    /// Whether it depends on how arguments lie in memory if the result shares storage with them: a
+    /// reshape is a view of what lies row by row.
+    pub by_layout: bool,
+    /// Whether what it writes to may have other sizes after it.
+    pub reshapes: bool,
     /// Whether the result is a container that holds what the arguments hold, where those are
     /// containers: `operator.add` of two lists.
     pub concatenates: bool,
@@ -95,6 +100,8 @@ impl Behaviour {
         Self {
             roles: Vec::new(),
             aliases_all: false,
+            by_layout: false,
+            reshapes: false,
             concatenates: false,
             single: false,
             random: When::Never,
@@ -194,6 +201,10 @@ impl Behaviour {
     pub fn of_schema(schema: &Schema) -> Self {
         let mut behaviour = Self::pure();
         behaviour.aliases_all = schema.composite;
+        behaviour.by_layout = schema.composite;
+        // What is given for a result is made to fit it.
+        let is_result = |param: &SchemaParam| param.written && param.keyword_only;
+        behaviour.reshapes = schema.reshapes || schema.params.iter().any(is_result);
         behaviour.single = schema.single;
         if schema.random {
             behaviour.random = When::Always;
@@ -228,6 +239,8 @@ impl Behaviour {
             }
         }
         self.aliases_all |= other.aliases_all;
+        self.by_layout |= other.by_layout;
+        self.reshapes |= other.reshapes;
         self.single &= other.single;
         if other.random != When::Never {
             self.random = other.random;

@@ -82,6 +82,11 @@ impl<'h> Catalogue<'h> {
 
     /// What `node` does.
     pub fn effects(&mut self, graph: &Graph, node: NodeId) -> Effects {
+        self.effects_given(graph, node, &literal_truth)
+    }
+
+    /// What `node` does where it is known which of its arguments are true: `inplace`, `training`.
+    pub fn effects_given(&mut self, graph: &Graph, node: NodeId, truth: Truth<'_>) -> Effects {
         let view = graph.node(node);
         let Some(behaviour) = self.behaviour(graph, node) else {
             return match view.op() {
@@ -101,7 +106,7 @@ impl<'h> Catalogue<'h> {
                 ..Effects::default()
             };
         }
-        apply(behaviour, view)
+        apply(behaviour, view, truth)
     }
 }
 
@@ -131,9 +136,13 @@ fn of_function(host: &dyn Host, graph: &Graph, function: FunctionId) -> Behaviou
     }
 }
 
-fn apply(behaviour: &Behaviour, node: Node<'_>) -> Effects {
+fn apply(behaviour: &Behaviour, node: Node<'_>, truth: Truth<'_>) -> Effects {
+    let holds = |when: &When| holds(when, node, truth);
     let mut effects = Effects {
-        random: holds(&behaviour.random, node),
+        by_layout: behaviour.by_layout,
+        // Results are made to fit: those that are given by name.
+        reshapes: behaviour.reshapes || node.kwarg("out").is_some(),
+        random: holds(&behaviour.random),
         seeded_operator: behaviour.seeded_operator,
         side_effect: behaviour.side_effect,
         barrier: behaviour.barrier,
@@ -146,7 +155,7 @@ fn apply(behaviour: &Behaviour, node: Node<'_>) -> Effects {
         ..Effects::default()
     };
     for role in &behaviour.roles {
-        let (written, aliased) = (holds(&role.written, node), holds(&role.aliased, node));
+        let (written, aliased) = (holds(&role.written), holds(&role.aliased));
         if !(written || aliased) {
             continue;
         }
@@ -209,7 +218,7 @@ fn find<'g>(param: &Param, node: Node<'g>) -> Found<'g> {
     Found::Missing
 }
 
-fn holds(when: &When, node: Node<'_>) -> bool {
+fn holds(when: &When, node: Node<'_>, truth: Truth<'_>) -> bool {
     let given = |param: &Param| match find(param, node) {
         Found::Given(arg) => Some(arg),
         Found::Missing | Found::Unclear => None,
@@ -217,14 +226,19 @@ fn holds(when: &When, node: Node<'_>) -> bool {
     match when {
         When::Never => false,
         When::Always => true,
-        When::If(param, default) => given(param).map_or(*default, |arg| !is_literally_false(arg)),
+        When::If(param, default) => given(param).map_or(*default, |arg| truth(arg) != Some(false)),
     }
 }
 
-fn is_literally_false(arg: &Arg) -> bool {
+/// Whether an argument is true; `None` if that is not known.
+pub type Truth<'a> = &'a dyn Fn(&Arg) -> Option<bool>;
+
+fn literal_truth(arg: &Arg) -> Option<bool> {
     match arg {
-        Arg::None | Arg::Bool(false) | Arg::Int(0) => true,
-        Arg::Float(x) => *x == 0.0,
-        _ => false,
+        Arg::None => Some(false),
+        Arg::Bool(value) => Some(*value),
+        Arg::Int(value) => Some(*value != 0),
+        Arg::Float(value) => Some(*value != 0.0),
+        _ => None,
     }
 }

@@ -10,6 +10,10 @@ pub struct Effects {
     pub mutates: SmallVec<[NodeId; 2]>,
     /// Values that its own may be, or share storage with.
     pub aliases: SmallVec<[NodeId; 2]>,
+    /// Whether it depends on how these lie in memory if its own shares storage with them.
+    pub by_layout: bool,
+    /// Whether what it writes to may have other sizes after it.
+    pub reshapes: bool,
     /// Whether it draws random numbers.
     pub random: bool,
     /// Whether it is an operator tagged as doing so, `torch.ops.…`.

@@ -184,8 +184,16 @@ pub(crate) fn amended(packet: &str, mut behaviour: Behaviour, exact: bool) -> Be
         "rrelu" | "rrelu_" if !exact => {
             behaviour.random = When::If(Param::at(3, "training"), false);
         }
+        // What it writes to becomes as large as the product, which no schema says.
+        "addbmm_" => behaviour.reshapes = true,
+        // A view where strides allow one, the tensor itself where it lies as it is to.
+        "reshape" | "reshape_as" | "_reshape_alias" | "flatten" | "ravel" | "contiguous" | "to" => {
+            behaviour.by_layout = true;
+            return behaviour;
+        }
         _ => {}
     }
+    behaviour.by_layout &= behaviour.aliases_all;
     behaviour
 }
 

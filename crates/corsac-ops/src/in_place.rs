@@ -167,15 +167,7 @@ impl InPlace {
         positional: usize,
         keywords: impl Iterator<Item = &'a str> + Clone,
     ) -> bool {
-        Schema::overloads(self.method).any(|schema| {
-            let by_position = schema.params.iter().filter(|p| !p.keyword_only);
-            let mut keywords = keywords.clone();
-            let known = |keyword: &str| {
-                let at = schema.params.iter().position(|p| p.name == keyword);
-                at.is_some_and(|at| at >= positional || schema.params[at].keyword_only)
-            };
-            by_position.count() >= positional && keywords.all(known)
-        })
+        Schema::overloads(self.method).any(|schema| schema.takes(positional, keywords.clone()))
     }
 }
 

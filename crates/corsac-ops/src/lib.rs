@@ -47,7 +47,7 @@ mod spelling;
 
 pub use aliases::{AliasClasses, ClassId};
 pub use behaviour::{Behaviour, Param, Role, When};
-pub use catalogue::Catalogue;
+pub use catalogue::{Catalogue, Truth};
 pub use effects::Effects;
 pub use functions::{is_known_function, is_known_method, is_known_operator};
 pub use host::{FunctionInfo, Host, ModuleInfo, Unhosted};

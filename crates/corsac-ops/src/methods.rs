@@ -7,7 +7,7 @@ use crate::schema::Schema;
 /// What a call of the method does; opaque if nobody knows.
 pub(crate) fn behaviour(method: &str) -> Behaviour {
     if let Some(known) = without_schema(method) {
-        return known;
+        return amended(method, known, false);
     }
     if let Some(operator) = Behaviour::of_operator(Schema::overloads(method)) {
         let operator = operator.role(Param::keyword("out"), When::Always, When::Always);

@@ -77,7 +77,11 @@ pub(crate) fn behaviour(info: &ModuleInfo) -> Behaviour {
             ..stateful
         },
 
-        "Identity" | "Flatten" | "Unflatten" => Behaviour::view("input"),
+        "Identity" | "Unflatten" => Behaviour::view("input"),
+        "Flatten" => Behaviour {
+            by_layout: true,
+            ..Behaviour::view("input")
+        },
 
         // Compositions that may return an argument or a view of one where there is nothing to do.
         "Upsample"

@@ -5,6 +5,7 @@ mod python;
 
 use std::sync::LazyLock;
 
+use corsac_ir::Op;
 use rustc_hash::FxHashMap;
 
 use crate::schema::Schema;
@@ -151,6 +152,64 @@ pub fn parameter_names(target: &str, count: usize) -> Option<Vec<String>> {
         _ => name,
     });
     of_tensor.then(|| renamed.collect())
+}
+
+/// Whether a function or method of PyTorch takes so many arguments by position, the tensor among them, and
+/// these keywords, as far as the schemas of operators say it: what they do not know it may take.
+///
+/// ```
+/// use corsac_ir::Op;
+/// use corsac_ops::signature::takes;
+///
+/// // The overload that has `stable` takes `dim` by name only.
+/// assert!(takes(Op::CallMethod, "sort", 2, ["descending"]));
+/// assert!(!takes(Op::CallMethod, "sort", 2, ["stable"]));
+/// ```
+#[must_use]
+pub fn takes<'a>(
+    op: Op,
+    target: &str,
+    positional: usize,
+    keywords: impl IntoIterator<Item = &'a str>,
+) -> bool {
+    let own = match (op, target.rsplit_once('.')) {
+        (Op::CallMethod, _) => target,
+        (Op::CallFunction, Some(("torch", own))) => match python_signature(target) {
+            None if python_signature(&format!("torch.functional.{own}")).is_none() => own,
+            _ => return true,
+        },
+        (Op::CallFunction, _) => match target.strip_prefix("torch.ops.aten.") {
+            Some(own) => own.strip_suffix(".default").unwrap_or(own),
+            None => return true,
+        },
+        _ => return true,
+    };
+    let keywords = keywords.into_iter().map(|keyword| match keyword {
+        "input" => "self",
+        "axis" => "dim",
+        "keepdims" => "keepdim",
+        keyword => keyword,
+    });
+    // What functions take that make tensors, without an operator's seeing it.
+    let keywords: Vec<&str> = keywords
+        .filter(|keyword| !matches!(*keyword, "requires_grad" | "out"))
+        .collect();
+    let mut overloads = Schema::overloads(own).peekable();
+    overloads.peek().is_none()
+        || overloads.any(|schema| {
+            let given = keywords.iter().copied();
+            // Sizes may be given one by one.
+            let sizes = schema.params.get(1).is_some_and(|param| {
+                let of_sizes = ["size", "shape", "dims", "repeats", "sizes"];
+                !param.keyword_only && of_sizes.contains(&param.name.as_str())
+            });
+            let sizes = sizes
+                || schema
+                    .params
+                    .first()
+                    .is_some_and(|param| param.name == "size");
+            schema.takes(if sizes { positional.min(2) } else { positional }, given)
+        })
 }
 
 fn python_signature(name: &str) -> Option<&'static str> {

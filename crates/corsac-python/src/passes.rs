@@ -365,6 +365,10 @@ type NodeEffects = (
     bool,
 );
 
+/// The same of a node in its graph: whether it is a barrier, whether how tensors lie in memory decides if it
+/// shares storage with them, and the number of what it may share storage with.
+type PlacedEffects = (NodeEffects, bool, bool, usize);
+
 /// What `node` does besides computing its value.
 #[pyfunction]
 pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
@@ -376,12 +380,11 @@ pub(crate) fn node_effects(node: &Bound<'_, PyNode>) -> PyResult<NodeEffects> {
 }
 
 /// What each node of `graph` does besides computing its value, in order: the same as
-/// `node_effects`, whether nodes after it may compute something else than nodes before, and the
-/// number of the values that it may share storage with: 0 for inputs and attributes.
+/// `node_effects`, whether nodes after it may compute something else than nodes before, whether it
+/// depends on how arguments lie in memory if it shares storage with them, and the number of the values
+/// that it may share storage with: 0 for inputs and attributes.
 #[pyfunction]
-pub(crate) fn graph_effects(
-    graph: &Bound<'_, PyGraph>,
-) -> PyResult<Vec<(NodeEffects, bool, usize)>> {
+pub(crate) fn graph_effects(graph: &Bound<'_, PyGraph>) -> PyResult<Vec<PlacedEffects>> {
     let facts = Facts::of_graph(graph)?;
     let mut catalogue = Catalogue::new(&facts);
     let borrowed = graph.try_borrow()?;
@@ -392,7 +395,7 @@ pub(crate) fn graph_effects(
             let effects = catalogue.effects(ir, node);
             let class = classes.class(node).index();
             let handed = handed_out(graph, &borrowed, &effects)?;
-            Ok((handed, effects.barrier, class))
+            Ok((handed, effects.barrier, effects.by_layout, class))
         })
         .collect()
 }

@@ -11,6 +11,7 @@ import torch
 from corsac.analysis import Dim
 from corsac.lowering._backend import LoweringError
 from corsac.lowering._preview import shown
+from corsac.onnx._translate import UNKNOWN
 from corsac.onnx._types import TensorType, Unsupported, compute_dim
 
 _ARITHMETIC = {
@@ -85,6 +86,9 @@ class InputCheck:
 
 
 def _check(name: str, type_: Any, value: Any, symbols: dict[str, int]) -> None:
+    if type_ is UNKNOWN:
+        # Nothing was made for it: no part reads it.
+        return
     if isinstance(type_, TensorType):
         expected = shown(type_)
         if not isinstance(value, torch.Tensor):

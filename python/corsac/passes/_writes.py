@@ -23,6 +23,7 @@ class _Facts:
     writes_state: bool
     opaque: bool
     barrier: bool
+    by_layout: bool
     group: int
 
 
@@ -58,6 +59,7 @@ class Writes:
     _facts: dict[Node, _Facts] = field(default_factory=dict)
     _groups: dict[int, list[_Facts]] = field(default_factory=dict)
     _last_use: dict[Node, int] = field(default_factory=dict)
+    _laid_out: set[Node] = field(default_factory=set)
 
     @classmethod
     def of_graph(cls, graph: Graph) -> Writes:
@@ -67,9 +69,11 @@ class Writes:
         for place, (node, found) in enumerate(
             zip(nodes, _core.graph_effects(graph), strict=True)
         ):  # fmt: skip
-            (mutates, aliases, random, _, _, state, opaque), barrier, group = found
+            (mutates, aliases, random, _, _, state, opaque), barrier, by_layout, group = found
             random = random and not _is_quiet(node)
-            facts = _Facts(place, node, mutates, aliases, random, state, opaque, barrier, group)
+            facts = _Facts(
+                place, node, mutates, aliases, random, state, opaque, barrier, by_layout, group
+            )
             writes._facts[node] = facts
             writes._groups.setdefault(group, []).append(facts)
         for node, facts in writes._facts.items():
@@ -141,12 +145,27 @@ class Writes:
                     self.refuse(
                         member.node, f"it may share storage with what {node.name} writes to"
                     )
+                    if member.by_layout:
+                        self._refuse_layout(member.node, node)
             if group == OUTSIDE and not facts.opaque:
                 for member in self._groups[group]:
                     if member.node.op == "get_attr":
                         self.refused.setdefault(
                             member.node, f"{node.name} may write to it"
                         )  # fmt: skip
+
+    def _refuse_layout(self, shown: Node, writer: Node) -> None:
+        """Keep what decides by its strides whether ``shown`` is a view that shows a write: what is computed
+        elsewhere lies row by row."""
+        reason = f"how it lies in memory decides what {writer.name} writes to"
+        waiting = list(shown.all_input_nodes)
+        while waiting:
+            source = waiting.pop()
+            if source in self._laid_out or not source.op.startswith("call_"):
+                continue
+            self._laid_out.add(source)
+            self.refused.setdefault(source, reason)
+            waiting += source.all_input_nodes
 
     def _is_barrier(self, node: Node) -> bool:
         facts = self._facts[node]

@@ -12,6 +12,7 @@ use rten_tensor::{Matrix, NdTensorView};
 use super::depthwise::{depthwise, scratch_len};
 use super::shifted::Shifted;
 use super::volume::Volume;
+use crate::lines::zeros;
 use crate::program::Conv;
 use crate::spread::Spread;
 
@@ -185,13 +186,13 @@ impl ConvKernel {
         let (inputs, outputs) = (channels / groups, self.shape.output[0] / groups);
         let plane = self.shape.output[1] * self.shape.output[2];
         let (planes_len, run_len) = (layout.planes_len(), layout.run_len());
-        let mut planes = vec![0.0; channels * planes_len];
+        let mut planes = zeros(channels * planes_len);
         planes
             .par_chunks_mut(planes_len)
             .zip(input.par_chunks(rows * columns))
             .with_min_len(super::GRAIN.div_ceil(planes_len))
             .spread(|(planes, image)| layout.separate(image, planes));
-        let mut sums = vec![0.0; groups * outputs * run_len];
+        let mut sums = zeros(groups * outputs * run_len);
         let gemm = GemmExecutor::<f32>::new();
         for (group, taps) in weights.iter().enumerate() {
             let planes = &planes[group * inputs * planes_len..][..inputs * planes_len];
@@ -213,7 +214,7 @@ impl ConvKernel {
                     let runs = GemmInputB::Unpacked(runs);
                     gemm.gemm(sums, GemmInputA::Packed(weight), runs, options)
                 });
-                debug_assert!(matches!(done, Ok(Ok(()))), "shapes were checked");
+                assert!(matches!(done, Ok(Ok(()))), "shapes were checked");
             }
         }
         out.par_chunks_mut(plane)
@@ -262,7 +263,7 @@ impl ConvKernel {
                     gemm.gemm(out, weight, GemmInputB::Im2Col(&matrix), options)
                 }
             };
-            debug_assert!(done.is_ok(), "shapes were checked: {done:?}");
+            assert!(done.is_ok(), "shapes were checked: {done:?}");
         }
     }
 

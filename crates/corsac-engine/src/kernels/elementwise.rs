@@ -20,16 +20,52 @@ pub fn unary(over: &Over<'_>, function: Unary, out: &mut [f32]) {
 pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
     match function {
         Unary::LeakyRelu(slope) => LeakyRelu { alpha: slope }.map_mut(data),
-        Unary::Elu(alpha) => Elu { alpha }.map_mut(data),
+        // Near zero what is lost is the whole.
+        Unary::Elu(alpha) => mended(
+            data,
+            |x| Elu { alpha }.map_mut(x),
+            |x, y| match x <= 0.0 && x > -0.02 {
+                true => alpha * x * (1.0 + x * (0.5 + x * (1.0 / 6.0))),
+                false => y,
+            },
+        ),
         Unary::Sigmoid => Sigmoid {}.map_mut(data),
         Unary::Silu => Silu {}.map_mut(data),
-        Unary::Tanh => Tanh {}.map_mut(data),
+        // Odd functions: a zero keeps its sign.
+        Unary::Tanh => mended(data, |x| Tanh {}.map_mut(x), |x, y| y.copysign(x)),
         Unary::Gelu => Gelu {}.map_mut(data),
         Unary::GeluTanh => ApproxGelu {}.map_mut(data),
-        Unary::Erf => Erf {}.map_mut(data),
+        Unary::Erf => mended(
+            data,
+            |x| Erf {}.map_mut(x),
+            |x, y| match x.abs() < 0.02 {
+                true => erf_near_zero(x),
+                false => y,
+            },
+        ),
         Unary::Exp => Exp {}.map_mut(data),
         simple => simple_unary(simple, data),
     }
+}
+
+/// Applies a function that is wrong in some places: `mend` makes of an element and what came out what should.
+fn mended(data: &mut [f32], function: impl Fn(&mut [f32]), mend: impl Fn(f32, f32) -> f32) {
+    let mut given = [0.0; 256];
+    for piece in data.chunks_mut(given.len()) {
+        let given = &mut given[..piece.len()];
+        given.copy_from_slice(piece);
+        function(piece);
+        for (y, &x) in piece.iter_mut().zip(&*given) {
+            *y = mend(x, *y);
+        }
+    }
+}
+
+/// The first terms of the series, which are exact in single precision up to 0.02.
+#[inline(always)]
+fn erf_near_zero(x: f32) -> f32 {
+    let square = x * x;
+    std::f32::consts::FRAC_2_SQRT_PI * x * (1.0 - square * (1.0 / 3.0 - square * 0.1))
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
@@ -55,6 +91,7 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
         Unary::Power(2.0) => map!(|x: f32| x * x),
         Unary::Power(exponent) => map!(|x: f32| x.powf(exponent)),
         Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
+        Unary::DivideBy(divisor) => map!(|x: f32| x / divisor),
         Unary::Log => map!(f32::ln),
         Unary::Sin => map!(f32::sin),
         Unary::Cos => map!(f32::cos),
@@ -94,13 +131,14 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
         Unary::Mish => map!(|x: f32| x * x.exp().ln_1p().tanh()),
         Unary::Softsign => map!(|x: f32| x / (1.0 + x.abs())),
         Unary::LogSigmoid => map!(|x: f32| {
-            let least = if x < 0.0 { x } else { 0.0 * x };
+            let least = if x > 0.0 { 0.0 } else { x };
             least - (-x.abs()).exp().ln_1p()
         }),
         Unary::Softshrink(by) => map!(|x: f32| match x {
             x if x > by => x - by,
             x if x < -by => x + by,
-            x => x * 0.0,
+            x if x.is_nan() => x,
+            _ => 0.0,
         }),
         Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
         Unary::Tanhshrink => map!(|x: f32| x - x.tanh()),

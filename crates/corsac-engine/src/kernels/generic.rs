@@ -201,11 +201,11 @@ pub fn gather<T: Copy + Send + Sync>(
     input: &[T],
     shape: &[usize],
     dim: usize,
-    (indices, index_shape): (&[i64], &[usize]),
+    (indices, index_shape, wraps): (&[i64], &[usize], bool),
     out: &mut [T],
 ) -> Result<(), i64> {
     let size = shape[dim];
-    if let Some(index) = indices.iter().find_map(|&i| place(i, size, true).err()) {
+    if let Some(index) = indices.iter().find_map(|&i| place(i, size, wraps).err()) {
         return Err(index);
     }
     let mut steps = broadcast_steps(shape, shape.len());
@@ -219,7 +219,7 @@ pub fn gather<T: Copy + Send + Sync>(
         let own = steps[last].unsigned_abs();
         let indices = &indices[row * index_shape[last]..];
         for (at, (out, &index)) in out.iter_mut().zip(indices).enumerate() {
-            let place = place(index, size, true).unwrap_or(0);
+            let place = place(index, size, wraps).unwrap_or(0);
             *out = input[from + at * own + place * step];
         }
     });

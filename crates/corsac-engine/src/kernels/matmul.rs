@@ -26,6 +26,10 @@ pub struct Product<'a> {
 
 impl Product<'_> {
     /// Writes all products to `out`.
+    ///
+    /// # Panics
+    ///
+    /// If matrices are of other sizes than the product says.
     pub fn run(&self, a: &[f32], b: &[f32], out: &mut [f32]) {
         let (left, right) = (self.rows * self.depth, self.depth * self.columns);
         let result = self.rows * self.columns;
@@ -57,7 +61,7 @@ impl Product<'_> {
                     .is_ok(),
                 _ => false,
             };
-            debug_assert!(done, "shapes were checked");
+            assert!(done, "shapes were checked");
         };
         if self.pairs.len() == 1 {
             return self.pairs.iter().zip(out.chunks_mut(result)).for_each(one);

@@ -81,8 +81,8 @@ pub fn reduce(
         }
     }
     if reduction == Reduction::Mean {
-        let scale = 1.0 / count as f32;
-        out.iter_mut().for_each(|x| *x *= scale);
+        let count = count as f32;
+        out.iter_mut().for_each(|x| *x /= count);
     }
 }
 

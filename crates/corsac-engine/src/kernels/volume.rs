@@ -4,6 +4,7 @@
 use rayon::prelude::*;
 
 use super::matmul::Product;
+use crate::lines::zeros;
 use crate::spread::Spread;
 
 /// A convolution over volumes; lines and images have sizes of 1 in front.
@@ -59,7 +60,7 @@ impl Volume {
         let together = if product.is_small() { 1 } else { usize::MAX };
         let scratch = || {
             let made = if self.transposed { 0 } else { own_out * result };
-            (vec![0.0; rows * places], vec![0.0; made])
+            (zeros(rows * places), zeros(made))
         };
         let one = |(columns, made): &mut (Vec<f32>, Vec<f32>),
                    (input, out): (&[f32], &mut [f32])| {

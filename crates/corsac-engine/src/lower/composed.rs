@@ -91,6 +91,10 @@ impl Lowerer<'_, '_> {
                 let shape = self.shape(input);
                 let mut own = self.shape(weight);
                 let count = self.program.value(weight).len();
+                let rank = own.len();
+                if call.name == "prelu" && rank > 1 {
+                    return Err("a weight of several dimensions".to_owned());
+                }
                 if call.name == "prelu" && count == 1 {
                     own.clear();
                 } else if call.name == "prelu" && shape.len() > 1 {
@@ -149,7 +153,10 @@ impl Lowerer<'_, '_> {
                 );
                 let mut order = vec![usize::MAX; rank];
                 for (&from, &to) in from.iter().zip(&to) {
-                    order[to] = from;
+                    // A number has no dimension to move, though it takes 0 and -1.
+                    if let Some(slot) = order.get_mut(to) {
+                        *slot = from;
+                    }
                 }
                 let mut rest = (0..rank).filter(|dim| !from.contains(dim));
                 for slot in &mut order {
@@ -286,7 +293,7 @@ impl Lowerer<'_, '_> {
     fn scaled(&mut self, value: ValueId, factor: f64) -> ValueId {
         match factor {
             1.0 => value,
-            factor => self.single(Unary::Affine(factor as f32, 0.0), value),
+            factor => self.single(Unary::scale(factor as f32), value),
         }
     }
 
@@ -352,11 +359,16 @@ impl Lowerer<'_, '_> {
         let sizes = self.shape(input);
         let count: usize = dims.iter().map(|&dim| sizes[dim]).product();
         let mean = self.reduced(Reduction::Mean, input, &dims);
-        let distance = self.pairwise(Binary::Sub, input, mean)?;
+        // The mean is rounded to what is large against the distances from it, where these are small: a
+        // second look corrects it.
+        let rough = self.pairwise(Binary::Sub, input, mean)?;
+        let error = self.reduced(Reduction::Mean, rough, &dims);
+        let mean = self.pairwise(Binary::Add, mean, error)?;
+        let distance = self.pairwise(Binary::Sub, rough, error)?;
         let squares = self.single(Unary::Power(2.0), distance);
         let sum = self.reduced(Reduction::Sum, squares, &dims);
         let factor = 1.0 / (count as f64 - correction).max(0.0);
-        let mut value = self.single(Unary::Affine(factor as f32, 0.0), sum);
+        let mut value = self.single(Unary::scale(factor as f32), sum);
         if call.name.starts_with("std") {
             value = self.single(Unary::Sqrt, value);
         }
@@ -478,6 +490,9 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let rank = self.shape(input).len();
         let count = call.ints("normalized_shape")?.map_or(1, |s| s.len());
+        if count == 0 {
+            return Err("a row of no dimensions".to_owned());
+        }
         let dims: Vec<usize> = (rank.saturating_sub(count)..rank).collect();
         let eps = call.number("eps")?.map_or(f32::EPSILON, |eps| eps as f32);
         let squares = self.single(Unary::Power(2.0), input);
@@ -574,7 +589,7 @@ impl Lowerer<'_, '_> {
         let input = call.tensor("input")?;
         let result = self.shape(input);
         let input = self.at_least_a_vector(input);
-        let negative = self.single(Unary::Affine(-1.0, 0.0), input);
+        let negative = self.single(Unary::scale(-1.0), input);
         let dim = call.dim("dim", self.shape(input).len(), -1)?;
         let shape = self.shape(input);
         let value = self.emit(Op::Softmax { dim, log: false }, [negative], shape);
@@ -735,8 +750,15 @@ impl Lowerer<'_, '_> {
             padding: size("padding", 0, 0)?,
             dilation: size("dilation", 1, 1)?,
         };
-        if kernel.contains(&0) || pool.stride.contains(&0) {
-            return Err("a window or stride of 0".to_owned());
+        if [kernel, pool.stride, pool.dilation]
+            .iter()
+            .any(|own| own.contains(&0))
+        {
+            return Err("a window, stride or dilation of 0".to_owned());
+        }
+        let sizes = self.shape(image);
+        if sizes[1..].contains(&0) || sizes.len() == 3 && sizes.contains(&0) {
+            return Err("windows of nothing".to_owned());
         }
         let op = match call.name {
             "max_pool1d" => Op::MaxPool(pool),

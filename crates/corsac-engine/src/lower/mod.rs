@@ -13,19 +13,22 @@ mod narrow;
 mod operators;
 mod resample;
 mod scatter;
+mod sharing;
 mod swin;
 mod typed;
 mod views;
 
 use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
+use corsac_ops::Catalogue;
 use corsac_ops::shape::{Propagator, Storage, Tensor, TensorType, Value};
-use corsac_ops::{Catalogue, Unhosted};
+use corsac_ops::signature::takes;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::program::{Element, Op, Output, Program, Source, Step, ValueId};
-use call::Call;
+use call::{Call, as_number};
 pub(crate) use narrow::wrapped;
+use sharing::Sharing;
 use typed::element_of;
 
 /// A graph is no program for this engine.
@@ -64,12 +67,9 @@ pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerErro
     let mut lowerer = Lowerer::new(graph, types);
     for node in graph.nodes() {
         lowerer.node = node;
-        lowerer.step(node).map_err(|reason| LowerError {
-            node,
-            name: graph.node(node).name().to_owned(),
-            target: graph.node(node).target_name().to_owned(),
-            reason,
-        })?;
+        let lowered = lowerer.step(node);
+        lowered.map_err(|reason| lowerer.error(graph, reason))?;
+        lowerer.check_sizes(graph)?;
     }
     Ok(lowerer.program)
 }
@@ -100,10 +100,14 @@ struct Lowerer<'g, 'h> {
     weights: FxHashMap<Storage, ValueId>,
     /// The values whose elements are integers of fewer than 64 bits.
     narrow: FxHashMap<ValueId, DType>,
-    /// The nodes whose values lie in a storage, once that was asked for.
-    sharing: Option<FxHashMap<Storage, Sharing>>,
+    /// What nodes do.
+    catalogue: Catalogue<'g>,
+    /// Which values may share memory, once that was asked for.
+    sharing: Option<Sharing>,
     /// The node at hand.
     node: NodeId,
+    /// How many values have been looked at.
+    checked: usize,
 }
 
 impl<'g, 'h> Lowerer<'g, 'h> {
@@ -115,8 +119,35 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             lowered: SecondaryMap::new(),
             weights: FxHashMap::default(),
             narrow: FxHashMap::default(),
+            catalogue: Catalogue::new(types),
             sharing: None,
             node: NodeId::ROOT,
+            checked: 0,
+        }
+    }
+
+    /// That there can be as many elements as the values have that were added since this was called.
+    fn check_sizes(&mut self, graph: &Graph) -> Result<(), LowerError> {
+        let new = &self.program.values[self.checked..];
+        self.checked = self.program.values.len();
+        let fits = |shape: &[usize]| {
+            let mut sizes = shape.iter().filter(|&&size| size > 0);
+            let len = sizes.try_fold(1_usize, |len, &size| len.checked_mul(size));
+            len.is_some_and(|len| len < isize::MAX as usize / 8)
+        };
+        match new.iter().find(|value| !fits(&value.shape)) {
+            None => Ok(()),
+            Some(value) => Err(self.error(graph, format!("elements for {:?}", value.shape))),
+        }
+    }
+
+    fn error(&self, graph: &Graph, reason: Reason) -> LowerError {
+        let view = graph.node(self.node);
+        LowerError {
+            node: self.node,
+            name: view.name().to_owned(),
+            target: view.target_name().to_owned(),
+            reason,
         }
     }
 
@@ -193,8 +224,8 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     }
 
     /// Calls that give no tensor are left out of programs, so that none may write to one.
-    fn check_writes(&self, node: NodeId) -> Result<(), Reason> {
-        let effects = Catalogue::new(&Unhosted).effects(self.graph, node);
+    fn check_writes(&mut self, node: NodeId) -> Result<(), Reason> {
+        let effects = self.catalogue.effects(self.graph, node);
         effects.mutates.first().map_or(Ok(()), |&written| {
             let name = self.graph.node(written).name();
             Err(format!("it writes to {name} and gives nothing"))
@@ -202,25 +233,94 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     }
 
     fn call(&mut self, node: NodeId) -> Result<Lowered, Reason> {
+        self.check_arguments(node)?;
         let mut call = Call::of(self, node)?;
+        self.check_effects(node, &call)?;
         if call.in_place {
             self.check_in_place(node, &call)?;
         }
         self.check_numbers(&call)?;
-        let lowered = match self.typed(&call)? {
+        let mut lowered = match self.typed(&call)? {
             Some(lowered) => lowered,
             None => {
                 self.check_elements(&mut call)?;
                 self.operator(&call)?
             }
         };
+        if call.in_place
+            && let Lowered::Tensor(value) = lowered
+        {
+            // What is written keeps its type: `x.gt_(0)` makes numbers of truth values.
+            let element = self.result_element()?;
+            lowered = Lowered::Tensor(self.cast(value, element));
+        }
         let lowered = self.as_typed(&call, lowered)?;
+        self.check_types(&lowered, self.types.value(node))?;
         if call.in_place
             && let Some(written) = self.graph.node(node).args().first().and_then(Arg::as_node)
         {
             self.lowered.set(written, Some(lowered.clone()));
         }
         Ok(lowered)
+    }
+
+    /// That PyTorch takes such arguments: rules know one list of parameters for all overloads.
+    fn check_arguments(&self, node: NodeId) -> Result<(), Reason> {
+        let view = self.graph.node(node);
+        let keywords = view.kwargs().iter();
+        let keywords = keywords.map(|(keyword, _)| self.graph.text(*keyword));
+        match takes(view.op(), view.target_name(), view.args().len(), keywords) {
+            true => Ok(()),
+            false => Err("no overload takes such arguments".to_owned()),
+        }
+    }
+
+    /// That a call writes to its first argument alone, which its result is then.
+    fn check_effects(&mut self, node: NodeId, call: &Call) -> Result<(), Reason> {
+        let (graph, types) = (self.graph, self.types);
+        let truth = |arg: &Arg| truth(&types.argument(graph, arg));
+        let effects = self.catalogue.effects_given(graph, node, &truth);
+        if effects.opaque {
+            // Functions that rules know and effects do not: they write to nothing.
+            return Ok(());
+        }
+        let first = self.graph.node(node).args().first().and_then(Arg::as_node);
+        let other = |written: &&NodeId| !call.in_place || first != Some(**written);
+        match effects.mutates.iter().find(other) {
+            None => Ok(()),
+            Some(&written) => {
+                let name = self.graph.node(written).name();
+                Err(format!("it writes to {name}"))
+            }
+        }
+    }
+
+    /// That steps give what the call does, by its types.
+    fn check_types(&self, lowered: &Lowered, expected: &Value) -> Result<(), Reason> {
+        match (lowered, expected) {
+            (Lowered::Tensor(value), Value::Tensor(tensor)) => {
+                let (dtype, shape) = (self.dtype(*value), self.program.shape(*value));
+                if dtype == tensor.dtype && shape == sizes(tensor)? {
+                    return Ok(());
+                }
+                Err(format!("{dtype}{shape:?} in the place of {}", tensor.ty))
+            }
+            (Lowered::Items(items), expected) => {
+                let types: Vec<&Value> = match expected {
+                    Value::Tuple(types) | Value::List(types) => types.iter().collect(),
+                    Value::Named(types) => types.iter().map(|(_, own)| own).collect(),
+                    _ => return Err("several results in the place of one".to_owned()),
+                };
+                if types.len() != items.len() {
+                    return Err("another number of results".to_owned());
+                }
+                let mut pairs = items.iter().zip(types);
+                pairs.try_for_each(|(item, own)| self.check_types(item, own))
+            }
+            // Known, or what nothing may read.
+            (Lowered::Known(_), _) => Ok(()),
+            (Lowered::Tensor(_), _) => Err("a tensor in the place of something else".to_owned()),
+        }
     }
 
     /// All other operators compute with floating-point numbers; elementwise ones make them of
@@ -263,39 +363,13 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         if written.index() < self.types.weight_count() {
             return Err("it writes to a weight".to_owned());
         }
-        let (graph, types) = (self.graph, self.types);
-        let sharing = self.sharing.get_or_insert_with(|| sharing(graph, types));
-        let now = graph.node(node).order();
+        let graph = self.graph;
         let argument = graph.node(node).args().first().and_then(Arg::as_node);
-        let Some(before) = sharing.get_mut(&written) else {
-            return Ok(());
-        };
-        let mut own = None;
-        let mut reason = None;
-        while let Some(&(other, last_read)) = before.last() {
-            let view = graph.node(other);
-            if view.order() >= now {
-                break;
-            }
-            if view.op() == GraphOp::Placeholder {
-                reason = Some(format!("it writes to the input {}", view.name()));
-                break;
-            }
-            if argument != Some(other) && last_read > now {
-                reason = Some(format!(
-                    "it writes to what {} shares memory with, which is read later",
-                    view.name()
-                ));
-                break;
-            }
-            // Calls come in order: what nobody reads from now on need not be looked at again.
-            before.pop();
-            if argument == Some(other) && last_read > now {
-                own = Some((other, last_read));
-            }
-        }
-        before.extend(own);
-        reason.map_or(Ok(()), Err)
+        let argument = argument.ok_or("it writes to what is no value of the graph")?;
+        let sharing = self
+            .sharing
+            .get_or_insert_with(|| Sharing::of(graph, self.types, &mut self.catalogue));
+        sharing.check_write(graph, node, argument)
     }
 
     /// A weight, a constant tensor, or something known.
@@ -431,26 +505,6 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     }
 }
 
-/// The nodes whose values lie in a storage, the last one first, with the place of the last reader.
-type Sharing = Vec<(NodeId, u64)>;
-
-/// The nodes whose values lie in each storage.
-fn sharing(graph: &Graph, types: &Propagator<'_>) -> FxHashMap<Storage, Sharing> {
-    let mut sharing: FxHashMap<Storage, Sharing> = FxHashMap::default();
-    for node in graph.nodes() {
-        let users = graph.node(node).users();
-        let last_read = users.map(|user| graph.node(user).order()).max();
-        types.value(node).for_each_tensor(&mut |tensor| {
-            let nodes = sharing.entry(tensor.storage).or_default();
-            if nodes.last().is_none_or(|(last, _)| *last != node) {
-                nodes.push((node, last_read.unwrap_or(0)));
-            }
-        });
-    }
-    sharing.values_mut().for_each(|nodes| nodes.reverse());
-    sharing
-}
-
 fn returned(lowered: Lowered) -> Result<Output, Reason> {
     match lowered {
         Lowered::Tensor(value) => Ok(Output::Value(value)),
@@ -464,6 +518,14 @@ fn returned(lowered: Lowered) -> Result<Output, Reason> {
     }
 }
 
+/// Whether a value is true, if that is known.
+fn truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::None => Some(false),
+        value => as_number(value).map(|number| number != 0.0),
+    }
+}
+
 fn tensor_of(value: &Value) -> Result<&Tensor, Reason> {
     match value {
         Value::Tensor(tensor) => Ok(tensor),
@@ -472,9 +534,15 @@ fn tensor_of(value: &Value) -> Result<&Tensor, Reason> {
     }
 }
 
+/// Operators of PyTorch take no more dimensions.
+const MOST_DIMENSIONS: usize = 64;
+
 /// The sizes of a tensor that this engine can hold.
 fn sizes(ty: &TensorType) -> Result<Vec<usize>, Reason> {
     element_of(ty.dtype)?;
+    if ty.shape.len() > MOST_DIMENSIONS {
+        return Err(format!("a tensor of {} dimensions", ty.shape.len()));
+    }
     if ty.device.kind != DeviceKind::Cpu {
         return Err(format!("a tensor on {}", ty.device));
     }

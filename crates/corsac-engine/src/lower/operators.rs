@@ -1,5 +1,7 @@
 //! Operators that compute.
 
+use std::cmp::Ordering;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::call::{Call, as_number, wrapped};
@@ -50,7 +52,7 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let shape = self.shape(input);
                 let elu = self.emit(Op::Unary(Unary::Elu(alpha)), [input], shape.clone());
-                self.emit(Op::Unary(Unary::Affine(scale, 0.0)), [elu], shape)
+                self.emit(Op::Unary(Unary::scale(scale)), [elu], shape)
             }
             name => match unary(call, name)? {
                 Some(function) => {
@@ -288,6 +290,9 @@ impl Lowerer<'_, '_> {
         let dims = call
             .ints("normalized_shape")?
             .map_or(1, |sizes| sizes.len());
+        if dims == 0 {
+            return Err("a row of no dimensions".to_owned());
+        }
         let (weight, bias) = (call.optional("weight")?, call.optional("bias")?);
         let op = Op::LayerNorm {
             dims,
@@ -340,6 +345,9 @@ impl Lowerer<'_, '_> {
             dilation: call.pair("dilation", 1)?,
             ..self.pool(call)?
         };
+        if pool.dilation.contains(&0) {
+            return Err("a dilation of 0".to_owned());
+        }
         let shape = self.result_shape()?;
         Ok(self.emit(Op::MaxPool(pool), [call.tensor("input")?], shape))
     }
@@ -347,6 +355,9 @@ impl Lowerer<'_, '_> {
     fn avg_pool(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let divisor = call.int("divisor_override")?;
         let divisor = divisor.map(|d| usize::try_from(d).map_err(|_| "a negative divisor"));
+        if divisor == Some(Ok(0)) {
+            return Err("a divisor of 0".to_owned());
+        }
         let op = Op::AvgPool {
             pool: self.pool(call)?,
             count_padding: call.flag("count_include_pad", true)?,
@@ -424,7 +435,7 @@ impl Lowerer<'_, '_> {
             b = match b {
                 Ok(value) => {
                     let shape = self.shape(value);
-                    Ok(self.emit(Op::Unary(Unary::Affine(alpha, 0.0)), [value], shape))
+                    Ok(self.emit(Op::Unary(Unary::scale(alpha)), [value], shape))
                 }
                 Err(number) => Err(number * alpha),
             };
@@ -444,14 +455,14 @@ impl Lowerer<'_, '_> {
             (Ok(value), Err(c)) => match call.name {
                 "add" => (value, Unary::Affine(1.0, c)),
                 "sub" | "rsub" => (value, Unary::Affine(1.0, -c)),
-                "mul" => (value, Unary::Affine(c, 0.0)),
-                "div" => (value, Unary::Affine(1.0 / c, 0.0)),
+                "mul" => (value, Unary::scale(c)),
+                "div" => (value, Unary::divide_by(c)),
                 _ => return Err("a number where a tensor is expected".to_owned()),
             },
             (Err(c), Ok(value)) => match call.name {
                 "add" => (value, Unary::Affine(1.0, c)),
                 "sub" | "rsub" => (value, Unary::Affine(-1.0, c)),
-                "mul" => (value, Unary::Affine(c, 0.0)),
+                "mul" => (value, Unary::scale(c)),
                 "div" => (value, Unary::DivideInto(c)),
                 _ => return Err("a number where a tensor is expected".to_owned()),
             },
@@ -510,7 +521,17 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
     Ok(Some(match name {
         "relu" => Unary::Relu,
         "relu6" => Unary::Clamp(0.0, 6.0),
-        "hardtanh" => Unary::Clamp(number("min_val", -1.0)?, number("max_val", 1.0)?),
+        "hardtanh" => {
+            let (least, most) = (number("min_val", -1.0)?, number("max_val", 1.0)?);
+            // Not in order, or NaN.
+            if !matches!(
+                least.partial_cmp(&most),
+                Some(Ordering::Less | Ordering::Equal)
+            ) {
+                return Err(format!("from {least} to {most}"));
+            }
+            Unary::Clamp(least, most)
+        }
         "leaky_relu" => match call.number("alpha")? {
             Some(slope) => Unary::LeakyRelu(slope as f32),
             None => Unary::LeakyRelu(number("negative_slope", 0.01)?),
@@ -537,7 +558,7 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "sqrt" => Unary::Sqrt,
         "rsqrt" => Unary::Rsqrt,
         "abs" => Unary::Abs,
-        "neg" => Unary::Affine(-1.0, 0.0),
+        "neg" => Unary::scale(-1.0),
         "sin" => Unary::Sin,
         "cos" => Unary::Cos,
         "tan" => Unary::Tan,
@@ -564,15 +585,18 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "mish" => Unary::Mish,
         "softsign" => Unary::Softsign,
         "logsigmoid" | "log_sigmoid" => Unary::LogSigmoid,
-        "softshrink" => Unary::Softshrink(number("lambd", 0.5)?),
+        "softshrink" => match number("lambd", 0.5)? {
+            by @ 0.0.. => Unary::Softshrink(by),
+            by => return Err(format!("shrinking by {by}")),
+        },
         "hardshrink" => Unary::Hardshrink(number("lambd", 0.5)?),
         "tanhshrink" => Unary::Tanhshrink,
         "threshold" | "_threshold" => {
             Unary::Threshold(number("threshold", 0.0)?, number("value", 0.0)?)
         }
         "celu" => Unary::Celu(number("alpha", 1.0)?),
-        "deg2rad" => Unary::Affine(std::f32::consts::PI / 180.0, 0.0),
-        "rad2deg" => Unary::Affine(180.0 / std::f32::consts::PI, 0.0),
+        "deg2rad" => Unary::scale(std::f32::consts::PI / 180.0),
+        "rad2deg" => Unary::scale(180.0 / std::f32::consts::PI),
         "reciprocal" => Unary::DivideInto(1.0),
         "square" => Unary::Power(2.0),
         "pow" => match call.number("exponent")? {

@@ -39,7 +39,13 @@ impl Lowerer<'_, '_> {
             // One index for whole rows.
             let mut rows = shape.clone();
             let count = self.program.value(index).len();
+            if self.shape(index).len() != 1 {
+                return Err("an index that is no vector".to_owned());
+            }
             rows[dim] = count;
+            if call.name != "index_fill" && self.shape(source) != rows {
+                return Err("rows of another shape".to_owned());
+            }
             let mut along = vec![1; shape.len()];
             along[dim] = count;
             index = self.alias(index, along);
@@ -101,6 +107,11 @@ impl Lowerer<'_, '_> {
             return Err("differences in a number".to_owned());
         }
         let (before, after) = (call.optional("prepend")?, call.optional("append")?);
+        let times = call.int("n")?.unwrap_or(1);
+        if times == 0 {
+            // Of none there is nothing to be joined with.
+            return Ok(input);
+        }
         let mut value = input;
         if before.is_some() || after.is_some() {
             let mut whole = shape.clone();
@@ -115,7 +126,7 @@ impl Lowerer<'_, '_> {
             }
             value = self.general(General::Concat { dim }, parts, element, whole);
         }
-        for _ in 0..call.int("n")?.unwrap_or(1) {
+        for _ in 0..times {
             let size = self.shape(value)[dim];
             let len = size.saturating_sub(1);
             let second = self.narrowed(value, dim, size - len, len);

@@ -47,6 +47,9 @@ impl Lowerer<'_, '_> {
             "bitwise_not" => {
                 let input = call.tensor("input")?;
                 let element = self.program.element(input);
+                if element == Element::F32 {
+                    return Err("the bits of floating-point numbers".to_owned());
+                }
                 let shape = self.shape(input);
                 self.general(General::Not, [input], element, shape)
             }
@@ -91,8 +94,12 @@ impl Lowerer<'_, '_> {
             "where" => self.select_where(call)?,
             "masked_fill" => {
                 let (input, mask) = (call.tensor("input")?, call.tensor("mask")?);
+                self.expect_flags(mask)?;
                 let element = self.program.element(input);
                 let value = self.operand_as(call, "value", element)?;
+                if !self.shape(value).is_empty() {
+                    return Err("a value with dimensions".to_owned());
+                }
                 self.choose(mask, value, input)?
             }
             "isnan" => {
@@ -120,7 +127,7 @@ impl Lowerer<'_, '_> {
             }
             "arange" | "full" | "zeros" | "ones" | "zeros_like" | "ones_like" | "full_like"
             | "new_zeros" | "new_ones" | "new_full" | "scalar_tensor" | "tensor" | "fill"
-            | "fill_" | "zero" | "zero_" => self.creation(call)?,
+            | "zero" | "zero_" => self.creation(call)?,
             "embedding" => {
                 if call.get("max_norm").is_some() {
                     return Err("embedding with max_norm".to_owned());
@@ -134,6 +141,9 @@ impl Lowerer<'_, '_> {
             "_get_relative_position_bias" => self.position_bias(call)?,
             "index_select" => {
                 let (input, index) = (call.tensor("input")?, call.tensor("index")?);
+                if self.shape(index).len() > 1 {
+                    return Err("an index that is no vector".to_owned());
+                }
                 let input = self.at_least_a_vector(input);
                 let dim = call.dim("dim", self.shape(input).len(), 0)?;
                 let value = self.rows(input, dim, index, false)?;
@@ -166,10 +176,16 @@ impl Lowerer<'_, '_> {
                 }
                 let (input, index) = (self.at_least_a_vector(input), self.at_least_a_vector(index));
                 self.expect_indices(index, &[])?;
-                let shape = self.shape(index);
-                let dim = call.dim("dim", shape.len(), 0)?;
+                let (shape, sizes) = (self.shape(index), self.shape(input));
+                let dim = call.dim("dim", sizes.len(), 0)?;
+                let fits = |at: usize| at == dim || shape[at] <= sizes[at];
+                if shape.len() != sizes.len() || !(0..shape.len()).all(fits) {
+                    return Err("an index of another shape".to_owned());
+                }
                 let element = self.program.element(input);
-                let value = self.general(General::Gather { dim }, [input, index], element, shape);
+                let wraps = call.name == "take_along_dim";
+                let op = General::Gather { dim, wraps };
+                let value = self.general(op, [input, index], element, shape);
                 self.alias(value, result)
             }
             "take" => {
@@ -201,6 +217,10 @@ impl Lowerer<'_, '_> {
             "any" | "all" => {
                 let input = call.tensor("input")?;
                 let input = self.cast(input, Element::Bool);
+                if call.ints("dim")?.is_some_and(|dims| dims.is_empty()) {
+                    // Along none, where other operators take that for all.
+                    return Ok(Some(Lowered::Tensor(input)));
+                }
                 let folding = match call.name {
                     "any" => Folding::Max,
                     _ => Folding::Min,
@@ -387,6 +407,9 @@ impl Lowerer<'_, '_> {
         function: Arithmetic,
     ) -> Result<ValueId, Reason> {
         let element = self.result_element()?;
+        if !function.is_of(element) {
+            return Err(format!("{} of {}", call.name, element.name()));
+        }
         let a = self.operand_as(call, params[0], element)?;
         let b = self.operand_as(call, params[1], element)?;
         let shape = self.result_shape()?;
@@ -425,6 +448,9 @@ impl Lowerer<'_, '_> {
 
     fn clamp(&mut self, call: &Call) -> Result<ValueId, Reason> {
         let element = self.result_element()?;
+        if element == Element::Bool {
+            return Err("bounds of truth values".to_owned());
+        }
         let mut value = call.tensor("input")?;
         value = self.cast(value, element);
         let numbers =
@@ -456,13 +482,21 @@ impl Lowerer<'_, '_> {
         Ok(value)
     }
 
+    /// That `value` holds truth values: PyTorch takes no numbers for them.
+    fn expect_flags(&self, value: ValueId) -> Result<(), Reason> {
+        match self.program.element(value) {
+            Element::Bool => Ok(()),
+            other => Err(format!("a condition of {}", other.name())),
+        }
+    }
+
     fn select_where(&mut self, call: &Call) -> Result<ValueId, Reason> {
         if call.get("other").is_none() {
             return Err("the places of what is true".to_owned());
         }
         let element = self.result_element()?;
         let condition = call.tensor("condition")?;
-        let condition = self.cast(condition, Element::Bool);
+        self.expect_flags(condition)?;
         let a = self.operand_as(call, "input", element)?;
         let b = self.operand_as(call, "other", element)?;
         self.choose(condition, a, b)
@@ -505,7 +539,7 @@ impl Lowerer<'_, '_> {
             "full" | "full_like" | "new_full" => number("fill_value")?,
             "ones" | "ones_like" | "new_ones" => Scalar::Int(1),
             "scalar_tensor" | "tensor" => number("data")?,
-            "fill" | "fill_" => number("value")?,
+            "fill" => number("value")?,
             _ => Scalar::Int(0),
         };
         Ok(self.general(General::Fill(value), [], element, shape))
@@ -727,7 +761,9 @@ impl Lowerer<'_, '_> {
         let dim = call.dim("dim", shape.len(), 0)?;
         let places = self.extreme(input, dim, call.name == "max")?;
         let kept = self.shape(places);
-        let values = self.general(General::Gather { dim }, [input, places], element, kept);
+        let wraps = false;
+        let op = General::Gather { dim, wraps };
+        let values = self.general(op, [input, places], element, kept);
         self.pair([values, places])
     }
 
@@ -785,7 +821,9 @@ impl Lowerer<'_, '_> {
             let shape = self.result_shape()?;
             return Ok(Lowered::Tensor(self.alias(places, shape)));
         }
-        let values = self.general(General::Gather { dim }, [input, places], element, shape);
+        let wraps = false;
+        let op = General::Gather { dim, wraps };
+        let values = self.general(op, [input, places], element, shape);
         if call.name == "msort" {
             let shape = self.result_shape()?;
             return Ok(Lowered::Tensor(self.alias(values, shape)));

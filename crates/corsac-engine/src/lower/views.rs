@@ -106,8 +106,10 @@ impl Lowerer<'_, '_> {
             | "unsqueeze" | "_unsafe_view" | "_reshape_alias" | "alias" | "lift_fresh"
             | "positive" | "pos" | "ravel" | "atleast_1d" | "atleast_2d" => {
                 let input = call.tensor("input")?;
-                let shape = self.result_shape()?;
-                if shape.iter().product::<usize>() != self.program.value(input).len() {
+                let tensor = super::tensor_of(self.types.value(self.node))?;
+                let shape = super::sizes(tensor)?;
+                let same = shape.iter().product::<usize>() == self.program.value(input).len();
+                if !same || tensor.dtype != self.dtype(input) {
                     return Err("a view of another type".to_owned());
                 }
                 self.alias(input, shape)
@@ -229,9 +231,14 @@ impl Lowerer<'_, '_> {
                 let start = call
                     .int(param)?
                     .ok_or_else(|| format!("there is no {param}"))?;
-                let start = wrapped_index(start, sizes[dim])?;
+                let size = *sizes.get(dim).ok_or("a part of a number")?;
+                let start = wrapped_index(start, size)?;
+                let kept = usize::try_from(kept).map_err(|_| "a negative length")?;
+                if kept > size - start {
+                    return Err(format!("{kept} elements from {start} on of {size}"));
+                }
                 let mut view = View::of(&sizes);
-                view.slice(dim, start, usize::try_from(kept).unwrap_or(0), 1);
+                view.slice(dim, start, kept, 1);
                 if call.name == "select" {
                     view.remove(dim);
                 }
@@ -411,7 +418,7 @@ impl Lowerer<'_, '_> {
         }
         for (shift, dim) in shifts.into_iter().zip(dims) {
             let dim = wrapped(dim, shape.len())?;
-            let size = shape.get(dim).copied().unwrap_or(0);
+            let size = *shape.get(dim).ok_or("a number that is rolled")?;
             if size == 0 {
                 continue;
             }
@@ -445,7 +452,7 @@ fn wrapped_index(index: i64, size: usize) -> Result<usize, Reason> {
     };
     usize::try_from(at)
         .ok()
-        .filter(|&at| at < size.max(1))
+        .filter(|&at| at < size)
         .ok_or_else(|| format!("index {index} of {size}"))
 }
 

@@ -44,6 +44,8 @@ pub struct Schema {
     pub single: bool,
     /// Whether each element of its result is computed from one element of each operand.
     pub pointwise: bool,
+    /// Whether what it writes to may have other sizes and strides after it: `t_`, `resize_`.
+    pub reshapes: bool,
 }
 
 impl Schema {
@@ -67,6 +69,22 @@ impl Schema {
             .map(Self::from_row)
     }
 
+    /// Whether it can be called with so many arguments by position, the tensor among them, and with these
+    /// keywords, whatever their types.
+    #[must_use]
+    pub fn takes<'a>(
+        &self,
+        positional: usize,
+        mut keywords: impl Iterator<Item = &'a str>,
+    ) -> bool {
+        let by_position = self.params.iter().filter(|p| !p.keyword_only);
+        by_position.count() >= positional
+            && keywords.all(|keyword| {
+                let at = self.params.iter().position(|p| p.name == keyword);
+                at.is_some_and(|at| at >= positional || self.params[at].keyword_only)
+            })
+    }
+
     fn from_row(row: &Row) -> Self {
         let mut keyword_only = false;
         let params = row.params.split_ascii_whitespace().map(|param| {
@@ -86,6 +104,7 @@ impl Schema {
             composite: row.flags.contains('c'),
             single: !row.flags.contains('l'),
             pointwise: row.flags.contains('p'),
+            reshapes: row.flags.contains('v'),
         }
     }
 }

@@ -19,6 +19,7 @@ impl Schema {
             composite: false,
             single: false,
             pointwise: false,
+            reshapes: false,
         };
         let mut keyword_only = false;
         for part in top_level_parts(params) {

@@ -84,6 +84,13 @@ fn arange(call: &Call<'_>) -> Result<Value, Failure> {
     let (length, dtype) = match (&start, &end, &step) {
         (Value::Int(start), Value::Int(end), Value::Int(step)) => {
             let distance = end.clone() - start.clone();
+            let is_against = match step.known() {
+                Some(1..) => distance.less_than(&Dim::ZERO),
+                _ => Dim::ZERO.less_than(&distance),
+            };
+            if is_against == Some(true) {
+                return Err(Failure::invalid("an end behind the start", end.to_string()));
+            }
             let length = match step.known() {
                 Some(by @ 1..) => (distance + Dim::Known(by - 1)).floor_div(step),
                 Some(by @ ..=-1) => {

@@ -147,6 +147,9 @@ fn divide(call: &Call<'_>) -> Result<Value, Failure> {
 
 fn power(call: &Call<'_>) -> Result<Value, Failure> {
     let (base, exponent) = (call.need("input")?, call.need("exponent")?);
+    if exponent.as_tensor().is_none() && base.as_tensor().is_none() {
+        return Err(Failure::expected("a tensor", base));
+    }
     if exponent.as_tensor().is_none() && base.as_tensor().is_some() {
         // The exponent is no operand of the loop, so it has no say in the layout.
         let mut types = ResultType::default();
@@ -301,11 +304,6 @@ fn lerp(call: &Call<'_>) -> Result<Value, Failure> {
         Value::Tensor(_) => pointwise(call, &[input, end, weight], Out::First),
         _ => pointwise(call, &[input, end], Out::First),
     }
-}
-
-/// What writes to its first argument and leaves its type as it is.
-fn overwrite(call: &Call<'_>) -> Result<Value, Failure> {
-    Ok(Value::Tensor(call.tensor("input")?.clone()))
 }
 
 const ONE: Cost = Cost::PerOutput(1);
@@ -472,13 +470,20 @@ pub(super) const RULES: &[Rule] = &[
     )
     .writes(),
     rule("lerp", "input end weight", lerp, Cost::PerOutput(3)).writes(),
-    rule("fill_ aten.fill", "input value", overwrite, Cost::Move),
-    rule("zero_", "input", overwrite, Cost::Move),
-    rule("copy_", "input src non_blocking", overwrite, Cost::Move),
+    rule("fill", "input value", same_unary, Cost::Move).writes(),
+    rule("aten.zero zero_", "input", same_unary, Cost::Move).writes(),
+    rule(
+        "aten.copy copy_",
+        "input src non_blocking",
+        same_unary,
+        Cost::Move,
+    )
+    .writes(),
     rule(
         "normal_ uniform_ bernoulli_ random_ exponential_ geometric_ log_normal_ cauchy_",
         "input a b *generator *mean *std *from *to *p *lambd",
-        overwrite,
+        same_unary,
         ONE,
-    ),
+    )
+    .writes(),
 ];

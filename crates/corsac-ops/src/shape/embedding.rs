@@ -120,6 +120,9 @@ fn take_along_dim(call: &Call<'_>) -> Result<Value, Failure> {
 fn index_select(call: &Call<'_>) -> Result<Value, Failure> {
     let (input, index) = (call.tensor("input")?, indices(call, "index")?);
     let axis = call.axis("dim", input.rank())?.unwrap_or(0);
+    if index.rank() > 1 {
+        return Err(Failure::invalid("a vector as index", index.ty.to_string()));
+    }
     let mut shape = input.shape.clone();
     if let Some(size) = shape.get_mut(axis) {
         *size = index.numel();

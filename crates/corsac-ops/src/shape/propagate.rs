@@ -11,6 +11,9 @@ use super::module;
 use super::promotion::{is_inexact, kind};
 use super::rule::{Found, InPlace, for_function, for_method};
 use super::value::{Storage, Tensor, Value};
+use crate::aliases::AliasClasses;
+use crate::catalogue::Catalogue;
+use crate::host::{FunctionInfo, Host, ModuleInfo};
 
 /// What the host knows of a module: the class, and its attributes.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +44,30 @@ impl ModuleFacts {
             .strip_prefix("torch.nn.modules.")?
             .rsplit_once('.')?;
         Some(class)
+    }
+
+    /// What effects depend on, of what is known of it.
+    fn info(&self) -> ModuleInfo {
+        let is_set = |name: &str| match self.attribute(name) {
+            Some(Value::Bool(value)) => *value,
+            Some(Value::None) | None => false,
+            Some(_) => true,
+        };
+        let drops = |name: &str| match self.attribute(name) {
+            Some(Value::Float(value)) => *value,
+            Some(_) => 1.0,
+            None => 0.0,
+        };
+        ModuleInfo {
+            class: self.class.clone(),
+            training: self.training,
+            inplace: is_set("inplace"),
+            hooks: self.hooked,
+            dropout: drops("dropout"),
+            tracks_statistics: is_set("running_mean"),
+            renormalises: is_set("max_norm"),
+            ..ModuleInfo::default()
+        }
     }
 }
 
@@ -165,7 +192,10 @@ impl<'h> Propagator<'h> {
             }
             Op::CallFunction | Op::CallMethod | Op::CallModule => match self.infer(graph, view) {
                 Ok(value) => value,
-                Err(Failure::Unknown(reason)) => Value::Unknown((*reason).into()),
+                Err(Failure::Unknown(reason)) => {
+                    self.forget_written(graph, node);
+                    Value::Unknown((*reason).into())
+                }
                 Err(Failure::Invalid { expected, got }) => {
                     return Err(ShapeError {
                         node,
@@ -183,17 +213,27 @@ impl<'h> Propagator<'h> {
 
     fn infer(&mut self, graph: &Graph, node: Node<'_>) -> Result<Value, Failure> {
         let (found, call) = self.bind(graph, node)?;
-        let result = apply(found, &call);
-        if found.in_place && found.entry.rule.in_place == InPlace::No {
-            // What it writes to has another type from now on.
-            if let Some(written) = node.args().first().and_then(Arg::as_node) {
-                self.values.set(
-                    written,
-                    Some(Value::unknown("its type was changed in place")),
-                );
-            }
+        apply(found, &call)
+    }
+
+    /// What `node` writes to may have another type from now on: `x.t_()`, `x.resize_(3)`. So may all names
+    /// of the same tensor, which are among the values that may share memory with it.
+    fn forget_written(&mut self, graph: &Graph, node: NodeId) {
+        let mut catalogue = Catalogue::new(self);
+        let effects = catalogue.effects(graph, node);
+        if !effects.reshapes || effects.mutates.is_empty() {
+            return;
         }
-        result
+        let classes = AliasClasses::of_graph(graph, &mut catalogue);
+        let before = graph.nodes().take_while(|&other| other != node);
+        let same = before.filter(|&other| {
+            let mut written = effects.mutates.iter();
+            written.any(|&written| classes.may_alias(other, written))
+        });
+        for other in same {
+            let unknown = Value::unknown("its type was changed in place");
+            self.values.set(other, Some(unknown));
+        }
     }
 
     /// The rule that a node calls for, and the call.
@@ -296,6 +336,17 @@ impl<'h> Propagator<'h> {
     pub fn module(&self, node: Node<'_>) -> Option<&'h ModuleFacts> {
         let host = self.host;
         (node.op() == Op::CallModule).then(|| host.module(node.target_name()))?
+    }
+}
+
+/// What nodes do, as far as modules and functions say it that types are found of.
+impl Host for Propagator<'_> {
+    fn module(&self, path: &str) -> Option<ModuleInfo> {
+        self.host.module(path).map(ModuleFacts::info)
+    }
+
+    fn function(&self, _graph: &Graph, _function: FunctionId) -> FunctionInfo {
+        FunctionInfo::ByName
     }
 }
 

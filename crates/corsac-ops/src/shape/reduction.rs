@@ -108,6 +108,10 @@ fn truth(call: &Call<'_>) -> Result<Value, Failure> {
         DType::UInt8 => DType::UInt8,
         _ => DType::Bool,
     };
+    if call.dims("dim")?.is_some_and(|dims| dims.is_empty()) {
+        // Along none, where other operators take that for all.
+        return Ok(like(input, dtype).into());
+    }
     Ok(reduced(call, input, dtype)?.into())
 }
 

@@ -232,7 +232,7 @@ fn in_namespace(space: &str, own: &str) -> Option<Found> {
         return Some(Found {
             entry,
             name,
-            in_place: false,
+            in_place: shared && writes_by_name(name),
             exact,
         });
     }
@@ -249,6 +249,12 @@ fn in_namespace(space: &str, own: &str) -> Option<Found> {
         in_place: true,
         exact,
     })
+}
+
+/// Whether a rule is for an operator that has no other form than the one in place: `uniform_`.
+pub(super) fn writes_by_name(name: &str) -> bool {
+    let own = name.rsplit('.').next().unwrap_or(name);
+    own.ends_with('_') && !own.ends_with("__")
 }
 
 /// The rule for a tensor method.
@@ -374,6 +380,38 @@ impl Cost {
             Self::Macs(_) => "products",
             Self::By(_) => "counted",
             Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+
+    /// The names of all rules that are for operators of PyTorch, without their namespaces.
+    fn operators() -> impl Iterator<Item = (&'static str, &'static str, &'static Entry)> {
+        let of_python = ["operator.", "builtins.", "math.", "nn.", "torch.sym_"];
+        let names = TABLE.by_name.iter().map(|(&name, &at)| {
+            let own = name.rsplit('.').next().unwrap_or(name);
+            (name, own, &TABLE.entries[at])
+        });
+        names.filter(move |(name, ..)| !of_python.iter().any(|space| name.starts_with(space)))
+    }
+
+    #[test]
+    fn operators_that_write_are_found_as_such() {
+        for (name, own, entry) in operators() {
+            let writes = |own: &str| {
+                Schema::overloads(own)
+                    .any(|schema| schema.params.first().is_some_and(|p| p.written))
+            };
+            let found = for_method(own).filter(|found| found.name == name);
+            let found = found.or_else(|| for_function(&format!("torch.ops.aten.{own}")));
+            if writes(own) {
+                assert!(found.is_some_and(|found| found.in_place), "{name}");
+                assert!(entry.rule.in_place == InPlace::Writes, "{name}");
+            }
         }
     }
 }

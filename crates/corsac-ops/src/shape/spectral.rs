@@ -83,6 +83,9 @@ fn along_one(call: &Call<'_>, last: Last) -> Result<Value, Failure> {
 fn along_many(call: &Call<'_>, default: Option<usize>, last: Last) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     let sizes = call.dims("s")?;
+    if input.rank() == 0 {
+        return Err(Failure::unknown("a tensor without dimensions"));
+    }
     let axes: Vec<usize> = match call.dims("dim")? {
         Some(dims) => dims
             .iter()

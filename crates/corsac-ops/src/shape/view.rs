@@ -328,6 +328,11 @@ fn movedim(call: &Call<'_>) -> Result<Value, Failure> {
             .collect()
     };
     let (from, to) = (list("source")?, list("destination")?);
+    for dims in [&from, &to] {
+        if (1..dims.len()).any(|at| dims[..at].contains(&dims[at])) {
+            return Err(Failure::invalid("each dimension once", format!("{dims:?}")));
+        }
+    }
     if from.len() != to.len() {
         return Err(Failure::invalid(
             format!("{} destinations", from.len()),
@@ -603,6 +608,22 @@ fn same_layout(call: &Call<'_>) -> Result<Value, Failure> {
     Ok(like(input, input.dtype).into())
 }
 
+fn flip(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    axes_of(&call.rest_dims("dims")?, input.rank())?;
+    same_layout(call)
+}
+
+/// `fliplr` is along the second dimension, and `flipud` along the first.
+fn flip_image<const RANK: usize>(call: &Call<'_>) -> Result<Value, Failure> {
+    let input = call.tensor("input")?;
+    if input.rank() < RANK {
+        let expected = format!("a tensor of {RANK} dimensions or more");
+        return Err(Failure::invalid(expected, input.ty.to_string()));
+    }
+    same_layout(call)
+}
+
 fn roll(call: &Call<'_>) -> Result<Value, Failure> {
     let input = call.tensor("input")?;
     let mut ty = like(input, input.dtype);
@@ -773,7 +794,8 @@ pub(super) const RULES: &[Rule] = &[
         "input requires_grad",
         identity,
         Cost::Free,
-    ),
+    )
+    .writes(),
     rule("detach", "input", detach, Cost::Free).detached(),
     rule("contiguous", "input memory_format", contiguous, Cost::Free),
     rule("narrow", "input dim start length", narrow, Cost::Free),
@@ -798,8 +820,9 @@ pub(super) const RULES: &[Rule] = &[
         repeat_interleave,
         Cost::Move,
     ),
-    rule("flip", "input dims...", same_layout, Cost::Move),
-    rule("fliplr flipud", "input", same_layout, Cost::Move),
+    rule("flip", "input dims...", flip, Cost::Move),
+    rule("fliplr", "input", flip_image::<2>, Cost::Move),
+    rule("flipud", "input", flip_image::<1>, Cost::Move),
     rule("roll", "input shifts dims", roll, Cost::Move),
     rule("rot90", "input k dims", rot90, Cost::Move),
     rule("tril triu", "input diagonal", triangle, Cost::Move).writes(),

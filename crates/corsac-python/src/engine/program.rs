@@ -12,6 +12,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -63,7 +64,14 @@ pub(crate) struct PyProgram {
 }
 
 fn run_error(error: &RunError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+    let text = error.to_string();
+    match error {
+        // What PyTorch raises.
+        RunError::OutOfMemory { .. } => PyRuntimeError::new_err(text),
+        // As a panic is, which tells the caller that PyTorch is to run the call.
+        RunError::Mismatch { .. } => PanicException::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
 }
 
 /// Reads an array; truth values are bytes.
@@ -194,7 +202,6 @@ impl PyProgram {
         let executable = &self.executable;
         let idle = self.contexts.lock().ok().and_then(|mut idle| idle.pop());
         let mut context = idle.unwrap_or_default();
-        executable.fit(&mut context);
         let own = &mut context;
         let run = || {
             executable.on_threads(threads, || {
@@ -424,7 +431,20 @@ impl PyProgram {
         inputs: Vec<Bound<'_, PyAny>>,
         outputs: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.run_arrays(py, &inputs, &outputs, default_threads(), None)
+        let run = || self.run_arrays(py, &inputs, &outputs, default_threads(), None);
+        // Nobody is there who could run the call otherwise: a fault of the engine is an error.
+        let failed = |text: &str| PyRuntimeError::new_err(format!("the engine failed: {text}"));
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
+            Ok(Err(error)) if error.is_instance_of::<PanicException>(py) => {
+                Err(failed(&error.value(py).to_string()))
+            }
+            Ok(done) => done,
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+                Err(failed(text.unwrap_or("it gave no reason")))
+            }
+        }
     }
 
     /// The steps, a line of text each.

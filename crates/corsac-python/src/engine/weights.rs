@@ -111,7 +111,14 @@ pub(super) fn elements(tensor: &Bound<'_, PyAny>, element: Element) -> PyResult<
         .call_method0(intern!(py, "resolve_neg"))?
         // Integers of fewer bits are held as int64; the same tensor comes back otherwise.
         .call_method1(intern!(py, "to"), (TorchValues::get(py)?.dtype(dtype),))?
-        .call_method0(intern!(py, "contiguous"))?
+        .call_method0(intern!(py, "contiguous"))?;
+    let start: usize = array.call_method0(intern!(py, "data_ptr"))?.extract()?;
+    let array = match start.is_multiple_of(element.size_bytes()) {
+        true => array,
+        // Elements of bytes that somebody read from anywhere, which a buffer cannot show.
+        false => array.call_method0(intern!(py, "clone"))?,
+    };
+    let array = array
         // A number has a buffer without a shape.
         .call_method1(intern!(py, "view"), (-1,))?
         .call_method0(intern!(py, "numpy"))?;

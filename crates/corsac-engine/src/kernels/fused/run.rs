@@ -73,7 +73,7 @@ impl Fused {
                 }
                 registers[self.registers] = numbers;
             }),
-            DataMut::I64(_) => debug_assert!(false, "integers are not fused"),
+            DataMut::I64(_) => unreachable!("integers are not fused"),
         }
     }
 
