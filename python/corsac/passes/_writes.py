@@ -13,6 +13,20 @@ from corsac.fx import Graph, Node
 OUTSIDE = 0
 
 
+#: Functions whose results lie row by row, however their inputs lie.
+_ROW_BY_ROW = frozenset(
+    [
+        torch.nn.functional.linear,
+        torch._C._nn.linear,
+        torch.nn.functional.embedding,
+        torch.ops.aten.embedding.default,
+        torch.ops.aten.linear.default,
+        torch.ops.aten.mm.default,
+        torch.ops.aten.addmm.default,
+    ]
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     place: int
@@ -161,7 +175,8 @@ class Writes:
         waiting = list(shown.all_input_nodes)
         while waiting:
             source = waiting.pop()
-            if source in self._laid_out or not source.op.startswith("call_"):
+            is_laid_out = source.op == "call_function" and source.target in _ROW_BY_ROW
+            if source in self._laid_out or is_laid_out or not source.op.startswith("call_"):
                 continue
             self._laid_out.add(source)
             self.refused.setdefault(source, reason)
