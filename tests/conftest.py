@@ -5,9 +5,12 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from kit.first_calls import natively
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, max_examples=40
@@ -20,3 +23,10 @@ os.environ.pop("CORSAC_CACHE_DIR", None)
 
 # Many small calls on a few cores: threads that wait for each other cost more than they save.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def first_calls_are_native(request, monkeypatch):
+    """What was compiled answers first calls, too, unless a test is about recording."""
+    if request.node.get_closest_marker("recording") is None:
+        natively(monkeypatch)

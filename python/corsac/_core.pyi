@@ -388,6 +388,17 @@ class GraphTextError(ValueError):
     """
 
 @final
+class Guards:
+    """What a program read when it was captured. A call may use the program if all of it is as it was."""
+    def __len__(self, /) -> int: ...
+    def hold(self) -> Any:
+        """Whether everything that the program read is as it was."""
+        ...
+    def reason(self) -> Any:
+        """What has changed, for people; None if nothing has."""
+        ...
+
+@final
 class InsertPoint:
     """Puts the insertion point of a graph back where it was, at the end of a `with` block."""
     def __enter__(self) -> None: ...
@@ -872,6 +883,45 @@ class Proxy:
     def tracer(self, value: Any) -> None: ...
 
 @final
+class Recording:
+    """Watches a run of a program on the thread that it is called from.
+
+    Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
+    ``unlike``, code that cannot be recorded if the variable of this number is not None, and why;
+    ``refused``, methods of C that cannot.
+    """
+    def __new__(cls, ours: Any, unlike: Any, refused: Any) -> Recording: ...
+    def ask(self, function: Any) -> Any:
+        """A function without arguments tells how something is set that the program depends on: it is asked now, and
+        before each call.
+        """
+        ...
+    def entered(self, code: Any) -> Any:
+        """Whether the program has called code of ``ours``. For a recording that is finished."""
+        ...
+    def finish(self) -> Any:
+        """What the program read, as guards; or why it is not captured: `"writes"`, `"torch"` (something of PyTorch that is
+        no operator) or `"opaque"`, and a text.
+        """
+        ...
+    def made(self, object: Any) -> Any:
+        """Whether the program has made an object, as far as the collector knows it. For a recording that is finished."""
+        ...
+    def operator(self) -> Any:
+        """An operator is being recorded."""
+        ...
+    def reads(self, container: Any) -> Any:
+        """A container is among the arguments of an operator: what it holds is read."""
+        ...
+    def run(self, program: Any, args: Any, kwargs: Any) -> Any:
+        """Calls `program`, and watches it. Gives what it gives, and raises what it raises."""
+        ...
+    @staticmethod
+    def unavailable() -> Any:
+        """Why nothing can be watched here and now; None if it can."""
+        ...
+
+@final
 class RewriteRule:
     """One rewrite rule."""
     @property
@@ -919,10 +969,11 @@ class RuleSet:
 @final
 class Runner:
     """Runs the programs of a model for calls that nothing is special about."""
-    def __new__(cls, watch: Any, compiled: Any) -> Runner: ...
-    def add(self, key: Any, program: Any, inputs: Any, *, distinct: Any = False) -> Any:
-        """Runs calls with arguments like `inputs` by `program` from now on; if `distinct`, only those that
-        give no tensor twice, because it was made by a run that could have asked. `key` is its name.
+    def __new__(cls, compiled: Any) -> Runner: ...
+    def add(self, key: Any, program: Any, inputs: Any, watch: Any, guards: Any = None, *, distinct: Any = False) -> Any:
+        """Runs calls with arguments like `inputs` by `program` from now on, as long as `guards` hold and the tensors
+        are as `watch` knows them; if `distinct`, only those that give no tensor twice, because it was made by
+        a run that could have asked. `key` is its name.
         """
         ...
     def recent(self) -> Any:
@@ -1090,7 +1141,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the dictionaries
     and modules that it holds, where the collector can break it.
     """
-    def __new__(cls, root: Any, entries: Any = ..., constants: Any = ..., *, trains: Any = False) -> Watch: ...
+    def __new__(cls, root: Any, entries: Any = ..., constants: Any = ..., *, trains: Any = False, contents: Any = ...) -> Watch: ...
     @property
     def counts_writes(self) -> Any:
         """Whether all tensors count how often they are written to: not those made in inference mode."""
@@ -1323,7 +1374,7 @@ def generate_code(request: Any) -> Any:
     """The code of a graph: source, globals, line map, line that the function starts on."""
     ...
 
-def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, bool, int]]:
+def graph_effects(graph: Graph) -> list[tuple[tuple[list[Node], list[Node], bool, bool, bool, bool, bool], bool, int]]:
     """What each node of `graph` does besides computing its value, in order: the same as
     `node_effects`, whether nodes after it may compute something else than nodes before, whether it
     depends on how arguments lie in memory if it shares storage with them, and the number of the values

@@ -140,7 +140,7 @@ class Piece:
         module: the graph, of torch.fx or corsac.fx.
         precision: as for :func:`corsac.compile`.
         compiled: makes what runs the graph for some weights, of a graph module that has them and of
-            a function that makes that graph again; :class:`corsac._compile.CompiledModule` by default.
+            a function that makes that graph again; :class:`corsac._compiled_graph.CompiledGraph` by default.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Piece:
 
     def _variant(self, args: Sequence[Any]) -> Any:
         """The graph for the weights and numbers among ``args``."""
-        from corsac._compile import CompiledModule
+        from corsac._compiled_graph import CompiledGraph
         from corsac._panic import as_compile_error
 
         # Nothing of the inputs of this call is kept.
@@ -245,7 +245,7 @@ class Piece:
 
         if self._compiled is not None:
             return self._compiled(graph_module, capture)
-        return CompiledModule(graph_module, precision=self._precision, capture=capture)
+        return CompiledGraph(graph_module, capture, precision=self._precision)
 
     def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
         """A copy of the graph with weights as attributes, and what is no tensor as a constant."""

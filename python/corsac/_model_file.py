@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from corsac._run import filled
 if TYPE_CHECKING:
     import torch
 
-    from corsac._compile import CompiledModule
+    from corsac._compiled_graph import CompiledGraph
 
 ModelFileError = _core.ModelFileError
 
@@ -24,7 +25,7 @@ _NAMES = ("torch", "operator", "_operator", "builtins", "math", "torchvision.ops
 
 def load(
     path: str | os.PathLike[str], *, framework: str | None = None
-) -> CompiledModule | NumpyModel:
+) -> CompiledGraph | NumpyModel:
     """The model in the file at ``path``, which :func:`corsac.save` wrote.
 
     The file is data: everything in it is checked, nothing in it is run, and it has no pickles.
@@ -93,10 +94,10 @@ def _shown(specs: Sequence[tuple[str, str, list[int]]]) -> str:
     return ", ".join(f"{name}: {dtype}{shape}" for name, dtype, shape in specs)
 
 
-def _module(file: _core.ModelFile) -> CompiledModule:
+def _module(file: _core.ModelFile) -> CompiledGraph:
     import torch
 
-    from corsac._compile import CompiledModule
+    from corsac._compiled_graph import CompiledGraph
     from corsac.fx import Graph, GraphModule
 
     root = torch.nn.Module()
@@ -113,7 +114,12 @@ def _module(file: _core.ModelFile) -> CompiledModule:
         else:
             owner.register_buffer(own, tensor)
     graph = Graph.parse(file.text, allow=_NAMES)
-    return CompiledModule(GraphModule(root, graph, "LoadedModel").eval())
+    module = GraphModule(root, graph, "LoadedModel").eval()
+    return CompiledGraph(module, functools.partial(_itself, module), strict=False)
+
+
+def _itself(module: Any) -> Any:
+    return module
 
 
 def _tensor(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:

@@ -11,8 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from corsac import _core
-from corsac._compile import CompiledModule, CompileError, Shell, captured
+from corsac._engine_module import EngineModule
+from corsac._native_graph import CompileError
 from corsac._sized_capture import sized_capture
+from corsac._stand_in import Shell
+from corsac._traced_program import captured
 from corsac.analysis import propagate
 from corsac.fx import GraphModule, Node
 from corsac.fx.proxy import TraceError
@@ -70,7 +73,7 @@ def save(
 
 def _functional(model: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     """A copy of the program that ``model`` is, with functions of its weights instead of modules."""
-    if isinstance(model, CompiledModule):
+    if isinstance(model, EngineModule):
         model = model._callable
     root = model if isinstance(model, nn.Module) else Shell(model)
     if root.training:

@@ -13,6 +13,7 @@ that are saved.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import operator
@@ -41,7 +42,7 @@ _META, _CPU = torch.device("meta"), torch.device("cpu")
 _Tensor = torch.Tensor
 
 
-def _getters(*names: str) -> Iterator[Any]:
+def getters(*names: str) -> Iterator[Any]:
     for name in names:
         found = getattr(_Tensor, name, None)
         if found is not None:
@@ -49,12 +50,12 @@ def _getters(*names: str) -> Iterator[Any]:
 
 
 #: What may be asked of a stand-in: it is the same in all calls that the graph is for.
-_METADATA = frozenset(
+METADATA = frozenset(
     [
-        *_getters("shape", "dtype", "device", "ndim", "layout", "itemsize", "nbytes", "names"),
-        *_getters("is_cpu", "is_cuda", "is_mps", "is_xpu", "is_xla", "is_hpu", "is_mtia", "is_ipu"),
-        *_getters("is_vulkan", "is_maia", "is_quantized", "is_sparse", "is_sparse_csr"),
-        *_getters("is_mkldnn", "is_nested"),
+        *getters("shape", "dtype", "device", "ndim", "layout", "itemsize", "nbytes", "names"),
+        *getters("is_cpu", "is_cuda", "is_mps", "is_xpu", "is_xla", "is_hpu", "is_mtia", "is_ipu"),
+        *getters("is_vulkan", "is_maia", "is_quantized", "is_sparse", "is_sparse_csr"),
+        *getters("is_mkldnn", "is_nested"),
         _Tensor.size,
         _Tensor.dim,
         _Tensor.ndimension,
@@ -74,7 +75,7 @@ _METADATA = frozenset(
 )
 #: The same of weights, where the answer is theirs.
 _OF_WEIGHTS = frozenset(
-    [*_getters("requires_grad", "is_leaf"), _Tensor.is_contiguous, _Tensor.stride]
+    [*getters("requires_grad", "is_leaf"), _Tensor.is_contiguous, _Tensor.stride]
 )
 #: Attributes that are tensors.
 _VIEWS = {getattr(_Tensor, name).__get__: name for name in ("T", "mT", "H", "mH", "real", "imag")}
@@ -104,7 +105,7 @@ _METHODS = {
     getattr(_Tensor, name): found for name, found in _OPERATORS.items() if hasattr(_Tensor, name)
 }
 #: Functions that change what autograd, other threads or the caller see, and not only numbers.
-_REFUSED = frozenset(
+REFUSED = frozenset(
     [
         *("requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook"),
         *("backward", "share_memory_", "pin_memory", "set_", "resize_", "resize_as_", "resize"),
@@ -114,7 +115,7 @@ _REFUSED = frozenset(
     ]
 )
 #: What arguments of nodes may be, besides tensors.
-_CONSTANTS = frozenset(
+CONSTANTS = frozenset(
     [
         type(None),
         bool,
@@ -131,7 +132,7 @@ _CONSTANTS = frozenset(
 )
 
 
-_IS_RANDOM = "draws random numbers"
+IS_RANDOM = "draws random numbers"
 
 
 class Hollow(FakeTensor):
@@ -192,9 +193,6 @@ class Hollow(FakeTensor):
 class _OperatorWatch(TorchDispatchMode):
     """Sees the operators that functions of PyTorch call, and those that are called without one."""
 
-    #: Whether an operator draws random numbers, has a result that depends on values, or writes.
-    _known: ClassVar[dict[Any, tuple[str | None, tuple[int, ...]]]] = {}
-
     def __init__(self, trains: bool) -> None:
         super().__init__()
         self._trains = trains
@@ -216,13 +214,10 @@ class _OperatorWatch(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self.depth:
             raise TraceError(f"{func} is called by code that is not seen")
-        found = self._known.get(func)
-        if found is None:
-            found = self._known[func] = _what_it_does(func)
-        reason, written = found
-        if self._trains and reason == _IS_RANDOM:
+        reason, written = what_it_does(func)
+        if self._trains and reason == IS_RANDOM:
             reason = None
-        if reason is not None and not _takes_places(func, args):
+        if reason is not None and not is_taking_places(func, args):
             if not func._can_decompose():
                 raise TraceError(f"{func} {reason}")
             # Dropout does nothing in evaluation mode, for instance.
@@ -239,7 +234,7 @@ class _OperatorWatch(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _takes_places(func: Any, args: tuple[Any, ...]) -> bool:
+def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether elements are taken from places with these numbers: a mask does not say how many it takes."""
     masks = (torch.bool, torch.uint8)
     return func is torch.ops.aten.index.Tensor and not any(
@@ -247,11 +242,12 @@ def _takes_places(func: Any, args: tuple[Any, ...]) -> bool:
     )
 
 
-def _what_it_does(func: Any) -> tuple[str | None, tuple[int, ...]]:
+@functools.cache
+def what_it_does(func: Any) -> tuple[str | None, tuple[int, ...]]:
     """Why an operator cannot be recorded, and the arguments that it writes to."""
     reason = None
     if torch.Tag.nondeterministic_seeded in func.tags:
-        reason = _IS_RANDOM
+        reason = IS_RANDOM
     elif torch.Tag.data_dependent_output in func.tags:
         reason = "reads a value"
     elif torch.Tag.dynamic_output_shape in func.tags:
@@ -292,7 +288,7 @@ class _Recorder(TorchFunctionMode):
         self._fresh: dict[Any, tuple[Any, ...]] = {}
 
     def __enter__(self) -> _Recorder:
-        self._situation = _situation(self.trains)
+        self._situation = situation(self.trains)
         return super().__enter__()
 
     def placeholder(self, name: str, own: torch.Tensor) -> Hollow:
@@ -322,14 +318,14 @@ class _Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         self.watch.depth += 1
         try:
-            if func in _METADATA:
+            if func in METADATA:
                 return self._described(func, args, kwargs)
             return self._recorded(func, args, kwargs)
         except TraceError as error:
             self.error = error
             raise
         except Exception as error:
-            self.error = TraceError(f"{_name(func)}: {type(error).__name__}: {error}")
+            self.error = TraceError(f"{name_of(func)}: {type(error).__name__}: {error}")
             raise self.error from error
         finally:
             self.watch.depth -= 1
@@ -347,7 +343,7 @@ class _Recorder(TorchFunctionMode):
             if args[0]:
                 raise TraceError("it switches gradients on")
             return func(*args)
-        if _situation(self.trains) != self._situation:
+        if situation(self.trains) != self._situation:
             raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
         if self.trains and torch.is_grad_enabled() is not self._is_recorded:
             raise TraceError("a part of it runs without gradients, which no function says")
@@ -363,19 +359,19 @@ class _Recorder(TorchFunctionMode):
                     or name != "__get__"
                     or any(found._corsac_is_input for found in own.values())
                 ):
-                    raise TraceError(f"it asks for {_name(func)}, which differs between calls")
+                    raise TraceError(f"it asks for {name_of(func)}, which differs between calls")
                 # Autograd records nothing of what is computed here.
                 return func(*args)
             return func(*args, **kwargs)
-        if name in _REFUSED:
-            raise TraceError(f"it calls {_name(func)}")
+        if name in REFUSED:
+            raise TraceError(f"it calls {name_of(func)}")
         if self.trains and name == "lstm" and not isinstance(args[1], _Tensor):
             # oneDNN notes something for the way back only where autograd records, which is above graphs.
             raise TraceError("an LSTM does something else where autograd records")
-        target = _target(func, name)
+        target = target_of(func, name)
         if target is None:
             raise TraceError(
-                f"it calls {_name(func)}, which reads values or changes more than them"
+                f"it calls {name_of(func)}, which reads values or changes more than them"
             )
         if not own and "device" not in kwargs and func in _device_constructors():
             meta_kwargs["device"] = _META
@@ -389,7 +385,7 @@ class _Recorder(TorchFunctionMode):
             # It says something of types, or of what PyTorch can do.
             return result
         if name in ("batch_norm", "instance_norm") and not (
-            self.trains or _takes_statistics(func, args, kwargs)
+            self.trains or takes_statistics(func, args, kwargs)
         ):
             raise TraceError(f"{name} may write to running statistics")
         op, what, swapped = target
@@ -398,9 +394,9 @@ class _Recorder(TorchFunctionMode):
         elif op == "call_function" and what is getattr:
             nodes = (nodes[0], _VIEWS[func])
         if result is None and what is not operator.setitem:
-            raise TraceError(f"{_name(func)} gives nothing")
+            raise TraceError(f"{name_of(func)} gives nothing")
         node = self.graph.create_node(op, what, tuple(nodes), node_kwargs)
-        return self._given_back(result, node, own, _name(func))
+        return self._given_back(result, node, own, name_of(func))
 
     def _run(self, func: Any, args: Any, kwargs: Any, own: dict[int, Any], call: Any) -> Any:
         """What a function gives of tensors without data."""
@@ -447,7 +443,7 @@ class _Recorder(TorchFunctionMode):
             meta = arg._corsac_meta
             own[id(meta)] = arg
             return meta, arg._corsac_node, (meta.dtype, meta.shape, meta.stride())
-        if kind in _CONSTANTS:
+        if kind in CONSTANTS:
             if kind is torch.device or arg == "cpu":
                 if kind is torch.device and arg.type != "cpu":
                     raise TraceError(f"it computes on {arg}")
@@ -529,15 +525,18 @@ class _Recorder(TorchFunctionMode):
         raise TraceError(f"{name} gives a {type(result).__name__}, which depends on values")
 
 
-def _takes_statistics(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def takes_statistics(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a norm computes with statistics that are given, which its schema does not say."""
+    mean = args[1] if len(args) > 1 else kwargs.get("running_mean")
+    if mean is None:
+        return True
     if func is not torch.nn.functional.batch_norm:
         return False
     training = args[5] if len(args) > 5 else kwargs.get("training", False)
     return training is False
 
 
-def _target(func: Any, name: str) -> tuple[str, Any, bool] | None:
+def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
     """Opcode and target for a function, and whether its first two arguments change places."""
     if func in _VIEWS:
         return "call_function", getattr, False
@@ -551,7 +550,7 @@ def _target(func: Any, name: str) -> tuple[str, Any, bool] | None:
     return "call_function", func, False
 
 
-def _name(func: Any) -> str:
+def name_of(func: Any) -> str:
     owner = getattr(func, "__self__", None)
     if getattr(func, "__name__", "") in ("__get__", "__set__") and owner is not None:
         return f"Tensor.{owner.__name__}"
@@ -564,7 +563,7 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, _Tensor)
 
 
-def _situation(trains: bool) -> tuple[Any, ...]:
+def situation(trains: bool) -> tuple[Any, ...]:
     """What PyTorch's functions depend on, besides their arguments; with ``trains`` autograd, too."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
     of_autograd: tuple[Any, ...] = ()
@@ -654,10 +653,10 @@ def _recorded(
 ) -> SizedCapture:
     """The graph of one run of ``program``, and ``state`` was before."""
     graph = Graph()
-    recorder = _Recorder(graph, {id(own): name for name, own in _named_weights(model)}, trains)
+    recorder = _Recorder(graph, {id(own): name for name, own in named_weights(model)}, trains)
     hollow: dict[int, Hollow] = {}
     given: list[Any] = []
-    for name, own in [*_named_arguments(program, args), *kwargs.items()]:
+    for name, own in [*named_arguments(program, args), *kwargs.items()]:
         if not isinstance(own, _Tensor):
             given.append(own)
             continue
@@ -731,12 +730,12 @@ class _OwnBackwards:
         return _OwnBackwards._apply[0].__get__(None, function)(*args, **kwargs)
 
 
-def _named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters and buffers, of which the first name is the last here."""
     yield from reversed([*model.named_parameters(), *model.named_buffers()])
 
 
-def _named_arguments(
+def named_arguments(
     program: Callable[..., Any], args: tuple[Any, ...]
 ) -> Iterator[tuple[str, Any]]:
     names: list[str] = []
@@ -752,7 +751,7 @@ def _named_arguments(
 
 def _output(recorder: _Recorder, returned: Any, state: PythonState) -> ResultTemplate | None:
     """Makes the output node; what its values are put into, unless that is in it."""
-    if _is_plain(returned):
+    if is_plain(returned):
         leaves, spec = tree_flatten(returned)
         values = [recorder.node_of(own) for own in leaves]
         recorder.graph.output(tree_unflatten(values, spec))
@@ -763,12 +762,12 @@ def _output(recorder: _Recorder, returned: Any, state: PythonState) -> ResultTem
     return template
 
 
-def _is_plain(returned: Any) -> bool:
+def is_plain(returned: Any) -> bool:
     """Whether graphs say what it is: tensors, in Python's own containers or in none."""
     if type(returned) is tuple or type(returned) is list:
-        return all(map(_is_plain, returned))
+        return all(map(is_plain, returned))
     if type(returned) is dict:
-        return all(type(key) is str for key in returned) and all(map(_is_plain, returned.values()))
+        return all(type(key) is str for key in returned) and all(map(is_plain, returned.values()))
     return isinstance(returned, _Tensor)
 
 

@@ -333,7 +333,8 @@ def test_gradients_of_attention_where_a_query_sees_nothing():
 def test_gradients_of_dropout_are_native():
     model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Tanh(), nn.Linear(64, 3))
     compiled = corsac.compile(model, options={"training": "native"})
-    compiled(torch.randn(8, 6)).sum().backward()
+    for _ in range(2):
+        compiled(torch.randn(8, 6)).sum().backward()
     backward = compiled.explain().split("backward: ")[1]
     assert "native_dropout" not in backward and "in 1 parts" in backward
 
@@ -609,7 +610,8 @@ def test_explain_says_what_is_native():
     model = mlp()
     compiled = corsac.compile(model, options={"training": "native"})
     x, labels = rows()
-    loss_of(compiled(x), labels).backward()
+    for _ in range(2):
+        loss_of(compiled(x), labels).backward()
     text = compiled.explain()
     assert "forward: " in text and "backward: " in text
     assert "calls native, in 1 parts" in text
@@ -617,18 +619,20 @@ def test_explain_says_what_is_native():
 
 
 def test_a_graph_that_aotautograd_cannot_make(monkeypatch):
-    def fails(self, module, example_inputs):
+    def fails(self, module, example_inputs, **_):
         raise RuntimeError("not today")
 
     monkeypatch.setattr("corsac._training._backend.TrainedGraph.capture", fails)
     model = mlp()
     other, compiled = copy.deepcopy(model), corsac.compile(model)
     x, labels = rows()
-    with pytest.warns(corsac.HostWarning, match="AOTAutograd failed: RuntimeError: not today"):
+    loss_of(compiled(x), labels).backward()
+    model.zero_grad()
+    with pytest.warns(corsac.HostWarning, match="RuntimeError: not today"):
         loss_of(compiled(x), labels).backward()
     loss_of(other(x), labels).backward()
     same_gradients(model, other)
-    assert "5 calls: AOTAutograd failed" in compiled.explain()
+    assert "RuntimeError: not today" in compiled.explain()
     assert compiled.native_programs() == []
 
 
@@ -690,7 +694,8 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
     monkeypatch.setattr(corsac._core, "propose_parts", counted)
     layers = [make() for _ in range(20) for make in (lambda: nn.Linear(4, 4), nn.GELU, nn.Dropout)]
     run = corsac.compile(nn.Sequential(*layers).train(), options={"training": "native"})
-    run(torch.randn(2, 4)).sum().backward()
+    for _ in range(2):
+        run(torch.randn(2, 4)).sum().backward()
     # Once each way, with a part before and after each draw, since none reaches across one.
     assert len(calls) == 2
     assert len(run._trained_graphs()[0].graphs[0].parts) == 21
@@ -814,12 +819,14 @@ def test_deterministic_algorithms_are_pytorchs():
     compiled = corsac.compile(nn.Sequential(nn.Linear(8, 8), nn.GELU()).train())
     torch.use_deterministic_algorithms(True)
     try:
-        compiled(torch.randn(2, 8)).sum().backward()
+        for _ in range(2):
+            compiled(torch.randn(2, 8)).sum().backward()
     finally:
         torch.use_deterministic_algorithms(False)
     assert "algorithms are to be deterministic" in compiled.explain()
     # Another graph.
-    compiled(torch.randn(2, 8)).sum().backward()
+    for _ in range(2):
+        compiled(torch.randn(2, 8)).sum().backward()
     assert compiled.explain().count("algorithms are to be deterministic") == 2
 
 

@@ -135,6 +135,8 @@ def test_second_derivatives_are_an_error(penalty):
     torch.manual_seed(0)
     _, _, compiled = pair(Program(lambda h, factor: h.tanh()))
     x = torch.randn(5, 6, requires_grad=True)
+    # The first call is PyTorch's own.
+    compiled(x)
     result = compiled(x)
     (gradient,) = torch.autograd.grad(result.sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="second derivatives"):
@@ -157,7 +159,8 @@ def test_checkpoints_around_a_compiled_model(function, reentrant):
 
     torch.manual_seed(0)
     compiled = of_eager_and_ours(Program(function).train(), step)
-    assert len(compiled._trained_graphs()) == 1
+    # Who counts what is saved is not to count it of a program that is made in between.
+    assert len(compiled._trained_graphs()) == int(reentrant)
 
 
 def test_hooks_of_saved_tensors_see_nothing_of_the_capture():

@@ -176,7 +176,7 @@ def test_programs_for_sizes():
         assert torch.allclose(run(x), function(x), atol=1e-6)
         run = corsac.compile(function)
         run(x)
-        assert "captured for these sizes" in run.explain()
+        assert "captured and compiled in" in run.explain()
         _core.plant_panic("run")
         with pytest.warns(corsac.HostWarning, match=PANIC):
             found = run(x)

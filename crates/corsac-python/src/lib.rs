@@ -12,8 +12,8 @@
 //! uninitialised fields. Attributes that people set are kept by a subclass, of Python or, for
 //! nodes, of [`node_class`].
 //!
-//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`], [`next_slot`] and
-//! `engine::tensors`.
+//! This is the only crate that names `pyo3`. All unsafe code is in [`node_class`], [`next_slot`],
+//! `engine::tensors` and `capture`.
 
 #![deny(unsafe_code)]
 
@@ -23,6 +23,7 @@ mod analysis;
 mod budget;
 mod callable;
 mod canonical;
+mod capture;
 mod codegen;
 mod collector;
 mod config;
@@ -93,6 +94,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(budget::first_failing_change, m)?)?;
     m.add_function(wrap_pyfunction!(canonical::reorder, m)?)?;
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
+    capture::register(m)?;
     mkldnn::register(m)?;
     linears::register(m)?;
     placement::register(m)?;

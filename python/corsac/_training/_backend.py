@@ -173,7 +173,7 @@ class TrainedGraph:
         try:
             run = self._compiled(from_torch(module), record)
         except (_core.PanicException, EngineError) as panic:
-            from corsac._compile import HostWarning
+            from corsac._engine_module import HostWarning
 
             reason = told(panic, f"it compiled a {kind} graph")
             warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
@@ -297,7 +297,7 @@ def train(
         raise
     except (Exception, _core.PanicException) as error:
         # Programs may have calls that AOTAutograd cannot trace, and PyTorch can still run.
-        from corsac._compile import HostWarning
+        from corsac._engine_module import HostWarning
 
         reason = f"AOTAutograd failed: {type(error).__name__}: {error}"
         warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -13,17 +12,16 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from corsac import _core
 from corsac._collection import no_collection
-from corsac._compile import why_not_plain
+from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
-from corsac._python_state import PythonState
+from corsac._recorder import Kind, Recorded, Refusal
+from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import ResultTemplate
-from corsac._sized_capture import SizedCapture, sized_capture
-from corsac._sized_programs import Call
+from corsac._sized_capture import SizedCapture, named_weights
 from corsac._training._backend import TrainedGraph
 from corsac.fx import GraphModule
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx.convert import to_torch
-from corsac.fx.proxy import TraceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +36,32 @@ class TrainedProgram:
     call: Call
     graph: TrainedGraph
     _weights: list[torch.Tensor]
+    _statistics: tuple[torch.Tensor, ...]
     _form: TreeSpec | ResultTemplate
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Any:
-        results = self.graph(*self._weights, *inputs)
+        # PyTorch does not count what norms write to their statistics, and neither does autograd expect it.
+        with torch.autograd._unsafe_preserve_version_counter(self._statistics):
+            results = self.graph(*self._weights, *inputs)
         if isinstance(self._form, ResultTemplate):
             return self._form.build(results)
         return tree_unflatten(results, self._form)
 
+    def reads_only(self, known: Container[int]) -> bool:
+        """Whether all tensors that it reads and that are no inputs have these identities."""
+        return all(id(own) in known for own in self._weights)
+
     @classmethod
-    def made(cls, call: Call, capture: SizedCapture, graph: TrainedGraph) -> Self:
-        """Compiles what was captured for ``call``."""
-        module, weights, form = _with_weights_as_inputs(capture)
+    def made(cls, call: Call, recorded: Recorded, graph: TrainedGraph) -> Self:
+        """Compiles what was recorded of ``call``."""
+        module, weights, form = _with_weights_as_inputs(recorded.capture)
         inputs = [*weights, *call.tensors]
         graph.capture(module, inputs, weights=len(weights))
-        return cls(Call((), call.key), graph, weights, form)
+        known = Call((), call.key, call.objects)
+        return cls(known, graph, weights, tuple(recorded.statistics), form)
 
 
-@dataclass(slots=True)
-class _Situation:
-    """A model as it was, and the programs that were made for that, or why there is none."""
-
-    watch: _core.Watch
-    programs: dict[Any, TrainedProgram | TraceError] = field(default_factory=dict)
-
-
-class Captures:
+class Captures(Recordings):
     """What runs a model where autograd records: forward and backward graphs for the sizes of its calls.
 
     A graph is for a model as it is: modules, whether they train, what Python objects hold, and which
@@ -73,7 +71,7 @@ class Captures:
     Args:
         model: has the weights.
         program: is called; the model itself, or a function.
-        limit: how many graphs are made; calls that need another one are for who makes symbols of sizes.
+        sizes: for how many sets of sizes there are graphs.
         make: an empty graph, with the user's options.
     """
 
@@ -81,91 +79,37 @@ class Captures:
         self,
         model: torch.nn.Module,
         program: Callable[..., Any],
-        limit: int,
+        sizes: int,
         make: Callable[[], TrainedGraph],
     ) -> None:
-        self._model, self._program = model, program
-        self._left, self._make = limit, make
-        #: The one of the last call is the first.
-        self._situations: list[_Situation] = []
-        # Captures take turns: each looks whether the model is left as it was.
-        self._lock = threading.RLock()
+        super().__init__(model, program, self._compiled, trains=True, sizes=sizes)
+        self._new_graph = make
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no more graphs are made."""
-        return self._left <= 0
+    def key(self, call: Call) -> Any:
+        return call.key, tuple(map(_form, call.tensors))
 
-    def program(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[TrainedProgram, Sequence[torch.Tensor]] | TraceError:
-        """What runs a call, and the tensors among its arguments; or why there is none."""
-        call = Call.of(args, kwargs)
-        if call is None:
-            return TraceError("an argument is neither a tensor nor a constant")
-        key = (call.key, tuple(map(_form, call.tensors)), _settings())
-        situation = self._current()
-        found = None if situation is None else situation.programs.get(key)
-        if found is None:
-            with self._lock:
-                found = self._captured(call, key, args, kwargs)
-        return found if isinstance(found, TraceError) else (found, call.tensors)
+    def may_come_back(self, entry: Entry) -> bool:
+        # Weights are read anew in each step: if they are still there, and want gradients again.
+        known = {id(own) for _, own in named_weights(self._model)}
+        program = entry.run
+        assert isinstance(program, TrainedProgram)
+        return program.reads_only(known) or entry.watch.is_current()
 
     def programs(self) -> list[TrainedProgram]:
         """All that there are."""
-        situations = list(self._situations)
-        found = (own for situation in situations for own in list(situation.programs.values()))
-        return [own for own in found if isinstance(own, TrainedProgram)]
+        return [own.run for own in self.entries() if isinstance(own.run, TrainedProgram)]
 
-    def _current(self) -> _Situation | None:
-        """The situation that the model is in, if programs were made for it."""
-        for own in self._situations:
-            if own.watch.is_current():
-                if own is not self._situations[0]:
-                    self._situations = [own, *(it for it in self._situations if it is not own)]
-                return own
-        return None
-
-    def _captured(
-        self, call: Call, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> TrainedProgram | TraceError:
-        situation = self._current()
-        if situation is None:
-            if self.is_full:
-                return TraceError("it was captured in too many situations")
-            state = PythonState.of(self._model, self._program)
-            situation = _Situation(_core.Watch(self._model, list(state.entries()), trains=True))
-            # Those whose tensors are gone do not come back.
-            kept = [own for own in self._situations if own.watch.has_same_tensors()]
-            self._situations = [situation, *kept]
-        found = situation.programs.get(key)
-        if found is not None:
-            # Of another thread.
-            return found
-        if self.is_full:
-            return TraceError("it was called with too many sets of sizes")
-        self._left -= 1
-        made: TrainedProgram | TraceError
-        try:
-            if situation.watch.has_hooks:
-                raise TraceError("modules have hooks")
-            for number, own in enumerate(call.tensors):
-                if (reason := why_not_plain(number, own)) is not None:
-                    raise TraceError(reason)
-                if own.is_conj() or own.is_neg():
-                    raise TraceError(f"input {number} is to be conjugated or negated")
-            with (
-                as_compile_error("it captured a model for training"),
-                no_collection(),
-                _without_hooks_of_saved_tensors(),
-            ):
-                capture = sized_capture(self._model, self._program, args, kwargs, trains=True)
-                made = TrainedProgram.made(call, capture, self._make())
-        except Exception as error:
-            # A new one: the error knows frames, which have the arguments.
-            made = TraceError(f"{type(error).__name__}: {error}")
-        situation.programs[key] = made
-        return made
+    def _compiled(self, call: Call, recorded: Recorded) -> Entry:
+        watch = _core.Watch(
+            torch.nn.Module(), constants=[(None, own) for own in recorded.tensors], trains=True
+        )
+        with (
+            as_compile_error("it captured a model for training"),
+            no_collection(),
+            _without_hooks_of_saved_tensors(),
+        ):
+            program = TrainedProgram.made(call, recorded, self._new_graph())
+        return Entry(program.call, program, recorded.guards, watch, None)
 
 
 class TrainedModel:
@@ -173,25 +117,55 @@ class TrainedModel:
 
     Args:
         captures: are asked first.
-        dynamo: captures the model with Dynamo; is told whether sizes are to be symbols from the start, because
-            there are many sets of them.
+        program: what is called.
+        dynamo: captures the model with Dynamo.
+        note: is told why PyTorch runs a call as it is.
     """
 
-    def __init__(self, captures: Captures, dynamo: Callable[[bool], Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        captures: Captures,
+        program: Callable[..., Any],
+        dynamo: Callable[[], Callable[..., Any]],
+        note: Callable[[str], None],
+    ) -> None:
         self.captures = captures
-        self._dynamo = dynamo
+        self._program, self._dynamo, self._note = program, dynamo, note
         self._of_dynamo: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.captures.program(args, kwargs)
-        if not isinstance(found, TraceError):
-            program, inputs = found
-            return program(inputs)
+        call = Call.of(args, kwargs)
+        if call is None or _why_not(call) is not None:
+            return self._by_dynamo(args, kwargs)
+        found = self.captures.find(call)
+        if found is None and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            # Checkpoints count what is saved, in this call and when it is made again.
+            return self._program(*args, **kwargs)
+        if isinstance(found, Entry):
+            return found.run(call.tensors)
+        if isinstance(found, Refusal):
+            if found.kind is Kind.HOST:
+                self._note(found.reason)
+                return self._program(*args, **kwargs)
+            return self._by_dynamo(args, kwargs)
+        return self.captures.record(call, args, kwargs)[0]
+
+    def _by_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._of_dynamo is not None:
             return self._of_dynamo(*args, **kwargs)
-        self._of_dynamo = self._dynamo(self.captures.is_full)
+        self._of_dynamo = self._dynamo()
         with no_collection():
             return self._of_dynamo(*args, **kwargs)
+
+
+def _why_not(call: Call) -> str | None:
+    """Why nothing can be recorded of a call."""
+    for number, own in enumerate(call.tensors):
+        if (reason := why_not_plain(number, own)) is not None:
+            return reason
+        if own.is_conj() or own.is_neg():
+            return f"input {number} is to be conjugated or negated"
+    return None
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -207,15 +181,6 @@ def _without_hooks_of_saved_tensors() -> Iterator[None]:
         return
     with torch.autograd.graph.saved_tensors_hooks(lambda own: own, lambda own: own):
         yield
-
-
-def _settings() -> tuple[Any, ...]:
-    """What PyTorch's functions depend on besides their arguments."""
-    return (
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        bool(torch.nn.modules.module._has_any_global_hook()),
-    )
 
 
 def _with_weights_as_inputs(

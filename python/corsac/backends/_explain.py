@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from corsac._compile import CompiledModule, HostWarning
+from corsac._engine_module import EngineModule, HostWarning
 from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
     AOT_AUTOGRAD,
@@ -72,7 +72,7 @@ def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., 
         backend = model._named if backend is None else backend
         options = model._options
         model = model._callable
-    elif isinstance(model, CompiledModule):
+    elif isinstance(model, EngineModule):
         backend = "engine" if backend is None else backend
         model = model._callable
     chosen = get_default_backend() if backend is None else backend

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from corsac._compile import Captured
+from corsac._traced_program import Captured
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx.node import map_arg
 from corsac.fx.proxy import TraceError

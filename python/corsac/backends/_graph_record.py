@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from corsac._compile import CompiledModule
+from corsac._compiled_graph import CompiledGraph
 from corsac._dynamo import Piece
 from corsac.backends._contract import CheckedCall
 from corsac.backends._fallback import Chosen
@@ -49,7 +49,7 @@ class GraphRecord:
         """The backend of a :func:`corsac.backends.fallback` that compiled the graph."""
         return next((own.backend for own in self._layers() if isinstance(own, Chosen)), None)
 
-    def programs(self) -> list[CompiledModule]:
+    def programs(self) -> list[CompiledGraph]:
         """What corsac's engine, or a runtime, compiled of it."""
         return [
             variant

@@ -17,8 +17,12 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
-from corsac._compile import PROGRAMS, CompileError, HostWarning, StandIn, captured, why_not_plain
+from corsac._compiled_graph import PROGRAMS
+from corsac._engine_module import HostWarning, why_not_plain
+from corsac._native_graph import CompileError
+from corsac._stand_in import StandIn
 from corsac._trace_watch import ModeWatch
+from corsac._traced_program import captured
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
 from corsac.backends._flatten import flatten_results
 from corsac.backends._graph_record import GraphRecord

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from corsac._compile import CompiledModule
+from corsac._compiled_graph import CompiledGraph
 from corsac._dynamo import Piece
 from corsac.backends._aliases import views_that_show
 from corsac.backends._contract import Declined
@@ -55,7 +55,7 @@ class RuntimeBackend:
         return f"<backend {self.name}>"
 
 
-class LoweredModule(CompiledModule):
+class LoweredModule(CompiledGraph):
     """A graph that a runtime runs, lowered for each set of types that it is called with."""
 
     _dtypes = None
@@ -67,7 +67,7 @@ class LoweredModule(CompiledModule):
         options: Mapping[str, Any],
         capture: Callable[[], GraphModule],
     ) -> None:
-        super().__init__(module, capture=capture)
+        super().__init__(module, capture)
         self.__dict__["_runtime"] = (runtime, dict(options))
 
     def _native(

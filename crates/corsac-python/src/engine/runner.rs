@@ -10,11 +10,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 
 use super::program::PyProgram;
 use super::situation::Situation;
 use super::tensors::{Described, Exchange};
 use super::watch::PyWatch;
+use crate::capture::{PyGuards, has_attributes};
 
 /// How many profiles are being made: calls are to be looked at then.
 static OBSERVERS: AtomicUsize = AtomicUsize::new(0);
@@ -31,17 +33,49 @@ pub(super) fn observe_calls(start: bool) {
 /// A program, and what calls it is for.
 struct Entry {
     key: Py<PyAny>,
-    program: Py<PyProgram>,
+    candidate: Candidate,
     /// The integers among the arguments, with their places.
     numbers: Vec<(usize, i64)>,
     /// Whether it is only for calls that give no tensor twice.
     distinct: bool,
 }
 
+/// A program, and when it may run.
+struct Candidate {
+    program: Py<PyProgram>,
+    /// Tells whether its tensors are as they were.
+    watch: Py<PyWatch>,
+    /// Tell whether it would do the same again; none for a graph that was given.
+    guards: Option<Py<PyGuards>>,
+}
+
+impl Candidate {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            program: self.program.clone_ref(py),
+            watch: self.watch.clone_ref(py),
+            guards: self.guards.as_ref().map(|own| own.clone_ref(py)),
+        }
+    }
+
+    /// Whether it may run now, with or without gradients.
+    fn is_current(&self, py: Python<'_>, records: bool) -> PyResult<bool> {
+        let watch = self.watch.get();
+        if !watch.counts_writes || (records && watch.requires_grad(py)?) {
+            return Ok(false);
+        }
+        if let Some(guards) = &self.guards
+            && guards.get().changed(py)?.is_some()
+        {
+            return Ok(false);
+        }
+        watch.is_current(py)
+    }
+}
+
 /// Runs the programs of a model for calls that nothing is special about.
 #[pyclass(name = "Runner", module = "corsac._core", frozen)]
 pub(crate) struct PyRunner {
-    watch: Py<PyWatch>,
     /// Hooks of the compiled module itself, empty as a rule.
     hooks: Vec<Py<PyDict>>,
     /// The one that was used last comes last. Nothing of Python runs while this is locked.
@@ -55,17 +89,19 @@ enum Argument {
 }
 
 impl PyRunner {
-    /// The program for these arguments, which is the one used last from now on.
+    /// The programs for such arguments, the one used last first.
     fn find(
         &self,
         py: Python<'_>,
         arguments: &[Argument],
         described: &[Described<'_>],
         tensors: &[Bound<'_, PyAny>],
-    ) -> Option<Py<PyProgram>> {
-        let mut entries = self.entries.lock().ok()?;
-        let at = entries.iter().rposition(|entry| {
-            let inputs = entry.program.get().inputs();
+    ) -> SmallVec<[Candidate; 1]> {
+        let Ok(entries) = self.entries.lock() else {
+            return SmallVec::new();
+        };
+        let fitting = entries.iter().rev().filter(|entry| {
+            let inputs = entry.candidate.program.get().inputs();
             let numbers = arguments.iter().enumerate();
             let mut numbers = numbers.filter_map(|(at, argument)| match argument {
                 Argument::Tensor => None,
@@ -82,12 +118,19 @@ impl PyRunner {
                     .all(|&known| numbers.next() == Some(known))
                 && numbers.next().is_none()
                 && !(entry.distinct && has_one_twice(tensors))
-        })?;
-        let last = entries.len() - 1;
-        if at != last {
+        });
+        fitting.map(|entry| entry.candidate.clone_ref(py)).collect()
+    }
+
+    /// This program is the one used last.
+    fn used(&self, program: &Py<PyProgram>) {
+        if let Ok(mut entries) = self.entries.lock()
+            && let Some(at) = entries
+                .iter()
+                .rposition(|own| own.candidate.program.is(program))
+        {
             entries[at..].rotate_left(1);
         }
-        Some(entries[last].program.clone_ref(py))
     }
 }
 
@@ -98,9 +141,9 @@ fn has_one_twice(tensors: &[Bound<'_, PyAny>]) -> bool {
 
 #[pymethods]
 impl PyRunner {
-    /// `watch` tells whether the model is as it was; `compiled` is the module that is called.
+    /// `compiled` is the module that is called.
     #[new]
-    fn new(watch: Py<PyWatch>, compiled: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(compiled: &Bound<'_, PyAny>) -> PyResult<Self> {
         let names = [
             "_forward_hooks",
             "_forward_pre_hooks",
@@ -109,20 +152,22 @@ impl PyRunner {
         ];
         let hooks = names.map(|name| Ok(compiled.getattr(name)?.cast_into::<PyDict>()?.unbind()));
         Ok(Self {
-            watch,
             hooks: hooks.into_iter().collect::<PyResult<_>>()?,
             entries: Mutex::default(),
         })
     }
 
-    /// Runs calls with arguments like `inputs` by `program` from now on; if `distinct`, only those that
-    /// give no tensor twice, because it was made by a run that could have asked. `key` is its name.
-    #[pyo3(signature = (key, program, inputs, *, distinct=false))]
+    /// Runs calls with arguments like `inputs` by `program` from now on, as long as `guards` hold and the tensors
+    /// are as `watch` knows them; if `distinct`, only those that give no tensor twice, because it was made by
+    /// a run that could have asked. `key` is its name.
+    #[pyo3(signature = (key, program, inputs, watch, guards=None, *, distinct=false))]
     fn add(
         &self,
         key: Py<PyAny>,
         program: Py<PyProgram>,
         inputs: &Bound<'_, PyTuple>,
+        watch: Py<PyWatch>,
+        guards: Option<Py<PyGuards>>,
         distinct: bool,
     ) -> PyResult<()> {
         let mut numbers = Vec::new();
@@ -133,7 +178,11 @@ impl PyRunner {
         }
         let entry = Entry {
             key,
-            program,
+            candidate: Candidate {
+                program,
+                watch,
+                guards,
+            },
             numbers,
             distinct,
         };
@@ -185,13 +234,8 @@ impl PyRunner {
         let (Some(exchange), situation) = (Exchange::get(py)?, Situation::get(py)?) else {
             return unknown();
         };
-        let watch = self.watch.get();
         let hooked = self.hooks.iter().any(|own| !own.bind(py).is_empty());
-        if hooked
-            || situation.has_hooks(py)
-            || !watch.counts_writes
-            || situation.unusual(py)?.is_some()
-        {
+        if hooked || situation.has_hooks(py) || situation.unusual(py)?.is_some() {
             return unknown();
         }
         let given: Vec<Bound<'py, PyAny>> = arguments.iter().collect();
@@ -210,45 +254,58 @@ impl PyRunner {
                 return unknown();
             }
         }
-        if situation.records(py)? {
+        let records = situation.records(py)?;
+        if records {
             for tensor in &tensors {
                 let requires = tensor.getattr(intern!(py, "requires_grad"))?;
                 if requires.is_truthy()? {
                     return unknown();
                 }
             }
-            if watch.requires_grad(py)? {
-                return unknown();
-            }
         }
-        if !watch.is_current(py)? {
-            return unknown();
-        }
-        // From here on no code of Python runs until the program does.
         let mut described = Vec::with_capacity(tensors.len());
+        let mut plain = true;
         for tensor in &tensors {
+            plain &= exchange.is_plain(tensor) && !has_attributes(tensor);
             match exchange.described(tensor)? {
                 Some(own) => described.push(own),
                 None => return unknown(),
             }
         }
-        match self.find(py, &kinds, &described, &tensors) {
-            Some(program) => program
-                .get()
-                .call_described(py, exchange, &described, &tensors),
-            None => unknown(),
+        let fitting = self.find(py, &kinds, &described, &tensors);
+        for own in &fitting {
+            if own.guards.is_some() && !plain {
+                // Programs may ask for classes and attributes of inputs.
+                continue;
+            }
+            if !own.is_current(py, records)? {
+                continue;
+            }
+            self.used(&own.program);
+            // What was looked at may have run code of Python, which may have changed a tensor.
+            let mut described = Vec::with_capacity(tensors.len());
+            for tensor in &tensors {
+                match exchange.described(tensor)? {
+                    Some(own) => described.push(own),
+                    None => return unknown(),
+                }
+            }
+            let program = own.program.get();
+            return program.call_described(py, exchange, &described, &tensors);
         }
+        unknown()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.watch)?;
         for own in &self.hooks {
             visit.call(own)?;
         }
         if let Ok(entries) = self.entries.try_lock() {
             for entry in entries.iter() {
                 visit.call(&entry.key)?;
-                visit.call(&entry.program)?;
+                visit.call(&entry.candidate.program)?;
+                visit.call(&entry.candidate.watch)?;
+                visit.call(&entry.candidate.guards)?;
             }
         }
         Ok(())

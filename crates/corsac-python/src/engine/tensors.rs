@@ -138,6 +138,11 @@ impl Exchange {
         class.is(&self.tensor) || class.is(&self.parameter)
     }
 
+    /// Whether `value` is a tensor of PyTorch itself, and no parameter.
+    pub(crate) fn is_plain(&self, value: &Bound<'_, PyAny>) -> bool {
+        value.get_type().is(&self.tensor)
+    }
+
     /// Where the elements of `tensor` lie; `None` if they do not, or not as they seem to.
     pub(crate) fn described<'a>(
         &self,

@@ -1,5 +1,6 @@
 //! What a program was made for: weights and modules, and how to see that they are still so.
 
+use corsac_engine::{Data, Element};
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
@@ -16,6 +17,8 @@ type Place = (Py<PyDict>, Py<PyString>);
 struct WatchedTensor {
     place: Option<Place>,
     tensor: Option<Py<PyAny>>,
+    /// Another tensor with its elements, so that no others can lie in their place. Not in training.
+    elements: Option<Py<PyAny>>,
     /// None where it does not count: in inference mode.
     version: Option<i64>,
     /// As [`Exchange::layout`] says it; in training as [`Exchange::form`] does.
@@ -104,6 +107,61 @@ struct Mode {
     hooked: bool,
 }
 
+/// A tensor that is written to without counting it, as batch norms do with their statistics, and what it held.
+struct WatchedContent {
+    tensor: Py<PyAny>,
+    /// None where its elements do not lie row by row in memory that is known.
+    content: Option<Vec<u32>>,
+}
+
+impl WatchedContent {
+    fn new(tensor: Bound<'_, PyAny>, exchange: Option<&Exchange>) -> PyResult<Self> {
+        Ok(Self {
+            content: bits(&tensor, exchange)?,
+            tensor: tensor.unbind(),
+        })
+    }
+
+    fn is_current(&self, py: Python<'_>, exchange: Option<&Exchange>) -> PyResult<bool> {
+        let Some(then) = &self.content else {
+            return Ok(false);
+        };
+        let tensor = self.tensor.bind(py);
+        Ok(with_floats(tensor, exchange, |now| {
+            now.len() == then.len()
+                && now
+                    .iter()
+                    .zip(then)
+                    .all(|(now, then)| now.to_bits() == *then)
+        })? == Some(true))
+    }
+}
+
+/// Calls `look` with the elements of a tensor of float32 that lie row by row; None for all others.
+fn with_floats<T>(
+    tensor: &Bound<'_, PyAny>,
+    exchange: Option<&Exchange>,
+    look: impl FnOnce(&[f32]) -> T,
+) -> PyResult<Option<T>> {
+    let Some(exchange) = exchange else {
+        return Ok(None);
+    };
+    let shape: Vec<usize> = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
+    let Some(described) = exchange.described(tensor)? else {
+        return Ok(None);
+    };
+    Ok(match described.data(Element::F32, &shape) {
+        Some(Data::F32(elements)) => Some(look(elements)),
+        _ => None,
+    })
+}
+
+fn bits(tensor: &Bound<'_, PyAny>, exchange: Option<&Exchange>) -> PyResult<Option<Vec<u32>>> {
+    with_floats(tensor, exchange, |own| {
+        own.iter().map(|own| own.to_bits()).collect()
+    })
+}
+
 /// What programs are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
@@ -124,6 +182,7 @@ pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
     entries: Vec<Known>,
+    contents: Vec<WatchedContent>,
     /// Whether all tensors count how often they are written to: not those made in inference mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
@@ -208,6 +267,7 @@ impl WatchedTensor {
             return Ok(Self {
                 place,
                 tensor: None,
+                elements: None,
                 version: None,
                 layout: None,
                 requires_grad: false,
@@ -220,8 +280,17 @@ impl WatchedTensor {
                 requires_grad(&tensor)?,
             ),
         };
+        let elements = match purpose {
+            Purpose::Inference => Some(
+                tensor
+                    .call_method0(intern!(tensor.py(), "detach"))?
+                    .unbind(),
+            ),
+            Purpose::Training => None,
+        };
         Ok(Self {
             place,
+            elements,
             version: version(&tensor)?,
             layout,
             requires_grad,
@@ -290,14 +359,15 @@ impl PyWatch {
     /// and what is there, lists with None and a tuple of what is in them, and cells with None and
     /// what is in them; and of other tensors: `constants` has for each the dictionary and the name that it
     /// is found by, or None, and itself. With `trains` tensors may be written to, and have to keep their sizes,
-    /// types, strides and whether they want gradients.
+    /// types, strides and whether they want gradients. `contents` are tensors of which elements are compared.
     #[new]
-    #[pyo3(signature = (root, entries = Vec::new(), constants = Vec::new(), *, trains = false))]
+    #[pyo3(signature = (root, entries = Vec::new(), constants = Vec::new(), *, trains = false, contents = Vec::new()))]
     fn new(
         root: &Bound<'_, PyAny>,
         entries: Vec<(Bound<'_, PyAny>, Py<PyAny>, Bound<'_, PyAny>)>,
         constants: Vec<(Option<Place>, Bound<'_, PyAny>)>,
         trains: bool,
+        contents: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = root.py();
         let purpose = match trains {
@@ -357,6 +427,10 @@ impl PyWatch {
             tensors,
             modules,
             entries: entries.collect::<PyResult<_>>()?,
+            contents: contents
+                .into_iter()
+                .map(|own| WatchedContent::new(own, exchange))
+                .collect::<PyResult<_>>()?,
             purpose,
         })
     }
@@ -371,6 +445,11 @@ impl PyWatch {
         }
         for module in &self.modules {
             if !module.is_current(py, self.purpose)? {
+                return Ok(false);
+            }
+        }
+        for own in &self.contents {
+            if !own.is_current(py, exchange)? {
                 return Ok(false);
             }
         }
@@ -408,6 +487,7 @@ impl PyWatch {
                 visit.call(store)?;
             }
             visit.call(&own.tensor)?;
+            visit.call(&own.elements)?;
         }
         for own in &self.modules {
             if let Some((store, _)) = &own.place {
@@ -415,6 +495,9 @@ impl PyWatch {
             }
             visit.call(&own.module)?;
             visit.call(&own.attributes)?;
+        }
+        for own in &self.contents {
+            visit.call(&own.tensor)?;
         }
         for own in &self.entries {
             own.visit(&visit)?;

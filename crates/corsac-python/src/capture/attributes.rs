@@ -1,0 +1,334 @@
+//! Attributes and variables that programs read and set.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyFunction, PyModule, PyString, PySuper, PyType};
+
+use super::cpython::{self, Frame, Slots};
+use super::look::{Look, Step, full_name, is_constant, is_in_python};
+impl<'py> Look<'_, 'py> {
+    pub(super) fn global(&mut self, frame: &Frame<'py>, name: &Bound<'py, PyAny>) -> Step {
+        let (Some(globals), Some(builtins)) = (frame.globals(), frame.builtins()) else {
+            self.state.opaque("its variables are no dictionary");
+            return Ok(());
+        };
+        if self.state.reads.entry(&globals, name)?.is_none() {
+            self.state.reads.entry(&builtins, name)?;
+        }
+        Ok(())
+    }
+
+    /// `object.name` is read.
+    pub(super) fn attribute(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        let kind = object.get_type();
+        if self.is_tensor(object) {
+            let found = self.state.reads.lookup(&kind, name);
+            match found {
+                Some(found) if full_name(&found.get_type()) == "getset_descriptor" => {
+                    self.torch(|| format!("Tensor.{name}"));
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(own) = cpython::attributes(object, false) {
+                        self.state.reads.entry(&own, name.as_any())?;
+                    } else {
+                        self.state.reads.attribute(object, name);
+                    }
+                }
+            }
+            return Ok(());
+        }
+        if let Ok(class) = object.cast::<PyType>() {
+            return self.class_attribute(class, name);
+        }
+        let slots = Slots::of(&kind);
+        if let Ok(module) = object.cast::<PyModule>()
+            && kind.is(self.py.get_type::<PyModule>())
+        {
+            let dict = module.dict();
+            if self.state.reads.entry(&dict, name.as_any())?.is_none() {
+                self.state
+                    .reads
+                    .entry(&dict, intern!(self.py, "__getattr__").as_any())?;
+            }
+            return Ok(());
+        }
+        if kind.is(self.py.get_type::<PySuper>()) {
+            return self.super_attribute(object, name);
+        }
+        if full_name(&kind) == "method" {
+            // It has a function and an object, for good; all else is the function's.
+            return match name == "__self__" || name == "__func__" {
+                true => Ok(()),
+                false => self.attribute(&object.getattr(intern!(self.py, "__func__"))?, name),
+            };
+        }
+        let in_python = self.effects.in_python;
+        if slots.getattr == in_python.getattr || slots.getattr == in_python.getattribute {
+            self.state
+                .reads
+                .lookup(&kind, intern!(self.py, "__getattr__"));
+            let first = self
+                .state
+                .reads
+                .lookup(&kind, intern!(self.py, "__getattribute__"));
+            if first.is_some_and(|own| is_in_python(&own)) {
+                self.state.reads.kind(object);
+                return Ok(());
+            }
+        } else if object.is_instance_of::<PyModule>() {
+            // Derived from modules, whose own way of looking things up is this one.
+        } else if !cpython::is_generic(slots) && !is_constant(object) {
+            self.state
+                .opaque(format!("it reads {name} of a {}", full_name(&kind)));
+            return Ok(());
+        }
+        self.instance_attribute(object, &kind, name)
+    }
+
+    pub(super) fn instance_attribute(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        kind: &Bound<'py, PyType>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        if is_constant(object) {
+            return Ok(());
+        }
+        self.state.reads.kind(object);
+        let found = self.state.reads.lookup(kind, name);
+        let of_class = found.as_ref().map(|own| full_name(&own.get_type()));
+        match of_class.as_deref() {
+            Some("getset_descriptor" | "member_descriptor") => {
+                // Computed by C: asked for anew.
+                if name == "__dict__" {
+                    self.state.attributes(object);
+                }
+                self.state.reads.attribute(object, name);
+                return Ok(());
+            }
+            Some("property") => {
+                let getter = found
+                    .map(|own| own.getattr(intern!(self.py, "fget")))
+                    .transpose()?;
+                return match getter {
+                    Some(getter) if getter.is_instance_of::<PyFunction>() => {
+                        self.state.reads.function(&getter)
+                    }
+                    _ => {
+                        self.state.opaque(format!("{name} is computed by C"));
+                        Ok(())
+                    }
+                };
+            }
+            _ => {}
+        }
+        if let Some(own) = self.state.attributes(object) {
+            self.state.reads.entry(&own, name.as_any())?;
+        }
+        if let Some(found) = found {
+            self.descriptor(&found, name)?;
+        }
+        Ok(())
+    }
+
+    /// What a class has under a name may compute what is read of it.
+    pub(super) fn descriptor(
+        &mut self,
+        found: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        let kind = found.get_type();
+        let Some(get) = cpython::lookup(&kind, intern!(self.py, "__get__")) else {
+            return Ok(());
+        };
+        let known = matches!(
+            &*full_name(&kind),
+            "function"
+                | "method_descriptor"
+                | "wrapper_descriptor"
+                | "classmethod"
+                | "staticmethod"
+                | "classmethod_descriptor"
+                | "builtin_function_or_method"
+                | "_collections._tuplegetter"
+                | "type"
+                | "functools._lru_cache_wrapper"
+                | "method"
+                | "instancemethod"
+        );
+        if !known && !is_in_python(&get) {
+            self.state
+                .opaque(format!("{name} is computed by a {}", full_name(&kind)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn class_attribute(
+        &mut self,
+        class: &Bound<'py, PyType>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        let meta = class.get_type();
+        let slots = Slots::of(&meta);
+        let plain = Slots::of(&self.py.get_type::<PyType>()).getattr;
+        let in_python = self.effects.in_python;
+        if slots.getattr == in_python.getattr || slots.getattr == in_python.getattribute {
+            self.state
+                .reads
+                .lookup(&meta, intern!(self.py, "__getattr__"));
+            let first = self
+                .state
+                .reads
+                .lookup(&meta, intern!(self.py, "__getattribute__"));
+            if first.is_some_and(|own| is_in_python(&own)) {
+                return Ok(());
+            }
+        } else if slots.getattr != plain {
+            self.state.opaque(format!(
+                "it reads {name} of a class that is a {}",
+                full_name(&meta)
+            ));
+            return Ok(());
+        }
+        let of_meta = self.state.reads.lookup(&meta, name);
+        if let Some(found) = of_meta {
+            match &*full_name(&found.get_type()) {
+                "getset_descriptor" | "member_descriptor" => {
+                    self.state.reads.attribute(class.as_any(), name);
+                    return Ok(());
+                }
+                _ => self.descriptor(&found, name)?,
+            }
+        }
+        if let Some(found) = self.state.reads.lookup(class, name) {
+            if matches!(
+                &*full_name(&found.get_type()),
+                "getset_descriptor" | "member_descriptor"
+            ) {
+                // A descriptor itself, which is what the class has.
+                return Ok(());
+            }
+            self.descriptor(&found, name)?;
+        }
+        Ok(())
+    }
+
+    /// `super().name`: what the classes after the one at hand have.
+    pub(super) fn super_attribute(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        let (this, kind) = (
+            object.getattr(intern!(self.py, "__thisclass__"))?,
+            object.getattr(intern!(self.py, "__self_class__"))?,
+        );
+        let Ok(kind) = kind.cast_into::<PyType>() else {
+            self.state.opaque("super() of nothing");
+            return Ok(());
+        };
+        // Its bases are guarded with it.
+        self.state
+            .reads
+            .lookup(&kind, intern!(self.py, "__class__"));
+        for class in kind.mro().iter().skip_while(|own| !own.is(&this)).skip(1) {
+            let class = class.cast_into::<PyType>()?;
+            let Some(dict) = cpython::class_dict(&class) else {
+                continue;
+            };
+            if let Some(found) = self.state.reads.entry(&dict, name.as_any())? {
+                if matches!(
+                    &*full_name(&found.get_type()),
+                    "getset_descriptor" | "member_descriptor" | "property"
+                ) {
+                    self.state
+                        .opaque(format!("super().{name} is computed by C"));
+                    return Ok(());
+                }
+                return self.descriptor(&found, name);
+            }
+        }
+        Ok(())
+    }
+
+    /// A method that C calls by its class: `__len__` for a length. Whether Python runs it.
+    pub(super) fn special(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Option<bool> {
+        let kind = object.get_type();
+        if Slots::of(&kind).new != 0 && !is_constant(object) {
+            self.state.reads.kind(object);
+        }
+        let found = self.state.reads.lookup(&kind, name)?;
+        Some(is_in_python(&found))
+    }
+
+    /// An attribute is set or deleted, by whatever does that where nobody else wants to.
+    pub(super) fn write_attribute(
+        &mut self,
+        owner: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        if let Ok(class) = owner.cast::<PyType>() {
+            self.state.reads.whole_class(class);
+            return Ok(());
+        }
+        if let Ok(module) = owner.cast::<PyModule>() {
+            self.state.reads.entry(&module.dict(), name.as_any())?;
+            return Ok(());
+        }
+        let found = self.state.reads.lookup(&owner.get_type(), name);
+        let of_class = found.map(|own| full_name(&own.get_type()));
+        match of_class.as_deref() {
+            Some("getset_descriptor" | "member_descriptor") => {
+                self.state.reads.attribute(owner, name);
+            }
+            // A property is set by a function, which is seen where it is one of Python.
+            Some("property") => {}
+            _ => match self.state.attributes(owner) {
+                Some(own) => {
+                    self.state.reads.entry(&own, name.as_any())?;
+                }
+                None => self
+                    .state
+                    .write(owner, "it changes an object without attributes"),
+            },
+        }
+        Ok(())
+    }
+
+    pub(super) fn attribute_is_written(
+        &mut self,
+        owner: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+        what: &str,
+    ) -> Step {
+        let kind = owner.get_type();
+        if self.is_tensor(owner) {
+            let found = self.state.reads.lookup(&kind, name);
+            match found {
+                Some(_) => self.torch(|| format!("Tensor.{name} = …")),
+                None => self.state.write(owner, "it sets an attribute of a tensor"),
+            }
+            return Ok(());
+        }
+        if Slots::of(&kind).setattr == self.effects.in_python.setattr {
+            let hook = match what {
+                "deletes" | "delattr" => intern!(self.py, "__delattr__"),
+                _ => intern!(self.py, "__setattr__"),
+            };
+            let found = self.state.reads.lookup(&kind, hook);
+            if found.is_some_and(|own| is_in_python(&own)) {
+                return Ok(());
+            }
+        }
+        self.write_attribute(owner, name)
+    }
+}

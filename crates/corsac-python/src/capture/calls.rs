@@ -1,0 +1,525 @@
+//! What programs call.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyModule, PyString, PyTuple, PyType,
+};
+
+use super::cpython::{self, Frame, Slots};
+use super::effects::Effect;
+use super::guards::address;
+use super::look::{
+    COMPARED, Look, PRINTED, Step, called_name, full_name, is_atom, is_constant, is_in_python,
+    short_name,
+};
+use super::recording::{DEEPEST, Kind};
+impl<'py> Look<'_, 'py> {
+    /// A class is asked whether something is an instance of it, or derived from it.
+    pub(super) fn class_question(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        class: &Bound<'py, PyAny>,
+    ) -> Step {
+        if !is_atom(object) && !self.is_tensor(object) {
+            self.state.reads.kind(object);
+        }
+        let kind = match object.cast::<PyType>() {
+            Ok(class) => class.clone(),
+            Err(_) => object.get_type(),
+        };
+        self.state
+            .reads
+            .lookup(&kind, intern!(self.py, "__class__"));
+        if let Ok(classes) = class.cast::<PyTuple>() {
+            for own in classes {
+                self.class_question(object, &own)?;
+            }
+            return Ok(());
+        }
+        if full_name(&class.get_type()) == "types.UnionType" {
+            return Ok(());
+        }
+        let meta = class.get_type();
+        for name in [
+            intern!(self.py, "__instancecheck__"),
+            intern!(self.py, "__subclasscheck__"),
+        ] {
+            self.state.reads.lookup(&meta, name);
+        }
+        Ok(())
+    }
+
+    /// Something is called, with these arguments.
+    pub(super) fn call(
+        &mut self,
+        callable: &Bound<'py, PyAny>,
+        arguments: &[Bound<'py, PyAny>],
+        depth: usize,
+    ) -> Step {
+        if callable.is_instance_of::<PyFunction>() {
+            return self.state.reads.function(callable);
+        }
+        if depth > DEEPEST {
+            self.state.opaque("a call of a call of a call");
+            return Ok(());
+        }
+        if let Ok(class) = callable.cast::<PyType>() {
+            return self.construct(class, arguments);
+        }
+        let py = self.py;
+        let kind = callable.get_type();
+        match &*full_name(&kind) {
+            "method" => {
+                let function = callable.getattr(intern!(py, "__func__"))?;
+                let owner = callable.getattr(intern!(py, "__self__"))?;
+                let mut all = vec![owner];
+                all.extend_from_slice(arguments);
+                self.call(&function, &all, depth + 1)
+            }
+            "method_descriptor" | "wrapper_descriptor" | "classmethod_descriptor" => {
+                self.effect(callable, callable, arguments)
+            }
+            "builtin_function_or_method" | "method-wrapper" => {
+                let owner = callable.getattr_opt(intern!(py, "__self__"))?;
+                if let Some(owner) = &owner
+                    && !owner.is_none()
+                    && !owner.is_instance_of::<PyModule>()
+                    && full_name(&owner.get_type()) != "PyCapsule"
+                    && let Some(found) = self.unbound(callable, owner)?
+                {
+                    let mut all = vec![owner.clone()];
+                    all.extend_from_slice(arguments);
+                    return self.effect(&found, callable, &all);
+                }
+                self.effect(callable, callable, arguments)
+            }
+            "functools.partial" => {
+                for name in [
+                    intern!(py, "func"),
+                    intern!(py, "args"),
+                    intern!(py, "keywords"),
+                ] {
+                    self.state.reads.attribute(callable, name);
+                }
+                let keywords = callable.getattr(intern!(py, "keywords"))?;
+                self.contents(&keywords)?;
+                let mut all: Vec<_> = callable
+                    .getattr(intern!(py, "args"))?
+                    .try_iter()?
+                    .collect::<PyResult<_>>()?;
+                all.extend_from_slice(arguments);
+                all.extend(
+                    keywords
+                        .call_method0("values")?
+                        .try_iter()?
+                        .collect::<PyResult<Vec<_>>>()?,
+                );
+                let function = callable.getattr(intern!(py, "func"))?;
+                self.call(&function, &all, depth + 1)
+            }
+            "functools._lru_cache_wrapper" => {
+                // What it remembers may be forgotten, and computed anew from what it reads.
+                if arguments.iter().all(|own| self.is_key(own, 0)) {
+                    let arguments = PyTuple::new(py, arguments)?;
+                    self.state.reads.call(callable, &arguments)
+                } else {
+                    self.state
+                        .opaque("a function that remembers results, of values that differ");
+                    Ok(())
+                }
+            }
+            "weakref.ReferenceType" => self.state.reads.call(callable, &PyTuple::empty(py)),
+            "staticmethod" => {
+                let function = callable.getattr(intern!(py, "__func__"))?;
+                self.call(&function, arguments, depth + 1)
+            }
+            name => {
+                self.state.reads.kind(callable);
+                let found = self.state.reads.lookup(&kind, intern!(py, "__call__"));
+                match found {
+                    Some(found) if Slots::of(&kind).call == self.effects.in_python.call => {
+                        let mut all = vec![callable.clone()];
+                        all.extend_from_slice(arguments);
+                        self.call(&found, &all, depth + 1)
+                    }
+                    _ => {
+                        self.state.unknown("calls a", name);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    /// The method that a bound method of C is of, as the class has it that defines it.
+    pub(super) fn unbound(
+        &self,
+        bound: &Bound<'py, PyAny>,
+        owner: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let name = bound
+            .getattr(intern!(self.py, "__name__"))?
+            .cast_into::<PyString>()?;
+        if let Some(class) = bound.getattr_opt(intern!(self.py, "__objclass__"))?
+            && let Ok(class) = class.cast_into::<PyType>()
+        {
+            return Ok(cpython::lookup(&class, &name));
+        }
+        let kind = match owner.cast::<PyType>() {
+            Ok(class) => class.clone(),
+            Err(_) => owner.get_type(),
+        };
+        for class in kind.mro().iter().chain(owner.get_type().mro()) {
+            let class = class.cast_into::<PyType>()?;
+            let found = cpython::class_dict(&class)
+                .map(|own| own.get_item(&name))
+                .transpose()?
+                .flatten();
+            if let Some(found) = found
+                && matches!(
+                    &*full_name(&found.get_type()),
+                    "method_descriptor" | "classmethod_descriptor"
+                )
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A function of C is called.
+    pub(super) fn effect(
+        &mut self,
+        function: &Bound<'py, PyAny>,
+        called: &Bound<'py, PyAny>,
+        arguments: &[Bound<'py, PyAny>],
+    ) -> Step {
+        let py = self.py;
+        if self.state.refused.contains(&address(function)) {
+            self.state
+                .refuse(Kind::Torch, format!("it calls {}", called_name(called)));
+            return Ok(());
+        }
+        let Some(effect) = self.effects.of(function)? else {
+            self.state
+                .opaque(format!("it calls {}", called_name(called)));
+            return Ok(());
+        };
+        let first = arguments.first();
+        match effect {
+            Effect::Torch => self.torch(|| called_name(called)),
+            Effect::Nothing => {}
+            Effect::Reads => {
+                for own in arguments {
+                    self.contents(own)?;
+                }
+            }
+            Effect::Uses => self.uses(arguments)?,
+            Effect::ReadsAll => {
+                let is_text =
+                    ["repr", "format", "__mod__", "format_map"].contains(&&*short_name(called));
+                for own in arguments {
+                    match is_text {
+                        true => self.deep(own, 0, PRINTED)?,
+                        false => match own.is_instance_of::<PyFunction>() {
+                            // What sorts by a key.
+                            true => self.state.reads.function(own)?,
+                            false => self.deep(own, 0, COMPARED)?,
+                        },
+                    }
+                }
+                if short_name(called) == "hash"
+                    && let Some(first) = first
+                    && !is_constant(first)
+                    && !first.is_instance_of::<PyTuple>()
+                {
+                    self.state.opaque("it asks for the hash of an object");
+                }
+            }
+            Effect::Item => {
+                if let [container, key, ..] = arguments {
+                    self.item_of_any(container, key)?;
+                }
+            }
+            Effect::Attribute => {
+                if let [object, name, ..] = arguments
+                    && let Ok(name) = name.cast::<PyString>()
+                {
+                    self.attribute(object, name)?;
+                }
+            }
+            Effect::Class => {
+                if let [object, class, ..] = arguments {
+                    self.class_question(object, class)?;
+                }
+            }
+            Effect::ClassOf => {
+                if let [class, object, ..] = arguments {
+                    self.class_question(object, class)?;
+                }
+            }
+            Effect::Copies => {
+                if let Some(first) = first {
+                    self.state.reads.kind(first);
+                    self.state.reads.whole_class(&first.get_type());
+                    if let Some(own) = self.state.attributes(first) {
+                        self.state.reads.contents(&own)?;
+                    }
+                }
+            }
+            Effect::Identity => {
+                if let Some(first) = first.filter(|_| !self.copies) {
+                    self.state.identities.push(first.clone().unbind());
+                }
+            }
+            Effect::Writes => {
+                if let Some(first) = first {
+                    let name = arguments.get(1).and_then(|own| own.cast::<PyString>().ok());
+                    let is_attribute = short_name(called).ends_with("attr")
+                        || short_name(called).ends_with("attr__");
+                    match name {
+                        _ if self.is_tensor(first) && !is_attribute => {
+                            self.torch(|| called_name(called));
+                        }
+                        Some(name) if is_attribute => {
+                            let is_raw = short_name(called).ends_with("attr__");
+                            match is_raw && !self.is_tensor(first) {
+                                true => self.write_attribute(first, name)?,
+                                false => {
+                                    self.attribute_is_written(first, name, &short_name(called))?
+                                }
+                            }
+                        }
+                        _ => self.write(first, &called_name(called))?,
+                    }
+                }
+                self.uses(arguments.get(1..).unwrap_or_default())?;
+            }
+            Effect::Advances => {
+                if let Some(first) = first {
+                    self.advance(first);
+                }
+            }
+            Effect::Asked => {
+                if arguments.iter().any(|own| self.is_tensor(own)) {
+                    self.torch(|| called_name(called));
+                } else if arguments.len() > 2 {
+                    self.state
+                        .opaque(format!("it calls {}", called_name(called)));
+                } else {
+                    self.state
+                        .reads
+                        .call(function, &PyTuple::new(py, arguments)?)?;
+                }
+            }
+            Effect::Context => {
+                if let Some(variable) = first {
+                    self.variable_of_context(variable, &short_name(called))?;
+                }
+            }
+            Effect::Registered => {
+                for own in arguments {
+                    if let Ok(class) = own.cast::<PyType>() {
+                        self.state.reads.lookup(class, intern!(py, "__class__"));
+                    } else if !is_constant(own) && !self.is_tensor(own) {
+                        self.state.reads.kind(own);
+                        self.state
+                            .reads
+                            .lookup(&own.get_type(), intern!(py, "__class__"));
+                    }
+                }
+                let token = self.effects.cache_token.bind(py).clone();
+                self.state.reads.call(&token, &PyTuple::empty(py))?;
+            }
+            Effect::Calls => {
+                if let Some(first) = first {
+                    self.call(first, &[], 1)?;
+                }
+                self.uses(arguments.get(1..).unwrap_or_default())?;
+            }
+            Effect::Prints => self
+                .state
+                .refuse(Kind::Writes, format!("it calls {}", called_name(called))),
+        }
+        Ok(())
+    }
+
+    /// A variable of the context is read or set. One that has been set has to be as it was in the end.
+    pub(super) fn variable_of_context(
+        &mut self,
+        variable: &Bound<'py, PyAny>,
+        method: &str,
+    ) -> Step {
+        let py = self.py;
+        if !self.state.variables.contains(&address(variable)) {
+            let get = cpython::lookup(&variable.get_type(), intern!(py, "get"));
+            if let Some(get) = get {
+                let arguments = PyTuple::new(py, [variable.clone(), py.None().into_bound(py)])?;
+                self.state.reads.call(&get, &arguments)?;
+            }
+        }
+        if method != "get" {
+            self.state.variables.insert(address(variable));
+        }
+        Ok(())
+    }
+
+    /// An item, by a function that takes any container.
+    pub(super) fn item_of_any(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+    ) -> Step {
+        match container.cast::<PyDict>() {
+            Ok(dict) => self.entry(dict, key),
+            Err(_) => self.item(container, key),
+        }
+    }
+
+    /// An instance of a class is made.
+    pub(super) fn construct(
+        &mut self,
+        class: &Bound<'py, PyType>,
+        arguments: &[Bound<'py, PyAny>],
+    ) -> Step {
+        let py = self.py;
+        let meta = class.get_type();
+        let made_by = self.state.reads.lookup(&meta, intern!(py, "__call__"));
+        if made_by.is_some_and(|own| is_in_python(&own)) {
+            return Ok(());
+        }
+        if class.is(py.get_type::<PyType>()) {
+            match arguments {
+                [object] => {
+                    if !is_atom(object) && !self.is_tensor(object) {
+                        self.state.reads.kind(object);
+                    }
+                }
+                _ => self.state.opaque("it makes a class"),
+            }
+            return Ok(());
+        }
+        let is_number = class.is(py.get_type::<PyInt>())
+            || class.is(py.get_type::<PyFloat>())
+            || class.is(py.get_type::<PyBool>())
+            || class.is(py.get_type::<PyComplex>());
+        if class.is(py.get_type::<PyString>()) {
+            for own in arguments {
+                self.deep(own, 0, PRINTED)?;
+            }
+            return Ok(());
+        }
+        for name in [intern!(py, "__new__"), intern!(py, "__init__")] {
+            self.state.reads.lookup(class, name);
+        }
+        match self.effects.of_class(class) {
+            Some(Effect::Calls) => {
+                if let Some(first) = arguments.first().filter(|own| !own.is_none()) {
+                    self.call(first, &[], 1)?;
+                }
+                self.uses(arguments.get(1..).unwrap_or_default())?;
+            }
+            Some(_) => {
+                for own in arguments {
+                    if is_number || !self.is_tensor(own) {
+                        self.contents(own)?;
+                    }
+                }
+            }
+            None => self
+                .state
+                .opaque(format!("it makes a {}", full_name(class))),
+        }
+        Ok(())
+    }
+
+    pub(super) fn called(&mut self, frame: &Frame<'py>, count: usize) -> Step {
+        let mut arguments: Vec<_> = (1..=count)
+            .rev()
+            .filter_map(|depth| frame.stack(depth))
+            .collect();
+        let below = frame.stack(count + 1);
+        // A method with its object, or nothing with a function.
+        let (callable, owner) = match frame.stack(count + 2) {
+            Some(method) => (Some(method), below),
+            None => (below, None),
+        };
+        if let Some(owner) = owner {
+            arguments.insert(0, owner);
+        }
+        match callable {
+            Some(callable) => self.call(&callable, &arguments, 0),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn called_with_all(&mut self, frame: &Frame<'py>, flags: usize) -> Step {
+        let has_keywords = flags & 1 == 1;
+        let depth = if has_keywords { 2 } else { 1 };
+        let (Some(positional), Some(callable)) = (frame.stack(depth), frame.stack(depth + 1))
+        else {
+            return Ok(());
+        };
+        let mut arguments = Vec::new();
+        match positional.cast::<PyTuple>() {
+            Ok(tuple) => arguments.extend(tuple),
+            Err(_) => self.contents(&positional)?,
+        }
+        if has_keywords && let Some(keywords) = frame.stack(1) {
+            if let Ok(keywords) = keywords.cast::<PyDict>() {
+                self.state.reads.contents(keywords)?;
+                arguments.extend(keywords.iter().map(|(_, value)| value));
+            } else {
+                self.state
+                    .opaque("keywords in something else than a dictionary");
+            }
+        }
+        self.call(&callable, &arguments, 0)
+    }
+
+    pub(super) fn import(
+        &mut self,
+        frame: &Frame<'py>,
+        name: &Bound<'py, PyString>,
+        level: &Bound<'py, PyAny>,
+    ) -> Step {
+        let py = self.py;
+        let (Some(globals), Some(builtins)) = (frame.globals(), frame.builtins()) else {
+            return Ok(());
+        };
+        self.state
+            .reads
+            .entry(&builtins, intern!(py, "__import__").as_any())?;
+        let mut full = name.to_cow()?.into_owned();
+        let level: usize = level.extract()?;
+        if level > 0 {
+            let package = self
+                .state
+                .reads
+                .entry(&globals, intern!(py, "__package__").as_any())?;
+            let Some(package) = package.and_then(|own| own.extract::<String>().ok()) else {
+                self.state.opaque("a relative import");
+                return Ok(());
+            };
+            let mut parts: Vec<&str> = package.split('.').collect();
+            parts.truncate(parts.len().saturating_sub(level - 1));
+            let package = parts.join(".");
+            full = if full.is_empty() {
+                package
+            } else {
+                format!("{package}.{full}")
+            };
+        }
+        let modules = py.import("sys")?.getattr("modules")?;
+        let modules = modules.cast::<PyDict>()?;
+        let first = full.split('.').next().unwrap_or_default().to_owned();
+        for own in [full, first] {
+            let key = PyString::intern(py, &own);
+            if self.state.reads.entry(modules, key.as_any())?.is_none() {
+                self.state.refuse(Kind::Writes, format!("it imports {own}"));
+            }
+        }
+        Ok(())
+    }
+}

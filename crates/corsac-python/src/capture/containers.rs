@@ -1,0 +1,402 @@
+//! What programs read of containers and of values, and what they change there.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyDict, PyFloat, PyFrozenSet, PyFunction, PyInt, PyList, PyModule, PySet, PyString, PyTuple,
+    PyType,
+};
+
+use super::cpython::{self, Slots};
+use super::look::{
+    COMPARED, Look, PRINTED, PROXY, Step, full_name, is_class, is_constant, is_in_python,
+};
+use super::recording::{DEEPEST, MOST};
+impl<'py> Look<'_, 'py> {
+    /// What a container holds is read, and no deeper: its length, its truth value, its elements in turn.
+    pub(super) fn contents(&mut self, object: &Bound<'py, PyAny>) -> Step {
+        if is_constant(object) || is_class(object) || object.is_instance_of::<PyFunction>() {
+            return Ok(());
+        }
+        if self.is_tensor(object) {
+            self.torch(|| "what reads a tensor".to_owned());
+            return Ok(());
+        }
+        if full_name(&object.get_type()) == PROXY {
+            return match cpython::viewed(object) {
+                Some(dict) => self.contents(dict.as_any()),
+                None => {
+                    self.state
+                        .opaque("it reads a proxy of something else than a dictionary");
+                    Ok(())
+                }
+            };
+        }
+        if let Ok(dict) = object.cast::<PyDict>() {
+            return match dict.len() > MOST {
+                true => {
+                    self.state.opaque("it reads a dictionary that is large");
+                    Ok(())
+                }
+                false => self.state.reads.contents(dict),
+            };
+        }
+        let is_sequence = object.is_instance_of::<PyList>() || object.is_instance_of::<PySet>();
+        let kind = object.get_type();
+        let name = full_name(&kind);
+        if is_sequence || name == "collections.deque" {
+            if object.len()? > MOST {
+                self.state.opaque("it reads a container that is large");
+                return Ok(());
+            }
+            return self.state.reads.sequence(object);
+        }
+        if object.is_instance_of::<PyTuple>()
+            || object.is_instance_of::<PyFrozenSet>()
+            || object.is_instance_of::<PyString>()
+            || object.is_instance_of::<PyInt>()
+            || object.is_instance_of::<PyFloat>()
+        {
+            return Ok(());
+        }
+        match &*name {
+            "dict_keys" | "dict_values" | "dict_items" | "odict_keys" | "odict_values"
+            | "odict_items" => match cpython::viewed(object) {
+                Some(dict) => self.state.reads.contents(&dict),
+                None => Ok(()),
+            },
+            "builtin_function_or_method"
+            | "method_descriptor"
+            | "wrapper_descriptor"
+            | "method"
+            | "method-wrapper"
+            | "module"
+            | "super"
+            | "cell"
+            | "object"
+            | "property"
+            | "staticmethod"
+            | "classmethod"
+            | "types.SimpleNamespace"
+            | "functools.partial"
+            | "weakref.ReferenceType"
+            | "frame"
+            | "traceback" => Ok(()),
+            _ if self.is_iterator(object) => {
+                self.state.write(
+                    object,
+                    "it takes something from an iterator that it did not make",
+                );
+                Ok(())
+            }
+            _ => {
+                let mut is_known = true;
+                for method in [
+                    intern!(self.py, "__bool__"),
+                    intern!(self.py, "__len__"),
+                    intern!(self.py, "__iter__"),
+                ] {
+                    is_known &= self.special(object, method) != Some(false);
+                }
+                if !is_known {
+                    self.state.opaque(format!("it reads what a {name} holds"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn is_iterator(&self, object: &Bound<'py, PyAny>) -> bool {
+        let kind = object.get_type();
+        let next = cpython::lookup(&kind, intern!(self.py, "__next__"));
+        next.is_some_and(|own| !is_in_python(&own))
+    }
+
+    /// All that a value holds is read: it is compared, or made a text.
+    pub(super) fn deep(&mut self, object: &Bound<'py, PyAny>, depth: usize, purpose: &str) -> Step {
+        if is_constant(object) || is_class(object) {
+            return Ok(());
+        }
+        if self.is_tensor(object) {
+            // Elements of containers are compared by operators that are recorded, if they are.
+            if depth == 0 {
+                self.torch(|| purpose.to_owned());
+            }
+            return Ok(());
+        }
+        if depth > DEEPEST {
+            self.state.opaque(format!("{purpose} of deep containers"));
+            return Ok(());
+        }
+        if let Ok(tuple) = object.cast::<PyTuple>() {
+            for own in tuple {
+                self.deep(&own, depth + 1, purpose)?;
+            }
+            return Ok(());
+        }
+        if let Ok(dict) = object.cast::<PyDict>() {
+            self.contents(object)?;
+            for (key, value) in dict {
+                self.deep(&key, depth + 1, purpose)?;
+                self.deep(&value, depth + 1, purpose)?;
+            }
+            return Ok(());
+        }
+        if object.is_instance_of::<PyList>()
+            || object.is_instance_of::<PySet>()
+            || object.is_instance_of::<PyFrozenSet>()
+        {
+            self.contents(object)?;
+            for own in object.try_iter()? {
+                self.deep(&own?, depth + 1, purpose)?;
+            }
+            return Ok(());
+        }
+        let name = full_name(&object.get_type());
+        match &*name {
+            "dict_keys" | "dict_values" | "dict_items" | "odict_keys" | "odict_values"
+            | "odict_items" => {
+                self.contents(object)?;
+                for own in object.try_iter()? {
+                    self.deep(&own?, depth + 1, purpose)?;
+                }
+                return Ok(());
+            }
+            "builtin_function_or_method" | "function" | "module" | "method"
+                if purpose == COMPARED =>
+            {
+                return Ok(());
+            }
+            _ if self.is_iterator(object) => return self.contents(object),
+            _ => {}
+        }
+        self.instance(object, purpose)
+    }
+
+    /// An object whose class says how it is compared, printed or computed with.
+    pub(super) fn instance(&mut self, object: &Bound<'py, PyAny>, purpose: &str) -> Step {
+        let kind = object.get_type();
+        self.state.reads.kind(object);
+        let is_exception = object.is_instance_of::<pyo3::exceptions::PyBaseException>();
+        if !is_exception && Slots::of(&kind).new != 0 && self.effects.of_class(&kind).is_none() {
+            self.state
+                .opaque(format!("{purpose} of a {}", full_name(&kind)));
+            return Ok(());
+        }
+        if purpose == PRINTED && !is_exception {
+            let shown = ["__repr__", "__str__", "__format__"]
+                .map(|name| self.special(object, &PyString::intern(self.py, name)) == Some(true));
+            if !shown.contains(&true) {
+                // Its address is in the text.
+                self.state
+                    .opaque(format!("it makes a text of a {}", full_name(&kind)));
+            }
+            return Ok(());
+        }
+        self.state.reads.whole_class(&kind);
+        Ok(())
+    }
+
+    /// `container[key]` is read.
+    pub(super) fn item(&mut self, container: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> Step {
+        if self.is_tensor(container) || self.is_tensor(key) {
+            self.torch(|| "indexing".to_owned());
+            return self.contents_of_key(key);
+        }
+        if is_class(container) {
+            let class = container.cast::<PyType>()?;
+            self.state
+                .reads
+                .lookup(class, intern!(self.py, "__class_getitem__"));
+            let meta = class.get_type();
+            self.state
+                .reads
+                .lookup(&meta, intern!(self.py, "__getitem__"));
+            return Ok(());
+        }
+        if is_constant(container) {
+            return Ok(());
+        }
+        let is_builtin = container.is_exact_instance_of::<PyTuple>()
+            || container.is_exact_instance_of::<PyList>()
+            || container.is_exact_instance_of::<PyDict>();
+        if !is_builtin && self.special(container, intern!(self.py, "__getitem__")) == Some(true) {
+            return Ok(());
+        }
+        if container.is_instance_of::<PyTuple>() || container.is_instance_of::<PyString>() {
+            return Ok(());
+        }
+        if let Ok(dict) = container.cast::<PyDict>() {
+            return self.entry(dict, key);
+        }
+        let name = full_name(&container.get_type());
+        if name == PROXY
+            && let Some(dict) = cpython::viewed(container)
+        {
+            return self.entry(&dict, key);
+        }
+        if container.is_instance_of::<PyList>() || name == "collections.deque" {
+            return self.contents(container);
+        }
+        self.state.opaque(format!("it reads an item of a {name}"));
+        Ok(())
+    }
+
+    /// An index of a tensor may be a list.
+    pub(super) fn contents_of_key(&mut self, key: &Bound<'py, PyAny>) -> Step {
+        if let Ok(tuple) = key.cast::<PyTuple>() {
+            for own in tuple {
+                self.contents_of_key(&own)?;
+            }
+        } else if key.is_instance_of::<PyList>() {
+            self.deep(key, 0, COMPARED)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn entry(&mut self, dict: &Bound<'py, PyDict>, key: &Bound<'py, PyAny>) -> Step {
+        if !self.is_key(key, 0) {
+            self.state.opaque(format!(
+                "a {} is a key of a dictionary",
+                full_name(&key.get_type())
+            ));
+            return Ok(());
+        }
+        let found = self.state.reads.entry(dict, key)?;
+        if found.is_none()
+            && !dict.is_exact_instance_of::<PyDict>()
+            && self.special(dict.as_any(), intern!(self.py, "__missing__")) == Some(false)
+        {
+            self.contents(dict.as_any())?;
+        }
+        Ok(())
+    }
+
+    /// Whether looking a key up runs no code of Python.
+    pub(super) fn is_key(&self, key: &Bound<'py, PyAny>, depth: usize) -> bool {
+        if is_constant(key) || is_class(key) || self.is_tensor(key) {
+            // Tensors are found by identity, which differs between calls where they are results.
+            return !self.is_tensor(key);
+        }
+        if let Ok(tuple) = key.cast::<PyTuple>() {
+            return depth < DEEPEST && tuple.iter().all(|own| self.is_key(&own, depth + 1));
+        }
+        let kind = key.get_type();
+        let hash = cpython::lookup(&kind, intern!(self.py, "__hash__"));
+        let plain = cpython::lookup(
+            &self.py.get_type::<pyo3::PyAny>(),
+            intern!(self.py, "__hash__"),
+        );
+        match (hash, plain) {
+            (Some(own), Some(plain)) => {
+                own.is(&plain)
+                    || key.is_instance_of::<PyFunction>()
+                    || key.is_instance_of::<PyString>()
+                    || key.is_instance_of::<PyInt>()
+                    // Members of enumerations, and what is hashed by a method of Python, which is seen.
+                    || is_in_python(&own)
+                    || key.is_instance_of::<PyFrozenSet>()
+            }
+            _ => false,
+        }
+    }
+
+    /// `item in container`.
+    pub(super) fn contains(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        item: &Bound<'py, PyAny>,
+    ) -> Step {
+        if self.is_tensor(container) || self.is_tensor(item) {
+            self.torch(|| "in".to_owned());
+            return self.contents(container);
+        }
+        if self.special(container, intern!(self.py, "__contains__")) == Some(true) {
+            return Ok(());
+        }
+        let proxied = match full_name(&container.get_type()) == PROXY {
+            true => cpython::viewed(container),
+            false => container.cast::<PyDict>().ok().cloned(),
+        };
+        if let Some(dict) = &proxied {
+            if !self.is_key(item, 0) {
+                self.state.opaque(format!(
+                    "a {} is a key of a dictionary",
+                    full_name(&item.get_type())
+                ));
+                return Ok(());
+            }
+            self.state.reads.entry(dict, item)?;
+            return Ok(());
+        }
+        self.deep(item, 0, COMPARED)?;
+        self.deep(container, 0, COMPARED)
+    }
+
+    /// An operator of Python: a comparison, arithmetic.
+    pub(super) fn operator(&mut self, operands: &[Bound<'py, PyAny>]) -> Step {
+        if operands.iter().any(|own| self.is_tensor(own)) {
+            self.torch(|| "an operator".to_owned());
+            return Ok(());
+        }
+        for own in operands {
+            self.deep(own, 0, COMPARED)?;
+        }
+        Ok(())
+    }
+
+    /// What containers among arguments hold is read.
+    pub(super) fn uses(&mut self, arguments: &[Bound<'py, PyAny>]) -> Step {
+        for own in arguments {
+            if !self.is_tensor(own) {
+                self.contents(own)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn advance(&mut self, iterator: &Bound<'py, PyAny>) {
+        self.state.write(
+            iterator,
+            "it takes something from an iterator that it did not make",
+        );
+    }
+
+    /// A container is changed, or the attributes of an object are. In the end it has to be as it was, unless the
+    /// program has made it: what it holds now is read, and compared then.
+    pub(super) fn write(&mut self, object: &Bound<'py, PyAny>, what: &str) -> Step {
+        let kind = object.get_type();
+        if object.is_instance_of::<PyDict>()
+            || object.is_instance_of::<PyList>()
+            || object.is_instance_of::<PySet>()
+            || full_name(&kind) == "collections.deque"
+        {
+            return self.contents(object);
+        }
+        if let Ok(class) = object.cast::<PyType>() {
+            self.state.reads.whole_class(class);
+            return Ok(());
+        }
+        self.state.write(
+            object,
+            &format!("it changes a {}: {what}", full_name(&kind)),
+        );
+        Ok(())
+    }
+
+    /// A value is made a text.
+    pub(super) fn text(&mut self, value: &Bound<'py, PyAny>) -> Step {
+        self.deep(value, 0, PRINTED)
+    }
+
+    /// The truth value of something is asked for, or its length.
+    pub(super) fn truth(&mut self, own: &Bound<'py, PyAny>) -> Step {
+        if self.is_iterator(own) {
+            return Ok(());
+        }
+        if own.is_instance_of::<PyModule>() {
+            return Ok(());
+        }
+        self.contents(own)
+    }
+}

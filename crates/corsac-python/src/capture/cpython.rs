@@ -1,0 +1,331 @@
+//! Where CPython 3.11 keeps what the recorder looks at: frames, versions of dictionaries, caches of types.
+//!
+//! Layouts are those of `Include/internal/pycore_frame.h`, `Include/cpython/dictobject.h` and
+//! `Objects/dictobject.c` of 3.11. [`is_supported`] says whether they are this interpreter's.
+
+#![expect(unsafe_code, reason = "structures and functions of CPython")]
+
+use std::ffi::{c_char, c_int};
+
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCode, PyDict, PyString, PyType};
+
+/// `struct _frame`, up to what is used.
+#[repr(C)]
+struct FrameObject {
+    head: ffi::PyObject,
+    back: *mut ffi::PyObject,
+    frame: *mut InterpreterFrame,
+    trace: *mut ffi::PyObject,
+    line: c_int,
+    trace_lines: c_char,
+    trace_opcodes: c_char,
+}
+
+/// `_PyInterpreterFrame`, up to its locals.
+#[repr(C)]
+struct InterpreterFrame {
+    function: *mut ffi::PyObject,
+    globals: *mut ffi::PyObject,
+    builtins: *mut ffi::PyObject,
+    locals: *mut ffi::PyObject,
+    code: *mut ffi::PyObject,
+    object: *mut FrameObject,
+    previous: *mut InterpreterFrame,
+    instruction: *mut u16,
+    stack_top: c_int,
+    is_entry: bool,
+    owner: c_char,
+    values: [*mut ffi::PyObject; 0],
+}
+
+/// `PyDictObject`, up to its version.
+#[repr(C)]
+struct DictObject {
+    head: ffi::PyObject,
+    used: isize,
+    version: u64,
+}
+
+/// `_PyDictViewObject`
+#[repr(C)]
+struct ViewObject {
+    head: ffi::PyObject,
+    dict: *mut ffi::PyObject,
+}
+
+/// `Py_TPFLAGS_VALID_VERSION_TAG`
+const HAS_VERSION: u64 = 1 << 19;
+
+unsafe extern "C" {
+    fn _PyType_Lookup(kind: *mut ffi::PyTypeObject, name: *mut ffi::PyObject)
+    -> *mut ffi::PyObject;
+    fn _PyObject_GetDictPtr(object: *mut ffi::PyObject) -> *mut *mut ffi::PyObject;
+    fn PyCode_GetCode(code: *mut ffi::PyObject) -> *mut ffi::PyObject;
+}
+
+/// Whether frames and dictionaries lie in memory as they are written down here.
+pub(super) fn is_supported(py: Python<'_>) -> bool {
+    let version = py.version_info();
+    cfg!(target_pointer_width = "64") && (version.major, version.minor) == (3, 11)
+}
+
+/// A frame of Python while its next instruction is being announced.
+pub(super) struct Frame<'py> {
+    py: Python<'py>,
+    object: *mut FrameObject,
+}
+
+impl<'py> Frame<'py> {
+    /// # Safety
+    ///
+    /// `object` is the frame that CPython 3.11 has just given to a trace function, which has not returned.
+    pub(super) unsafe fn new(py: Python<'py>, object: *mut ffi::PyFrameObject) -> Self {
+        Self {
+            py,
+            object: object.cast(),
+        }
+    }
+
+    fn inner(&self) -> &InterpreterFrame {
+        // SAFETY: a frame object that is being traced has a live interpreter frame.
+        unsafe { &*(*self.object).frame }
+    }
+
+    fn owned(&self, object: *mut ffi::PyObject) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: the frame keeps what it points at alive, or the pointer is null.
+        unsafe { Bound::from_borrowed_ptr_or_opt(self.py, object) }
+    }
+
+    /// Has each instruction of this frame announced, or nothing of it.
+    pub(super) fn announce(&self, instructions: bool) {
+        // SAFETY: the frame object is alive, and only this thread uses it.
+        unsafe {
+            (*self.object).trace_lines = 0;
+            (*self.object).trace_opcodes = c_char::from(instructions);
+        }
+    }
+
+    pub(super) fn code_address(&self) -> usize {
+        self.inner().code as usize
+    }
+
+    pub(super) fn code(&self) -> Option<Bound<'py, PyCode>> {
+        self.owned(self.inner().code)?.cast_into().ok()
+    }
+
+    pub(super) fn globals(&self) -> Option<Bound<'py, PyDict>> {
+        self.owned(self.inner().globals)?.cast_into().ok()
+    }
+
+    pub(super) fn builtins(&self) -> Option<Bound<'py, PyDict>> {
+        self.owned(self.inner().builtins)?.cast_into().ok()
+    }
+
+    /// Where the instruction stands that comes next, in bytes.
+    pub(super) fn offset(&self) -> Option<usize> {
+        // SAFETY: the frame object is alive.
+        let offset = unsafe { ffi::PyFrame_GetLasti(self.object.cast()) };
+        usize::try_from(offset).ok()
+    }
+
+    /// The value `depth` places from the top of the stack, of which the topmost is 1. None where nothing is.
+    pub(super) fn stack(&self, depth: usize) -> Option<Bound<'py, PyAny>> {
+        let top = usize::try_from(self.inner().stack_top).ok()?;
+        self.value(top.checked_sub(depth)?)
+    }
+
+    /// The variable with this number, a cell where it is shared with functions inside.
+    pub(super) fn value(&self, number: usize) -> Option<Bound<'py, PyAny>> {
+        if number >= usize::try_from(self.inner().stack_top).ok()? {
+            return None;
+        }
+        // SAFETY: locals and the stack up to its top are initialised, and lie behind the frame's head.
+        let object = unsafe {
+            *(&raw const (*(*self.object).frame).values)
+                .cast::<*mut ffi::PyObject>()
+                .add(number)
+        };
+        self.owned(object)
+    }
+}
+
+/// The instructions of a code object, not specialised.
+pub(super) fn instructions(code: &Bound<'_, PyCode>) -> PyResult<Vec<u8>> {
+    // SAFETY: it takes a code object and gives a new reference to bytes, or null with an exception.
+    let bytes = unsafe { Bound::from_owned_ptr_or_err(code.py(), PyCode_GetCode(code.as_ptr())) }?;
+    bytes.extract()
+}
+
+/// A number that changes whenever a dictionary does, and that no other dictionary has had.
+pub(super) fn version(dict: &Bound<'_, PyDict>) -> u64 {
+    // SAFETY: it is a dictionary of CPython 3.11, which is what is supported.
+    unsafe { (*dict.as_ptr().cast::<DictObject>()).version }
+}
+
+/// The version of a type and of its bases, 0 if it has none at present.
+pub(super) fn type_version(kind: &Bound<'_, PyType>) -> u32 {
+    let kind = kind.as_type_ptr();
+    // SAFETY: it is a type object.
+    unsafe {
+        match ffi::PyType_GetFlags(kind) as u64 & HAS_VERSION {
+            0 => 0,
+            _ => (*kind).tp_version_tag,
+        }
+    }
+}
+
+/// What a type or one of its bases has under this name.
+pub(super) fn lookup<'py>(
+    kind: &Bound<'py, PyType>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: it takes a type and a string, and gives a borrowed reference or null without an exception.
+    unsafe {
+        Bound::from_borrowed_ptr_or_opt(
+            kind.py(),
+            _PyType_Lookup(kind.as_type_ptr(), name.as_ptr()),
+        )
+    }
+}
+
+/// The dictionary of a class itself.
+pub(super) fn class_dict<'py>(kind: &Bound<'py, PyType>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: it is a type object, which keeps its dictionary alive.
+    let dict = unsafe { Bound::from_borrowed_ptr_or_opt(kind.py(), (*kind.as_type_ptr()).tp_dict) };
+    dict?.cast_into().ok()
+}
+
+/// The attributes of an object, if it has a dictionary of them; with `make`, if it can have one.
+pub(super) fn attributes<'py>(
+    object: &Bound<'py, PyAny>,
+    make: bool,
+) -> Option<Bound<'py, PyDict>> {
+    let py = object.py();
+    // SAFETY: it takes any object, and gives the place of its dictionary or null.
+    let place = unsafe { _PyObject_GetDictPtr(object.as_ptr()) };
+    if place.is_null() {
+        return None;
+    }
+    // SAFETY: the place is in the object.
+    let mut dict = unsafe { *place };
+    if dict.is_null() && make {
+        // SAFETY: the object has a place for a dictionary; the new reference is dropped at once, as the
+        // object keeps its own.
+        dict = unsafe { ffi::PyObject_GenericGetDict(object.as_ptr(), std::ptr::null_mut()) };
+        if dict.is_null() {
+            drop(PyErr::take(py));
+            return None;
+        }
+        // SAFETY: a new reference.
+        return unsafe { Bound::from_owned_ptr(py, dict) }.cast_into().ok();
+    }
+    // SAFETY: the object keeps it alive, or it is null.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, dict) }?
+        .cast_into()
+        .ok()
+}
+
+/// The dictionary that a view of keys, values or items is of.
+pub(super) fn viewed<'py>(view: &Bound<'py, PyAny>) -> Option<Bound<'py, PyDict>> {
+    // SAFETY: callers have seen that its type is that of views, which keep their dictionary alive.
+    let dict = unsafe { (*view.as_ptr().cast::<ViewObject>()).dict };
+    // SAFETY: as above.
+    unsafe { Bound::from_borrowed_ptr_or_opt(view.py(), dict) }?
+        .cast_into()
+        .ok()
+}
+
+/// What a cell holds, if anything.
+pub(super) fn cell_content<'py>(cell: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: it gives a new reference, or null: with an exception where it is no cell.
+    let content = unsafe { ffi::PyCell_Get(cell.as_ptr()) };
+    if content.is_null() {
+        drop(PyErr::take(cell.py()));
+        return None;
+    }
+    // SAFETY: a new reference.
+    Some(unsafe { Bound::from_owned_ptr(cell.py(), content) })
+}
+
+/// Functions of C that types are made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slots {
+    /// What reads attributes.
+    pub(super) getattr: usize,
+    /// What writes attributes.
+    pub(super) setattr: usize,
+    /// What makes instances.
+    pub(super) new: usize,
+    /// What initialises them.
+    pub(super) init: usize,
+    /// What calls them.
+    pub(super) call: usize,
+}
+
+impl Slots {
+    pub(super) fn of(kind: &Bound<'_, PyType>) -> Self {
+        let kind = kind.as_type_ptr();
+        // SAFETY: it is a type object.
+        let kind = unsafe { &*kind };
+        Self {
+            getattr: kind.tp_getattro.map_or(0, |own| own as usize),
+            setattr: kind.tp_setattro.map_or(0, |own| own as usize),
+            new: kind.tp_new.map_or(0, |own| own as usize),
+            init: kind.tp_init.map_or(0, |own| own as usize),
+            call: kind.tp_call.map_or(0, |own| own as usize),
+        }
+    }
+}
+
+/// Whether the type reads attributes from a dictionary and its classes, and in no other way.
+pub(super) fn is_generic(slots: Slots) -> bool {
+    slots.getattr == ffi::PyObject_GenericGetAttr as *const () as usize
+}
+
+/// Calls `program` with a trace function on this thread.
+///
+/// The function is called with `state`, whatever the program does, and no more once this returns.
+pub(super) fn traced<'py>(
+    state: &Bound<'py, PyAny>,
+    function: ffi::Py_tracefunc,
+    program: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    struct Off;
+    impl Drop for Off {
+        fn drop(&mut self) {
+            // SAFETY: this thread is attached to the interpreter.
+            unsafe { ffi::PyEval_SetTrace(None, std::ptr::null_mut()) };
+        }
+    }
+    // SAFETY: this thread is attached; the interpreter keeps a reference to `state`.
+    unsafe { ffi::PyEval_SetTrace(Some(function), state.as_ptr()) };
+    let _off = Off;
+    program()
+}
+
+/// Whether somebody traces this thread: a debugger, a measurement of coverage.
+pub(super) fn is_traced(py: Python<'_>) -> PyResult<bool> {
+    static GETTRACE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let get = GETTRACE.import(py, "sys", "gettrace")?;
+    Ok(!get.call0()?.is_none())
+}
+
+/// What makes a function of Python what it is: its code, defaults of its parameters, and those of keywords.
+pub(super) fn parts_of_function<'py>(
+    function: &Bound<'py, PyAny>,
+) -> [Option<Bound<'py, PyAny>>; 3] {
+    let (py, object) = (function.py(), function.as_ptr());
+    // SAFETY: callers have seen that it is a function; these give borrowed references or null.
+    let parts = unsafe {
+        [
+            ffi::PyFunction_GetCode(object),
+            ffi::PyFunction_GetDefaults(object),
+            ffi::PyFunction_GetKwDefaults(object),
+        ]
+    };
+    // SAFETY: the function keeps them alive.
+    parts.map(|part| unsafe { Bound::from_borrowed_ptr_or_opt(py, part) })
+}

@@ -1,0 +1,551 @@
+//! What a program read besides its arguments, and whether it would read the same again.
+//!
+//! A read is a place and what was there: an entry of a dictionary, an attribute found in a class, what a list
+//! holds. A program that finds the same in every place that it looks at takes the same way; each of the
+//! places is reached through others that are guarded, so that no paths from the arguments are needed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indexmap::IndexMap;
+use pyo3::PyTraverseError;
+use pyo3::gc::PyVisit;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use rustc_hash::{FxBuildHasher, FxHashSet};
+
+use super::cpython;
+
+type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
+type Address = usize;
+/// A name or key, and what was there.
+type Entry = (Py<PyAny>, Option<Py<PyAny>>);
+
+pub(super) fn address(object: &Bound<'_, PyAny>) -> Address {
+    object.as_ptr() as Address
+}
+
+/// Whether a program can tell two values apart: numbers and texts are the same that are equal, all else that
+/// is one object.
+pub(super) fn is_same(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>) -> bool {
+    if now.is(then) {
+        return true;
+    }
+    if !now.get_type().is(then.get_type()) {
+        return false;
+    }
+    if let (Ok(now), Ok(then)) = (now.cast_exact::<PyFloat>(), then.cast_exact::<PyFloat>()) {
+        // Zero has two signs.
+        return now.value().to_bits() == then.value().to_bits();
+    }
+    let is_plain = now.is_exact_instance_of::<PyInt>()
+        || now.is_exact_instance_of::<PyString>()
+        || now.is_exact_instance_of::<PyBytes>()
+        || now.is_exact_instance_of::<PyBool>();
+    if is_plain {
+        return now.eq(then).unwrap_or(false);
+    }
+    match (now.cast_exact::<PyTuple>(), then.cast_exact::<PyTuple>()) {
+        (Ok(now), Ok(then)) => {
+            now.len() == then.len() && now.iter().zip(then).all(|(now, then)| is_same(&now, &then))
+        }
+        _ => false,
+    }
+}
+
+fn is_same_option(now: Option<&Bound<'_, PyAny>>, then: Option<&Py<PyAny>>) -> bool {
+    match (now, then) {
+        (None, None) => true,
+        (Some(now), Some(then)) => is_same(now, then.bind(now.py())),
+        _ => false,
+    }
+}
+
+/// What was read of a dictionary.
+struct DictRead {
+    store: Py<PyDict>,
+    /// When it was read first.
+    version: AtomicU64,
+    entries: Map<Address, Entry>,
+    /// All of it, in its order.
+    contents: Option<Vec<(Py<PyAny>, Py<PyAny>)>>,
+}
+
+/// What was looked up in a class.
+struct ClassRead {
+    kind: Py<PyType>,
+    version: AtomicU64,
+    bases: Py<PyAny>,
+    names: Map<Address, Entry>,
+    /// Whether all that it has matters.
+    whole: bool,
+}
+
+struct FunctionRead {
+    function: Py<PyAny>,
+    parts: [Option<Py<PyAny>>; 3],
+}
+
+/// A question, and the answer: it is asked anew.
+struct CallRead {
+    callable: Py<PyAny>,
+    arguments: Py<PyTuple>,
+    /// None where it raises an exception.
+    result: Option<Py<PyAny>>,
+}
+
+/// An object, a name, and what was there.
+type AttributeRead = (Py<PyAny>, Py<PyString>, Option<Py<PyAny>>);
+
+/// Everything that a program has read so far.
+#[derive(Default)]
+pub(super) struct Reads {
+    dicts: Map<Address, DictRead>,
+    classes: Map<Address, ClassRead>,
+    kinds: Map<Address, (Py<PyAny>, Py<PyType>)>,
+    sequences: Map<Address, (Py<PyAny>, Vec<Py<PyAny>>)>,
+    cells: Map<Address, Entry>,
+    functions: Map<Address, FunctionRead>,
+    attributes: Map<(Address, Address), AttributeRead>,
+    calls: Vec<CallRead>,
+    asked: FxHashSet<(Address, Vec<Address>)>,
+}
+
+impl Reads {
+    fn dict(&mut self, store: &Bound<'_, PyDict>) -> &mut DictRead {
+        self.dicts
+            .entry(address(store))
+            .or_insert_with(|| DictRead {
+                store: store.clone().unbind(),
+                version: AtomicU64::new(cpython::version(store)),
+                entries: Map::default(),
+                contents: None,
+            })
+    }
+
+    /// An entry of a dictionary; returns what is there.
+    pub(super) fn entry<'py>(
+        &mut self,
+        store: &Bound<'py, PyDict>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let found = store.get_item(key)?;
+        let known = self.dict(store).entries.entry(address(key));
+        known.or_insert_with(|| (key.clone().unbind(), found.clone().map(Bound::unbind)));
+        Ok(found)
+    }
+
+    /// All entries of a dictionary, in their order.
+    pub(super) fn contents(&mut self, store: &Bound<'_, PyDict>) -> PyResult<()> {
+        if self.dict(store).contents.is_none() {
+            let items = items_of(store)?;
+            self.dict(store).contents = Some(items);
+        }
+        Ok(())
+    }
+
+    fn class(&mut self, kind: &Bound<'_, PyType>) -> &mut ClassRead {
+        self.classes.entry(address(kind)).or_insert_with(|| {
+            // Who is asked for something gets a version.
+            drop(cpython::lookup(kind, pyo3::intern!(kind.py(), "__init__")));
+            ClassRead {
+                kind: kind.clone().unbind(),
+                version: AtomicU64::new(u64::from(cpython::type_version(kind))),
+                bases: kind.mro().into_any().unbind(),
+                names: Map::default(),
+                whole: false,
+            }
+        })
+    }
+
+    /// What a class or one of its bases has under a name.
+    pub(super) fn lookup<'py>(
+        &mut self,
+        kind: &Bound<'py, PyType>,
+        name: &Bound<'py, PyString>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let found = cpython::lookup(kind, name);
+        let known = self.class(kind).names.entry(address(name));
+        known.or_insert_with(|| {
+            (
+                name.clone().into_any().unbind(),
+                found.clone().map(Bound::unbind),
+            )
+        });
+        found
+    }
+
+    /// A class, whatever it has.
+    pub(super) fn whole_class(&mut self, kind: &Bound<'_, PyType>) {
+        self.class(kind).whole = true;
+    }
+
+    /// The class of an object.
+    pub(super) fn kind(&mut self, object: &Bound<'_, PyAny>) {
+        let known = self.kinds.entry(address(object));
+        known.or_insert_with(|| (object.clone().unbind(), object.get_type().unbind()));
+    }
+
+    /// What a list, a set or a queue holds.
+    pub(super) fn sequence(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !self.sequences.contains_key(&address(object)) {
+            let items: PyResult<Vec<_>> =
+                object.try_iter()?.map(|item| Ok(item?.unbind())).collect();
+            self.sequences
+                .insert(address(object), (object.clone().unbind(), items?));
+        }
+        Ok(())
+    }
+
+    /// What a cell holds.
+    pub(super) fn cell(&mut self, cell: &Bound<'_, PyAny>) {
+        let known = self.cells.entry(address(cell));
+        known.or_insert_with(|| {
+            (
+                cell.clone().unbind(),
+                cpython::cell_content(cell).map(Bound::unbind),
+            )
+        });
+    }
+
+    /// What a function of Python does.
+    pub(super) fn function(&mut self, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        if self.functions.contains_key(&address(function)) {
+            return Ok(());
+        }
+        let parts = cpython::parts_of_function(function);
+        if let Some(Ok(defaults)) = parts[2].as_ref().map(|own| own.cast::<PyDict>()) {
+            self.contents(defaults)?;
+        }
+        let read = FunctionRead {
+            function: function.clone().unbind(),
+            parts: parts.map(|part| part.map(Bound::unbind)),
+        };
+        self.functions.insert(address(function), read);
+        Ok(())
+    }
+
+    /// An attribute that C computes, which is asked for anew.
+    pub(super) fn attribute(&mut self, object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) {
+        let key = (address(object), address(name));
+        if !self.attributes.contains_key(&key) {
+            let found = object.getattr(name).ok().map(Bound::unbind);
+            let read = (object.clone().unbind(), name.clone().unbind(), found);
+            self.attributes.insert(key, read);
+        }
+    }
+
+    /// A question that is cheap to ask and changes nothing, which is asked anew.
+    pub(super) fn call(
+        &mut self,
+        callable: &Bound<'_, PyAny>,
+        arguments: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        let key = (
+            address(callable),
+            arguments.iter().map(|own| address(&own)).collect(),
+        );
+        if self.asked.contains(&key) {
+            return Ok(());
+        }
+        let result = callable.call1(arguments).ok().map(Bound::unbind);
+        self.asked.insert(key);
+        self.calls.push(CallRead {
+            callable: callable.clone().unbind(),
+            arguments: arguments.clone().unbind(),
+            result,
+        });
+        Ok(())
+    }
+
+    /// Forgets what was read of objects that the program itself has made.
+    pub(super) fn forget(&mut self, py: Python<'_>, is_fresh: impl Fn(&Bound<'_, PyAny>) -> bool) {
+        let is_old = |own: &Py<PyAny>| !is_fresh(own.bind(py));
+        self.dicts.retain(|_, own| !is_fresh(own.store.bind(py)));
+        self.classes.retain(|_, own| !is_fresh(own.kind.bind(py)));
+        self.kinds.retain(|_, own| is_old(&own.0));
+        self.sequences.retain(|_, own| is_old(&own.0));
+        self.cells.retain(|_, own| is_old(&own.0));
+        self.functions.retain(|_, own| is_old(&own.function));
+        self.attributes.retain(|_, own| is_old(&own.0));
+        self.calls.retain(|own| {
+            is_old(&own.callable) && own.arguments.bind(py).iter().all(|own| !is_fresh(&own))
+        });
+    }
+}
+
+/// Keys and values of a dictionary, in the order in which programs see them.
+fn items_of(store: &Bound<'_, PyDict>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
+    if !is_ordered(store)? {
+        return Ok(store
+            .iter()
+            .map(|(key, value)| (key.unbind(), value.unbind()))
+            .collect());
+    }
+    let ordered = ordered_dict(store.py())?;
+    let items = ordered.call_method1("items", (store,))?;
+    items.try_iter()?.map(|item| item?.extract()).collect()
+}
+
+fn ordered_dict(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static ORDERED: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
+    ORDERED.import(py, "collections", "OrderedDict")
+}
+
+/// Whether a dictionary has an order of its own, which can change while nothing else does.
+fn is_ordered(store: &Bound<'_, PyDict>) -> PyResult<bool> {
+    Ok(!store.is_exact_instance_of::<PyDict>() && store.is_instance(ordered_dict(store.py())?)?)
+}
+
+impl DictRead {
+    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        let store = self.store.bind(py);
+        let version = cpython::version(store);
+        let moves = self.contents.as_ref().is_some_and(|own| own.len() > 1) && is_ordered(store)?;
+        if version == self.version.load(Ordering::Relaxed) && !moves {
+            return Ok(true);
+        }
+        for (key, then) in self.entries.values() {
+            if !is_same_option(store.get_item(key)?.as_ref(), then.as_ref()) {
+                return Ok(false);
+            }
+        }
+        if let Some(contents) = &self.contents {
+            if contents.len() != store.len() {
+                return Ok(false);
+            }
+            let now = items_of(store)?;
+            let same = |now: &Py<PyAny>, then: &Py<PyAny>| is_same(now.bind(py), then.bind(py));
+            if !now
+                .iter()
+                .zip(contents)
+                .all(|(now, then)| same(&now.0, &then.0) && same(&now.1, &then.1))
+            {
+                return Ok(false);
+            }
+        }
+        self.version.store(version, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+impl ClassRead {
+    fn is_current(&self, py: Python<'_>) -> bool {
+        let kind = self.kind.bind(py);
+        let version = u64::from(cpython::type_version(kind));
+        if version != 0 && version == self.version.load(Ordering::Relaxed) {
+            return true;
+        }
+        if self.whole || !is_same(kind.mro().as_any(), self.bases.bind(py)) {
+            return false;
+        }
+        for (name, then) in self.names.values() {
+            let Ok(name) = name.bind(py).cast::<PyString>() else {
+                return false;
+            };
+            if !is_same_option(cpython::lookup(kind, name).as_ref(), then.as_ref()) {
+                return false;
+            }
+        }
+        // Looking things up has given it a version.
+        let version = u64::from(cpython::type_version(kind));
+        self.version.store(version, Ordering::Relaxed);
+        true
+    }
+}
+
+impl FunctionRead {
+    fn is_current(&self, py: Python<'_>) -> bool {
+        let now = cpython::parts_of_function(self.function.bind(py));
+        now.iter()
+            .zip(&self.parts)
+            .all(|(now, then)| match (now, then) {
+                (None, None) => true,
+                (Some(now), Some(then)) => now.is(then),
+                _ => false,
+            })
+    }
+}
+
+fn has_same_items(object: &Bound<'_, PyAny>, items: &[Py<PyAny>]) -> PyResult<bool> {
+    let py = object.py();
+    if let Ok(list) = object.cast::<PyList>()
+        && list.is_exact_instance_of::<PyList>()
+    {
+        return Ok(list.len() == items.len()
+            && list
+                .iter()
+                .zip(items)
+                .all(|(now, then)| is_same(&now, then.bind(py))));
+    }
+    if object.len()? != items.len() {
+        return Ok(false);
+    }
+    for (now, then) in object.try_iter()?.zip(items) {
+        if !is_same(&now?, then.bind(py)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What a program read when it was captured. A call may use the program if all of it is as it was.
+#[pyclass(name = "Guards", module = "corsac._core", frozen)]
+pub(crate) struct PyGuards {
+    reads: Reads,
+}
+
+impl PyGuards {
+    pub(super) fn new(reads: Reads) -> Self {
+        Self { reads }
+    }
+
+    /// What is not as it was: a description, None as a rule.
+    pub(crate) fn changed(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let reads = &self.reads;
+        let told = |what: &str, object: &Bound<'_, PyAny>| {
+            Ok(Some(format!(
+                "{what} of type {}",
+                object.get_type().name()?
+            )))
+        };
+        for (object, kind) in reads.kinds.values() {
+            if !object.bind(py).get_type().is(kind) {
+                return told("the class of an object that was", kind.bind(py));
+            }
+        }
+        for own in reads.dicts.values() {
+            if !own.is_current(py)? {
+                return own.told(py).map(Some);
+            }
+        }
+        for own in reads.classes.values() {
+            if !own.is_current(py) {
+                return Ok(Some(format!("class {}", own.kind.bind(py).qualname()?)));
+            }
+        }
+        for own in reads.functions.values() {
+            if !own.is_current(py) {
+                return Ok(Some(format!("function {}", own.function.bind(py).repr()?)));
+            }
+        }
+        for (cell, then) in reads.cells.values() {
+            let now = cpython::cell_content(cell.bind(py));
+            if !is_same_option(now.as_ref(), then.as_ref()) {
+                return Ok(Some("a variable of an enclosing function".to_owned()));
+            }
+        }
+        for (object, items) in reads.sequences.values() {
+            if !has_same_items(object.bind(py), items)? {
+                return told("a container", object.bind(py));
+            }
+        }
+        for (object, name, then) in reads.attributes.values() {
+            let now = object.bind(py).getattr(name).ok();
+            if !is_same_option(now.as_ref(), then.as_ref()) {
+                return Ok(Some(format!("attribute {name}")));
+            }
+        }
+        for own in &reads.calls {
+            let arguments = own.arguments.bind(py).clone();
+            let now = own.callable.bind(py).call1(arguments).ok();
+            if !is_same_option(now.as_ref(), own.result.as_ref()) {
+                return Ok(Some(format!(
+                    "what {} gives",
+                    own.callable.bind(py).repr()?
+                )));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl DictRead {
+    /// What has changed, for a message.
+    fn told(&self, py: Python<'_>) -> PyResult<String> {
+        let store = self.store.bind(py);
+        for (key, then) in self.entries.values() {
+            if !is_same_option(store.get_item(key)?.as_ref(), then.as_ref()) {
+                return Ok(format!("the value of {}", key.bind(py).repr()?));
+            }
+        }
+        Ok("what a dictionary holds".to_owned())
+    }
+}
+
+#[pymethods]
+impl PyGuards {
+    /// Whether everything that the program read is as it was.
+    fn hold(&self, py: Python<'_>) -> bool {
+        // What raises is not as it was.
+        matches!(self.changed(py), Ok(None))
+    }
+
+    /// What has changed, for people; None if nothing has.
+    fn reason(&self, py: Python<'_>) -> Option<String> {
+        self.changed(py)
+            .unwrap_or_else(|error| Some(error.to_string()))
+    }
+
+    /// How many places are looked at.
+    fn __len__(&self) -> usize {
+        let reads = &self.reads;
+        reads.dicts.len()
+            + reads.classes.len()
+            + reads.kinds.len()
+            + reads.sequences.len()
+            + reads.cells.len()
+            + reads.functions.len()
+            + reads.attributes.len()
+            + reads.calls.len()
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.reads.traverse(&visit)
+    }
+}
+
+impl Reads {
+    pub(super) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let entry = |own: &Entry| {
+            visit.call(&own.0)?;
+            visit.call(&own.1)
+        };
+        for own in self.dicts.values() {
+            visit.call(&own.store)?;
+            own.entries.values().try_for_each(entry)?;
+            for (key, value) in own.contents.iter().flatten() {
+                visit.call(key)?;
+                visit.call(value)?;
+            }
+        }
+        for own in self.classes.values() {
+            visit.call(&own.kind)?;
+            visit.call(&own.bases)?;
+            own.names.values().try_for_each(entry)?;
+        }
+        for (object, kind) in self.kinds.values() {
+            visit.call(object)?;
+            visit.call(kind)?;
+        }
+        for (object, items) in self.sequences.values() {
+            visit.call(object)?;
+            items.iter().try_for_each(|item| visit.call(item))?;
+        }
+        self.cells.values().try_for_each(entry)?;
+        for own in self.functions.values() {
+            visit.call(&own.function)?;
+            own.parts.iter().try_for_each(|part| visit.call(part))?;
+        }
+        for (object, name, value) in self.attributes.values() {
+            visit.call(object)?;
+            visit.call(name)?;
+            visit.call(value)?;
+        }
+        for own in &self.calls {
+            visit.call(&own.callable)?;
+            visit.call(&own.arguments)?;
+            visit.call(&own.result)?;
+        }
+        Ok(())
+    }
+}

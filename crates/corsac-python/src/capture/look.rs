@@ -1,0 +1,277 @@
+//! Instructions of Python, and what they read and write.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyDict, PyEllipsis, PyFloat, PyFunction, PyInt, PyNone, PyRange,
+    PySlice, PyString, PyTuple, PyType,
+};
+
+use super::cpython::Frame;
+use super::effects::Effects;
+use super::opcode::{self as op, Instruction};
+use super::recording::State;
+/// What an instruction does, with what it needs for that.
+pub(super) struct Look<'a, 'py> {
+    pub(super) py: Python<'py>,
+    pub(super) effects: &'a Effects,
+    pub(super) state: &'a mut State,
+    pub(super) recorded: u64,
+    /// Whether Python's own code for copies is being executed.
+    pub(super) copies: bool,
+}
+
+pub(super) fn is_atom(own: &Bound<'_, PyAny>) -> bool {
+    own.is_exact_instance_of::<PyInt>()
+        || own.is_exact_instance_of::<PyFloat>()
+        || own.is_exact_instance_of::<PyString>()
+        || own.is_exact_instance_of::<PyBool>()
+        || own.is_exact_instance_of::<PyNone>()
+        || own.is_exact_instance_of::<PyBytes>()
+        || own.is_exact_instance_of::<PyComplex>()
+        || own.is_exact_instance_of::<PyEllipsis>()
+        || own.is_exact_instance_of::<PyRange>()
+        || own.is_exact_instance_of::<PySlice>()
+}
+
+pub(super) fn is_class(own: &Bound<'_, PyAny>) -> bool {
+    own.is_instance_of::<PyType>()
+}
+
+/// The name of a type, with its module where it is one of C.
+pub(super) fn full_name(kind: &Bound<'_, PyType>) -> String {
+    kind.fully_qualified_name()
+        .map_or_else(|_| "?".to_owned(), |own| own.to_string())
+}
+
+/// Values of classes of C that never change.
+pub(super) fn is_constant(own: &Bound<'_, PyAny>) -> bool {
+    let kind = own.get_type();
+    is_atom(own)
+        || matches!(
+            &*full_name(&kind),
+            "torch.dtype"
+                | "torch.device"
+                | "torch.layout"
+                | "torch.memory_format"
+                | "torch.finfo"
+                | "torch.iinfo"
+                | "torch.qscheme"
+                | "NotImplementedType"
+                | "code"
+                | "types.GenericAlias"
+                | "types.UnionType"
+        )
+}
+
+/// Whether a method is one that Python runs, so that its instructions are seen.
+pub(super) fn is_in_python(found: &Bound<'_, PyAny>) -> bool {
+    found.is_instance_of::<PyFunction>()
+        || matches!(
+            &*full_name(&found.get_type()),
+            "staticmethod" | "classmethod"
+        )
+}
+
+pub(super) type Step = PyResult<()>;
+
+impl<'py> Look<'_, 'py> {
+    pub(super) fn is_tensor(&self, own: &Bound<'py, PyAny>) -> bool {
+        own.is_instance(self.effects.tensor.bind(self.py))
+            .unwrap_or(false)
+    }
+
+    pub(super) fn torch(&mut self, what: impl FnOnce() -> String) {
+        self.state.expect_operator(self.recorded, what);
+    }
+
+    pub(super) fn instruction(
+        &mut self,
+        frame: &Frame<'py>,
+        names: &Py<PyTuple>,
+        own: Instruction,
+    ) -> Step {
+        let py = self.py;
+        let Instruction { opcode, arg } = own;
+        let name = |at: usize| -> PyResult<Bound<'py, PyString>> {
+            Ok(names.bind(py).get_item(at)?.cast_into::<PyString>()?)
+        };
+        let top = |depth: usize| {
+            frame
+                .stack(depth)
+                .ok_or_else(|| PyRuntimeError::new_err("nothing on the stack"))
+        };
+        match opcode {
+            op::LOAD_GLOBAL => self.global(frame, name(arg >> 1)?.as_any())?,
+            op::LOAD_ATTR | op::LOAD_METHOD | op::IMPORT_FROM => {
+                self.attribute(&top(1)?, &name(arg)?)?;
+            }
+            op::LOAD_DEREF | op::LOAD_CLASSDEREF => {
+                if let Some(cell) = frame.value(arg) {
+                    self.state.reads.cell(&cell);
+                }
+            }
+            op::STORE_DEREF | op::DELETE_DEREF => {
+                if let Some(cell) = frame.value(arg) {
+                    self.state.reads.cell(&cell);
+                }
+            }
+            op::STORE_GLOBAL | op::DELETE_GLOBAL => {
+                if let Some(globals) = frame.globals() {
+                    self.state.reads.entry(&globals, name(arg)?.as_any())?;
+                }
+            }
+            op::STORE_ATTR => self.attribute_is_written(&top(1)?, &name(arg)?, "sets")?,
+            op::DELETE_ATTR => self.attribute_is_written(&top(1)?, &name(arg)?, "deletes")?,
+            op::BINARY_SUBSCR => self.item(&top(2)?, &top(1)?)?,
+            op::STORE_SUBSCR | op::DELETE_SUBSCR => {
+                let (container, key) = (top(2)?, top(1)?);
+                if self.is_tensor(&container) {
+                    self.torch(|| "assignment to elements".to_owned());
+                    self.contents_of_key(&key)?;
+                } else {
+                    let hook = match opcode {
+                        op::STORE_SUBSCR => intern!(py, "__setitem__"),
+                        _ => intern!(py, "__delitem__"),
+                    };
+                    if self.special(&container, hook) != Some(true) {
+                        match container.cast_exact::<PyDict>() {
+                            Ok(dict) if self.is_key(&key, 0) => {
+                                self.state.reads.entry(dict, &key)?;
+                            }
+                            _ => self.write(&container, "sets an item")?,
+                        }
+                    }
+                }
+            }
+            op::CONTAINS_OP => self.contains(&top(1)?, &top(2)?)?,
+            op::COMPARE_OP => self.operator(&[top(2)?, top(1)?])?,
+            op::BINARY_OP => {
+                let (left, right) = (top(2)?, top(1)?);
+                // `+=` and its kind change lists, sets and dictionaries.
+                if arg >= 13
+                    && !is_constant(&left)
+                    && !self.is_tensor(&left)
+                    && !left.is_instance_of::<PyTuple>()
+                {
+                    self.write(&left, "computes in place")?;
+                }
+                if left.is_instance_of::<PyString>() && arg % 13 == 6 {
+                    return self.text(&right);
+                }
+                self.operator(&[left, right])?;
+            }
+            op::UNARY_POSITIVE | op::UNARY_NEGATIVE | op::UNARY_INVERT => {
+                self.operator(&[top(1)?])?
+            }
+            op::UNARY_NOT
+            | op::JUMP_IF_FALSE_OR_POP
+            | op::JUMP_IF_TRUE_OR_POP
+            | op::POP_JUMP_FORWARD_IF_FALSE
+            | op::POP_JUMP_FORWARD_IF_TRUE
+            | op::POP_JUMP_BACKWARD_IF_FALSE
+            | op::POP_JUMP_BACKWARD_IF_TRUE
+            | op::GET_LEN => self.truth(&top(1)?)?,
+            op::GET_ITER
+            | op::GET_YIELD_FROM_ITER
+            | op::UNPACK_SEQUENCE
+            | op::UNPACK_EX
+            | op::LIST_EXTEND
+            | op::SET_UPDATE
+            | op::DICT_UPDATE
+            | op::DICT_MERGE => {
+                let own = top(1)?;
+                // Who makes an iterator of an iterator takes nothing from it yet.
+                let is_fetched = opcode == op::GET_ITER || opcode == op::GET_YIELD_FROM_ITER;
+                if !(is_fetched && self.is_iterator(&own)) {
+                    self.contents(&own)?;
+                    if let Some(frame) = self.state.frames.last_mut() {
+                        frame.makes_iterator = is_fetched;
+                    }
+                }
+            }
+            op::FOR_ITER => self.advance(&top(1)?),
+            op::SEND => self.advance(&top(2)?),
+            op::CALL => self.called(frame, arg)?,
+            op::CALL_FUNCTION_EX => self.called_with_all(frame, arg)?,
+            op::IMPORT_NAME => self.import(frame, &name(arg)?, &top(2)?)?,
+            op::FORMAT_VALUE => {
+                let depth = if arg & 4 == 4 { 2 } else { 1 };
+                self.text(&top(depth)?)?;
+            }
+            op::BEFORE_WITH => {
+                let manager = top(1)?;
+                for hook in [intern!(py, "__enter__"), intern!(py, "__exit__")] {
+                    let kind = manager.get_type();
+                    self.state.reads.kind(&manager);
+                    match self.state.reads.lookup(&kind, hook) {
+                        Some(found) if is_in_python(&found) => self.state.reads.function(&found)?,
+                        Some(found) => {
+                            self.effect(&found, &found, std::slice::from_ref(&manager))?
+                        }
+                        None => {}
+                    }
+                }
+            }
+            op::MATCH_CLASS => {
+                let (subject, class, keywords) = (top(3)?, top(2)?, top(1)?);
+                self.class_question(&subject, &class)?;
+                if arg > 0 || keywords.len()? > 0 {
+                    self.state.opaque("it matches the attributes of an object");
+                }
+            }
+            op::MATCH_KEYS => self.contents(&top(2)?)?,
+            op::MATCH_MAPPING | op::MATCH_SEQUENCE => {
+                let own = top(1)?;
+                if !is_atom(&own) && !self.is_tensor(&own) {
+                    self.state.reads.kind(&own);
+                }
+            }
+            op::LOAD_NAME | op::STORE_NAME | op::DELETE_NAME | op::LOAD_BUILD_CLASS => {
+                self.state.opaque("it defines a class or runs a module");
+            }
+            op::IMPORT_STAR
+            | op::SETUP_ANNOTATIONS
+            | op::PRINT_EXPR
+            | op::GET_AITER
+            | op::GET_ANEXT
+            | op::BEFORE_ASYNC_WITH
+            | op::END_ASYNC_FOR
+            | op::ASYNC_GEN_WRAP
+            | op::GET_AWAITABLE
+            | op::CHECK_EG_MATCH => {
+                self.state
+                    .opaque("it waits for something, or matches groups of exceptions");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The type of what shows a dictionary and lets nobody change it.
+pub(super) const PROXY: &str = "mappingproxy";
+pub(super) const COMPARED: &str = "a comparison";
+pub(super) const PRINTED: &str = "a text";
+
+pub(super) fn short_name(called: &Bound<'_, PyAny>) -> String {
+    let name = called
+        .getattr("__name__")
+        .and_then(|own| own.extract::<String>());
+    name.unwrap_or_default()
+}
+
+pub(super) fn called_name(called: &Bound<'_, PyAny>) -> String {
+    let name = called
+        .getattr("__qualname__")
+        .and_then(|own| own.extract::<String>());
+    let module = called
+        .getattr("__module__")
+        .and_then(|own| own.extract::<String>());
+    match (module, name) {
+        (Ok(module), Ok(name)) => format!("{module}.{name}"),
+        (_, Ok(name)) => name,
+        _ => full_name(&called.get_type()),
+    }
+}

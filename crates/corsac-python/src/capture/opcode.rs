@@ -1,0 +1,58 @@
+//! Instructions of CPython 3.11 that read, write or call something. Numbers are those of `Lib/opcode.py`.
+
+/// An instruction and its argument.
+#[derive(Clone, Copy)]
+pub(super) struct Instruction {
+    pub(super) opcode: u8,
+    pub(super) arg: usize,
+}
+
+macro_rules! opcodes {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        $(pub(super) const $name: u8 = $number;)*
+    };
+}
+
+opcodes! {
+    UNARY_POSITIVE = 10, UNARY_NEGATIVE = 11, UNARY_NOT = 12, UNARY_INVERT = 15, BINARY_SUBSCR = 25,
+    GET_LEN = 30, MATCH_MAPPING = 31, MATCH_SEQUENCE = 32, MATCH_KEYS = 33, CHECK_EG_MATCH = 37,
+    GET_AITER = 50, GET_ANEXT = 51, BEFORE_ASYNC_WITH = 52, BEFORE_WITH = 53, END_ASYNC_FOR = 54,
+    STORE_SUBSCR = 60, DELETE_SUBSCR = 61, GET_ITER = 68, GET_YIELD_FROM_ITER = 69, PRINT_EXPR = 70,
+    LOAD_BUILD_CLASS = 71, IMPORT_STAR = 84, SETUP_ANNOTATIONS = 85, ASYNC_GEN_WRAP = 87,
+    STORE_NAME = 90, DELETE_NAME = 91, UNPACK_SEQUENCE = 92, FOR_ITER = 93, UNPACK_EX = 94,
+    STORE_ATTR = 95, DELETE_ATTR = 96, STORE_GLOBAL = 97, DELETE_GLOBAL = 98, LOAD_NAME = 101,
+    LOAD_ATTR = 106, COMPARE_OP = 107, IMPORT_NAME = 108, IMPORT_FROM = 109,
+    JUMP_IF_FALSE_OR_POP = 111, JUMP_IF_TRUE_OR_POP = 112, POP_JUMP_FORWARD_IF_FALSE = 114,
+    POP_JUMP_FORWARD_IF_TRUE = 115, LOAD_GLOBAL = 116, CONTAINS_OP = 118, BINARY_OP = 122, SEND = 123,
+    GET_AWAITABLE = 131, LOAD_DEREF = 137, STORE_DEREF = 138, DELETE_DEREF = 139,
+    CALL_FUNCTION_EX = 142, EXTENDED_ARG = 144, LOAD_CLASSDEREF = 148, MATCH_CLASS = 152,
+    FORMAT_VALUE = 155, LOAD_METHOD = 160, LIST_EXTEND = 162, SET_UPDATE = 163, DICT_MERGE = 164,
+    DICT_UPDATE = 165, CALL = 171, POP_JUMP_BACKWARD_IF_FALSE = 175, POP_JUMP_BACKWARD_IF_TRUE = 176,
+}
+
+/// The instruction at a place, with the arguments that are spread over several before it.
+pub(super) fn instruction(code: &[u8], offset: usize) -> Option<Instruction> {
+    let (mut at, mut arg) = (offset, 0_usize);
+    loop {
+        let (opcode, low) = (*code.get(at)?, *code.get(at + 1)?);
+        arg = arg << 8 | usize::from(low);
+        if opcode != EXTENDED_ARG {
+            return Some(Instruction { opcode, arg });
+        }
+        at += 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_spread_over_several() {
+        let code = [EXTENDED_ARG, 1, LOAD_ATTR, 2, 9, 0];
+        let found = instruction(&code, 0).map(|own| (own.opcode, own.arg));
+        assert_eq!(found, Some((LOAD_ATTR, 258)));
+        assert!(instruction(&code, 6).is_none());
+        assert!(instruction(&[EXTENDED_ARG, 1], 0).is_none());
+    }
+}

@@ -1,0 +1,538 @@
+//! What one run of a program read and wrote.
+
+#![expect(unsafe_code, reason = "the trace function that CPython calls")]
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::PyTraverseError;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi;
+use pyo3::gc::PyVisit;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCode, PyDict, PyList, PyTuple};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::cpython::{self, Frame};
+use super::effects::Effects;
+use super::guards::{PyGuards, Reads, address};
+use super::look::{Look, Step};
+use super::opcode as op;
+
+/// Containers with more elements are data, of which programs read a part.
+pub(super) const MOST: usize = 10_000;
+/// How deep containers are looked into that are compared or printed.
+pub(super) const DEEPEST: usize = 8;
+
+/// Why a program is not captured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Kind {
+    /// It writes to something that was there before.
+    Writes,
+    /// It calls something of PyTorch that is no operator.
+    Torch,
+    /// It does something of which nothing is known.
+    Opaque,
+    /// It uses transforms of `torch.func`, which Dynamo knows whatever they do besides.
+    Transforms,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Writes => "writes",
+            Self::Torch | Self::Transforms => "torch",
+            Self::Opaque => "opaque",
+        }
+    }
+}
+
+/// A code object that was met.
+struct Code {
+    instructions: Vec<u8>,
+    names: Py<PyTuple>,
+    /// It belongs to the recorder.
+    is_ours: bool,
+    /// It belongs to `torch.func`.
+    transforms: bool,
+    /// It is Python's own for copies, which finds objects by identity and makes the same of the same.
+    copies: bool,
+    _object: Py<PyCode>,
+}
+
+/// A frame that is being watched.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// How many operators had been recorded before one was called that has to be.
+    pub(super) expected: Option<u64>,
+    /// What was called, for a message.
+    pub(super) called: String,
+    /// Whether the next instruction finds a new iterator on the stack.
+    pub(super) makes_iterator: bool,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) reads: Reads,
+    /// What was written to, and what the program did.
+    pub(super) writes: Vec<(Py<PyAny>, String)>,
+    pub(super) written: FxHashSet<usize>,
+    codes: FxHashMap<usize, Code>,
+    pub(super) frames: Vec<Watched>,
+    /// Dictionaries of attributes that were made while the program ran, and whose attributes they are.
+    pub(super) owners: FxHashMap<usize, Py<PyAny>>,
+    /// Objects whose identity was asked for.
+    pub(super) identities: Vec<Py<PyAny>>,
+    /// New iterators that the collector does not know: kept, so that no others have their addresses.
+    pub(super) iterators: Vec<Py<PyAny>>,
+    /// Variables of the context that were set.
+    pub(super) variables: FxHashSet<usize>,
+    /// How many frames of the recorder, and of what it calls, are being executed.
+    pub(super) skipped: usize,
+    pub(super) refusal: Option<(Kind, String)>,
+    /// Code of the recorder that was called.
+    pub(super) entered: FxHashSet<usize>,
+    /// Methods of C that cannot be recorded.
+    pub(super) refused: FxHashSet<usize>,
+    /// Objects that were young before the program ran.
+    pub(super) young: FxHashSet<usize>,
+    pub(super) _young: Vec<Py<PyAny>>,
+    /// The version of the newest dictionary then.
+    pub(super) newest: u64,
+}
+
+/// Watches a run of a program on the thread that it is called from.
+///
+/// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
+/// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why;
+/// ``refused``, methods of C that cannot.
+#[pyclass(name = "Recording", module = "corsac._core", frozen)]
+pub(crate) struct PyRecording {
+    state: Mutex<State>,
+    ours: Vec<Py<PyAny>>,
+    unlike: Vec<(Py<PyAny>, usize, String)>,
+    refused: Vec<Py<PyAny>>,
+    /// How many operators were recorded.
+    recorded: AtomicU64,
+    /// What the program has made, once it has run.
+    made: Mutex<Made>,
+}
+
+/// Objects that were made since a moment.
+#[derive(Default)]
+struct Made {
+    tracked: FxHashSet<usize>,
+    /// The version of the newest dictionary before.
+    newest: u64,
+    /// Code of the recorder that was called.
+    entered: FxHashSet<usize>,
+}
+
+impl Made {
+    fn has(&self, own: &Bound<'_, PyAny>) -> bool {
+        // A tuple is what it holds.
+        own.is_instance_of::<PyTuple>()
+            || self.tracked.contains(&address(own))
+            || own.cast::<PyDict>().is_ok_and(|dict| {
+                // What holds nothing that could be part of a cycle is not tracked.
+                !is_tracked(dict.as_any()) && cpython::version(dict) > self.newest
+            })
+    }
+}
+
+impl State {
+    pub(super) fn refuse(&mut self, kind: Kind, text: impl Into<String>) {
+        if self.refusal.as_ref().is_none_or(|known| known.0 < kind) {
+            self.refusal = Some((kind, text.into()));
+        }
+    }
+
+    /// Something is called or made of which nothing is known.
+    pub(super) fn unknown(&mut self, does: &str, name: &str) {
+        let kind = match name.starts_with("torch") || name.starts_with("_VariableFunctions") {
+            true => Kind::Torch,
+            false => Kind::Opaque,
+        };
+        self.refuse(kind, format!("it {does} {name}"));
+    }
+
+    pub(super) fn opaque(&mut self, text: impl Into<String>) {
+        self.refuse(Kind::Opaque, text);
+    }
+
+    /// Something is changed of which nobody can say afterwards whether it is as it was: it must be the program's own.
+    pub(super) fn write(&mut self, object: &Bound<'_, PyAny>, what: &str) {
+        if self.written.insert(address(object)) {
+            self.writes.push((object.clone().unbind(), what.to_owned()));
+        }
+    }
+
+    /// An iterator has been made, if the last instruction was to make one. The collector does not know all of them.
+    pub(super) fn note_iterator(&mut self, frame: &Frame<'_>) {
+        if let Some(watched) = self.frames.last_mut()
+            && std::mem::take(&mut watched.makes_iterator)
+            && let Some(iterator) = frame.stack(1)
+            && !is_tracked(&iterator)
+        {
+            self.written.insert(address(&iterator));
+            self.iterators.push(iterator.unbind());
+        }
+    }
+
+    /// The dictionary of an object's attributes. It may be made by whoever asks for it, and is as old as the object.
+    pub(super) fn attributes<'py>(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+    ) -> Option<Bound<'py, PyDict>> {
+        let dict = cpython::attributes(object, true)?;
+        if cpython::version(&dict) > self.newest {
+            let owner = self.owners.entry(address(&dict));
+            owner.or_insert_with(|| object.clone().unbind());
+        }
+        Some(dict)
+    }
+
+    /// An operator of PyTorch is called, which the recorder has to see.
+    pub(super) fn expect_operator(&mut self, recorded: u64, what: impl FnOnce() -> String) {
+        if let Some(frame) = self.frames.last_mut()
+            && frame.expected.is_none()
+        {
+            frame.expected = Some(recorded);
+            frame.called = what();
+        }
+    }
+}
+
+impl PyRecording {
+    fn event(&self, py: Python<'_>, frame: &Frame<'_>, what: c_int) -> Step {
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        let state = &mut *state;
+        match what {
+            ffi::PyTrace_CALL => {
+                let code = frame.code_address();
+                let is_ours = match state.codes.get(&code) {
+                    Some(known) => known.is_ours,
+                    None => self.meet(py, state, frame)?,
+                };
+                if state.skipped > 0 || is_ours {
+                    if state.skipped == 0 {
+                        state.entered.insert(code);
+                    }
+                    state.skipped += 1;
+                    frame.announce(false);
+                } else {
+                    for (unlike, number, reason) in &self.unlike {
+                        let is_given = |own: Bound<'_, PyAny>| !own.is_none();
+                        if address(unlike.bind(py)) == code
+                            && frame.value(*number).is_some_and(is_given)
+                        {
+                            state.refuse(Kind::Torch, reason);
+                        }
+                    }
+                    if state.codes.get(&code).is_some_and(|own| own.transforms) {
+                        state.refuse(Kind::Transforms, "it uses transforms of torch.func");
+                    }
+                    state.frames.push(Watched::default());
+                    frame.announce(true);
+                }
+            }
+            ffi::PyTrace_RETURN => {
+                if state.skipped > 0 {
+                    state.skipped -= 1;
+                } else {
+                    self.settle(state);
+                    state.frames.pop();
+                }
+            }
+            ffi::PyTrace_OPCODE if state.skipped == 0 => {
+                self.settle(state);
+                state.note_iterator(frame);
+                let Some(offset) = frame.offset() else {
+                    return Ok(());
+                };
+                let Some(code) = state.codes.get(&frame.code_address()) else {
+                    state.opaque("a frame that was not seen to begin");
+                    return Ok(());
+                };
+                let (names, copies) = (code.names.clone_ref(py), code.copies);
+                let Some(instruction) = op::instruction(&code.instructions, offset) else {
+                    state.opaque("code that ends within an instruction");
+                    return Ok(());
+                };
+                let effects = Effects::get(py)?;
+                let recorded = self.recorded.load(Ordering::Relaxed);
+                let mut look = Look {
+                    py,
+                    effects,
+                    state,
+                    recorded,
+                    copies,
+                };
+                look.instruction(frame, &names, instruction)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An operator that was called in this frame has been recorded, or something else has happened.
+    fn settle(&self, state: &mut State) {
+        let recorded = self.recorded.load(Ordering::Relaxed);
+        if let Some(frame) = state.frames.last_mut()
+            && let Some(expected) = frame.expected.take()
+            && recorded == expected
+        {
+            let called = std::mem::take(&mut frame.called);
+            state.refuse(
+                Kind::Torch,
+                format!("it calls {called}, which is not recorded"),
+            );
+        }
+    }
+
+    fn meet(&self, py: Python<'_>, state: &mut State, frame: &Frame<'_>) -> PyResult<bool> {
+        let Some(code) = frame.code() else {
+            return Ok(false);
+        };
+        let is_ours = self.ours.iter().any(|own| own.is(&code));
+        let file: String = code.getattr(intern!(py, "co_filename"))?.extract()?;
+        let names = code
+            .getattr(intern!(py, "co_names"))?
+            .cast_into::<PyTuple>()?;
+        let known = Code {
+            instructions: cpython::instructions(&code)?,
+            names: names.unbind(),
+            is_ours,
+            transforms: file.contains("/torch/_functorch/"),
+            copies: file.ends_with("/copy.py") && !file.contains("site-packages"),
+            _object: code.clone().unbind(),
+        };
+        state.codes.insert(address(code.as_any()), known);
+        Ok(is_ours)
+    }
+}
+
+/// The trace function.
+///
+/// # Safety
+///
+/// For CPython: `recording` is a [`PyRecording`], `frame` the frame that is being executed.
+unsafe extern "C" fn on_event(
+    recording: *mut ffi::PyObject,
+    frame: *mut ffi::PyFrameObject,
+    what: c_int,
+    _: *mut ffi::PyObject,
+) -> c_int {
+    // SAFETY: CPython calls trace functions on a thread that is attached.
+    let py = unsafe { Python::assume_attached() };
+    // SAFETY: CPython keeps the object alive that it was given with the function.
+    let recording = unsafe { Bound::from_borrowed_ptr(py, recording) };
+    let Ok(recording) = recording.cast::<PyRecording>() else {
+        return 0;
+    };
+    // An exception that the program has raised stays as it is.
+    let pending = PyErr::take(py);
+    // SAFETY: the frame is alive while this function runs, and the version is a supported one.
+    let frame = unsafe { Frame::new(py, frame) };
+    let looked = catch_unwind(AssertUnwindSafe(|| recording.get().event(py, &frame, what)));
+    let failure = match looked {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("the recorder panicked".to_owned()),
+    };
+    if let Some(text) = failure
+        && let Ok(mut state) = recording.get().state.lock()
+    {
+        state.opaque(format!("it could not be looked at: {text}"));
+    }
+    drop(PyErr::take(py));
+    if let Some(error) = pending {
+        error.restore(py);
+    }
+    0
+}
+
+#[pymethods]
+impl PyRecording {
+    #[new]
+    fn new(
+        ours: Vec<Py<PyAny>>,
+        unlike: Vec<(Py<PyAny>, usize, String)>,
+        refused: Vec<Py<PyAny>>,
+    ) -> Self {
+        Self {
+            state: Mutex::default(),
+            ours,
+            unlike,
+            refused,
+            recorded: AtomicU64::new(0),
+            made: Mutex::default(),
+        }
+    }
+
+    /// Why nothing can be watched here and now; None if it can.
+    #[staticmethod]
+    fn unavailable(py: Python<'_>) -> PyResult<Option<&'static str>> {
+        if !cpython::is_supported(py) {
+            return Ok(Some("programs are watched on CPython 3.11 only"));
+        }
+        Ok(cpython::is_traced(py)?
+            .then_some("a debugger or a measurement of coverage traces this thread"))
+    }
+
+    /// An operator is being recorded.
+    fn operator(&self) {
+        self.recorded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A container is among the arguments of an operator: what it holds is read.
+    fn reads(&self, container: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = container.py();
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(());
+        };
+        let (effects, recorded) = (Effects::get(py)?, 0);
+        let mut look = Look {
+            py,
+            effects,
+            state: &mut state,
+            recorded,
+            copies: false,
+        };
+        look.contents(container)
+    }
+
+    /// Calls `program`, and watches it. Gives what it gives, and raises what it raises.
+    #[pyo3(signature = (program, args, kwargs))]
+    fn run<'py>(
+        slf: &Bound<'py, Self>,
+        program: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        Effects::get(py)?;
+        {
+            let young = young_objects(py)?;
+            let own = slf.get();
+            let Ok(mut state) = own.state.lock() else {
+                return Err(PyRuntimeError::new_err("another thread panicked"));
+            };
+            state.young = young.iter().map(|own| address(&own)).collect();
+            // Another thread may be about to fill a tuple, which must have no other owner then.
+            let kept = young.iter().filter(|own| !own.is_instance_of::<PyTuple>());
+            state._young = kept.map(Bound::unbind).collect();
+            drop(young);
+            state.newest = cpython::version(&PyDict::new(py));
+            state.refused = own
+                .refused
+                .iter()
+                .map(|own| address(own.bind(py)))
+                .collect();
+            let (effects, recorded) = (Effects::get(py)?, 0);
+            let mut look = Look {
+                py,
+                effects,
+                state: &mut state,
+                recorded,
+                copies: false,
+            };
+            look.call(program, &[], 0)?;
+        }
+        cpython::traced(slf.as_any(), on_event, || program.call(args, Some(kwargs)))
+    }
+
+    /// What the program read, as guards; or why it is not captured: `"writes"`, `"torch"` (something of PyTorch that is
+    /// no operator) or `"opaque"`, and a text.
+    fn finish(&self, py: Python<'_>) -> PyResult<FinishedRecording> {
+        let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) else {
+            return Err(PyRuntimeError::new_err("another thread panicked"));
+        };
+        let state = std::mem::take(&mut *state);
+        made.newest = state.newest;
+        made.tracked = young_objects(py)?.iter().map(|own| address(&own)).collect();
+        made.tracked.retain(|own| !state.young.contains(own));
+        made.entered = state.entered;
+        let is_made = |own: &Bound<'_, PyAny>| match state.owners.get(&address(own)) {
+            Some(owner) => made.has(owner.bind(py)),
+            None => made.has(own),
+        };
+        let mut refusal = state.refusal;
+        for (object, what) in &state.writes {
+            if refusal.is_none() && !is_made(object.bind(py)) {
+                refusal = Some((Kind::Writes, what.clone()));
+            }
+        }
+        for object in &state.identities {
+            let object = object.bind(py);
+            if is_made(object) || object.is_instance(Effects::get(py)?.tensor.bind(py))? {
+                refusal = Some((Kind::Opaque, "it asks which object a value is".to_owned()));
+            }
+        }
+        if let Some((kind, text)) = refusal {
+            return Ok(FinishedRecording::Refused((kind.name(), text)));
+        }
+        let mut reads = state.reads;
+        reads.forget(py, is_made);
+        let guards = PyGuards::new(reads);
+        if let Some(what) = guards.changed(py)? {
+            let text = format!("it changes {what}");
+            return Ok(FinishedRecording::Refused((Kind::Writes.name(), text)));
+        }
+        Ok(FinishedRecording::Guarded(Py::new(py, guards)?))
+    }
+
+    /// Whether the program has made an object, as far as the collector knows it. For a recording that is finished.
+    fn made(&self, object: &Bound<'_, PyAny>) -> bool {
+        self.made.lock().is_ok_and(|made| made.has(object))
+    }
+
+    /// Whether the program has called code of ``ours``. For a recording that is finished.
+    fn entered(&self, code: &Bound<'_, PyAny>) -> bool {
+        self.made
+            .lock()
+            .is_ok_and(|made| made.entered.contains(&address(code)))
+    }
+
+    /// A function without arguments tells how something is set that the program depends on: it is asked now, and
+    /// before each call.
+    fn ask(&self, function: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self.state.lock() {
+            Ok(mut state) => state.reads.call(function, &PyTuple::empty(function.py())),
+            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Ok(state) = self.state.try_lock() {
+            state.reads.traverse(&visit)?;
+            for (object, _) in &state.writes {
+                visit.call(object)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What comes of a recording.
+#[derive(IntoPyObject)]
+enum FinishedRecording {
+    Guarded(Py<PyGuards>),
+    Refused((&'static str, String)),
+}
+
+/// What the collector has in its youngest generation. Nobody keeps the list while other threads run.
+fn young_objects(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let found = py.import("gc")?.call_method1("get_objects", (0,))?;
+    Ok(found.cast_into::<PyList>()?)
+}
+
+fn is_tracked(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: it takes any object.
+    unsafe { ffi::PyObject_GC_IsTracked(object.as_ptr()) == 1 }
+}

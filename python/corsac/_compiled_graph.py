@@ -1,0 +1,203 @@
+"""Graphs that are given, as native programs."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corsac import _core
+from corsac._engine_module import EngineModule, is_captured_around
+from corsac._native import RUNNING, NativeCall
+from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
+from corsac._panic import EngineError, as_compile_error, told
+from corsac.fx import GraphModule
+from corsac.lowering import LoweringError
+from corsac.passes import fold_constants
+
+if TYPE_CHECKING:
+    from corsac.lowering import Preview
+
+#: How many programs a graph keeps, one for each set of input shapes.
+PROGRAMS = 16
+
+
+class CompiledGraph(EngineModule):
+    """A graph module that the engine runs, compiled for each set of input shapes.
+
+    Args:
+        model: the graph module, which runs calls that the engine cannot.
+        capture: makes its graph, of which what does not depend on inputs is computed once.
+        precision: as for :func:`corsac.compile`.
+        strict: whether results that share memory with anything else are an error: who runs programs around the
+            graph may write to them.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        capture: Callable[[], GraphModule],
+        *,
+        precision: str = "f32",
+        strict: bool = True,
+    ) -> None:
+        super().__init__(model, precision=precision, fullgraph=False)
+        state = self.__dict__
+        state["_capture"], state["_strict"] = capture, strict
+        self._forget()
+
+    def _forget(self) -> None:
+        state = self.__dict__
+        state["_programs"] = OrderedDict()
+        state["_captured"] = state["_native_graph"] = None
+        state["_watch"] = _core.Watch(self._model)
+        state["_runner"] = _core.Runner(self)
+        state["_reasons"] = {}
+
+    def __reduce__(self) -> Any:
+        made = functools.partial(CompiledGraph, precision=self._precision, strict=self._strict)
+        return made, (self._model, self._capture)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_captured_around(args, kwargs):
+            return self._callable(*args, **kwargs)
+        if not kwargs:
+            try:
+                results = self._runner.run(args)
+            except ValueError:
+                return self._failed(args, {})
+            except _core.PanicException as panic:
+                return self._without_program(told(panic, RUNNING), args)
+            if results is not NotImplemented:
+                return results
+        return super().__call__(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._watch.is_current():
+            self._forget()
+        inputs = self._bind(args, kwargs)
+        reason = self._why_not(inputs)
+        if reason is None:
+            key = call_key(inputs)
+            compiled = self._programs.get(key)
+            if compiled is None:
+                compiled = self._compile(key, inputs)
+            else:
+                # Another thread may have dropped it meanwhile.
+                with contextlib.suppress(KeyError):
+                    self._programs.move_to_end(key)
+            if isinstance(compiled, str):
+                reason = compiled
+            else:
+                try:
+                    return compiled.run(*inputs)
+                except ValueError:
+                    return self._failed(args, kwargs)
+                except EngineError as error:
+                    if not isinstance(compiled.run, NativeCall):
+                        # What PyTorch has run of it may have had effects.
+                        raise
+                    self._runner.remove(key)
+                    self._programs[key] = reason = str(error)
+        return self._by_host(reason, args, kwargs)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """All arguments by position."""
+        if not kwargs:
+            return args
+        bound = inspect.signature(self._model.forward).bind(*args, **kwargs)
+        return (*bound.args, *bound.kwargs.values())
+
+    def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
+        if not self._watch.counts_writes:
+            return "weights made in inference mode do not tell when they are written to"
+        return super()._why_not(inputs)
+
+    def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
+        """Let PyTorch run this call and those like it: the program for them panicked, which had written to
+        nothing but its own results."""
+        used = self._runner.recent()
+        if used:
+            # The last one.
+            self._runner.remove(used[-1])
+        self._programs[call_key(args)] = reason
+        return self._by_host(reason, args, {})
+
+    def prepare(self, inputs: tuple[Any, ...]) -> str | None:
+        """Compile for ``inputs`` without a call: None, or why PyTorch would run it."""
+        if not self._watch.is_current():
+            self._forget()
+        reason = self._why_not(inputs)
+        if reason is not None:
+            return reason
+        key = call_key(inputs)
+        compiled = self._programs.get(key) or self._compile(key, inputs)
+        return compiled if isinstance(compiled, str) else None
+
+    def _compile(self, key: Any, inputs: tuple[torch.Tensor, ...]) -> Compiled | str:
+        start = time.perf_counter()
+        compiled: Compiled | str
+        try:
+            with as_compile_error("it compiled a program"):
+                if self._captured is None:
+                    with torch.no_grad():
+                        module = self._capture()
+                        fold_constants(module)
+                    self.__dict__["_captured"] = module
+                run, preview = self._native(inputs)
+        except (CompileError, LoweringError, _core.ShapeInferenceError) as error:
+            # PyTorch has the last word on calls that fail: it raises what users expect.
+            compiled = f"{type(error).__name__}: {error}"
+        else:
+            seconds = time.perf_counter() - start
+            kept = self._native_graph is not None and self._native_graph.is_kept(run, inputs)
+            compiled = Compiled(run, seconds, preview, kept)
+        for used in self._runner.recent():
+            # Most calls pass this by: which programs they used is known there.
+            with contextlib.suppress(KeyError):
+                self._programs.move_to_end(used)
+        self._programs[key] = compiled
+        if isinstance(compiled, Compiled) and isinstance(compiled.run, NativeCall):
+            self._runner.add(key, compiled.run.program, inputs, self._watch)
+        if len(self._programs) > PROGRAMS:
+            oldest, _ = self._programs.popitem(last=False)
+            self._runner.remove(oldest)
+        return compiled
+
+    def _native(
+        self, inputs: tuple[torch.Tensor, ...]
+    ) -> tuple[Callable[..., Any], Preview | None]:
+        """The whole graph as a program, or what the engine knows of it as several."""
+        if self._native_graph is None:
+            self.__dict__["_native_graph"] = NativeGraph(
+                self._captured, precision=self._precision, strict=self._strict
+            )
+        # Types of what has no rule are found by running it: hooks are to run in calls only.
+        return self._native_graph.compile(inputs, whole=self._watch.has_hooks)
+
+    def native_programs(self) -> list[_core.NativeProgram]:
+        """The programs that there are for the whole graph."""
+        runs = [own.run for own in self._programs.values() if isinstance(own, Compiled)]
+        return [run.program for run in runs if isinstance(run, NativeCall)]
+
+    def explain(self) -> str:
+        """What was compiled, and what PyTorch ran and why, as text."""
+        lines = []
+        for key, compiled in self._programs.items():
+            shapes = ", ".join(str(own if isinstance(own, int) else list(own[1])) for own in key)
+            if isinstance(compiled, str):
+                lines.append(f"{shapes}: not compiled: {compiled}")
+                continue
+            lines.append(f"{shapes}: {compiled.explain()}")
+        for reason, count in self._reasons.items():
+            lines.append(f"run by PyTorch {count} times: {reason}")
+        return "\n".join(lines) or "not called yet"
+
+
+__all__ = ["PROGRAMS", "CompiledGraph"]

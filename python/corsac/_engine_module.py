@@ -1,0 +1,130 @@
+"""What modules have in common that the engine runs: when it cannot, and what is said then."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from corsac import _core
+from corsac._dynamo import PRECISIONS
+from corsac._native_graph import CompileError
+from corsac._recorder import is_recording
+from corsac._sized_capture import Hollow
+from corsac._stand_in import StandIn
+
+#: What inputs may be made of.
+DTYPES = (
+    torch.float32,
+    torch.int64,
+    torch.bool,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+)
+#: Why a program for inference is not asked.
+AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
+#: Where the code of PyTorch and of corsac is.
+_PACKAGES = tuple(os.path.dirname(package) + os.sep for package in (torch.__file__, __file__))
+_OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
+
+
+class HostWarning(UserWarning):
+    """PyTorch runs what was compiled, and why."""
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn of the line that has called what was compiled, outside PyTorch and corsac."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+def why_not_plain(number: int, own: Any) -> str | None:
+    """Why input ``number`` is no tensor that native code or a backend can read as it is."""
+    if type(own) is not torch.Tensor and type(own) is not torch.nn.Parameter:
+        return f"input {number} is a {type(own).__name__}, not a tensor"
+    if own.is_nested:
+        return f"input {number} is a nested tensor"
+    if own.layout is not torch.strided:
+        return f"input {number} is {own.layout}"
+    if torch._C._functorch.is_functorch_wrapped_tensor(own):
+        return f"input {number} is transformed by torch.func"
+    return None
+
+
+def is_captured_around(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether somebody captures a program around this call, and is to see the model's own operators."""
+    return (
+        is_dynamo_compiling()
+        or is_recording()
+        or torch._C._get_tracing_state() is not None
+        or any(type(own) is Hollow for own in (*args, *kwargs.values()))
+    )
+
+
+class EngineModule(StandIn):
+    """A model, or a graph, that the engine runs. Parameters, buffers and submodules are those of the model."""
+
+    #: What inputs may be made of; None for anything.
+    _dtypes: ClassVar[tuple[torch.dtype, ...] | None] = DTYPES
+
+    def __init__(self, model: Callable[..., Any], *, precision: str, fullgraph: bool) -> None:
+        super().__init__(model)
+        if precision not in PRECISIONS:
+            known = " or ".join(map(repr, PRECISIONS))
+            raise ValueError(f"precision is {known}, not {precision!r}")
+        state = self.__dict__
+        state["_precision"], state["_fullgraph"] = precision, fullgraph
+        #: Why PyTorch ran calls, and how many.
+        state["_reasons"] = {}
+
+    def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:
+        """The call as PyTorch runs it, once it is said why."""
+        self._note_host(reason)
+        return self._callable(*args, **kwargs)
+
+    def _note_host(self, reason: str) -> None:
+        if self._fullgraph:
+            raise CompileError(reason)
+        if reason not in self._reasons:
+            warn(f"PyTorch runs this call: {reason}", HostWarning)
+        self._reasons[reason] = self._reasons.get(reason, 0) + 1
+
+    def _failed(self, args: Any, kwargs: Any) -> Any:
+        """What PyTorch gives, or raises, where a native program, which writes to no input, fails."""
+        return self._callable(*args, **kwargs)
+
+    def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
+        """Why this call cannot run on the engine, whatever the program is."""
+        tensors = [(at, own) for at, own in enumerate(inputs) if type(own) is not int]
+        for number, tensor in tensors:
+            if (reason := why_not_plain(number, tensor)) is not None:
+                return reason
+            if self._dtypes is not None and tensor.dtype not in self._dtypes:
+                return f"input {number} is {tensor.dtype}, not {_OF_DTYPES}"
+            if tensor.device.type != "cpu":
+                return f"input {number} is on {tensor.device}, not on the CPU"
+        if torch.is_grad_enabled() and (
+            any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
+        ):
+            return _core.unusual_mode() or AUTOGRAD
+        return _core.unusual_mode()
+
+
+__all__ = [
+    "AUTOGRAD",
+    "DTYPES",
+    "EngineModule",
+    "HostWarning",
+    "is_captured_around",
+    "warn",
+    "why_not_plain",
+]

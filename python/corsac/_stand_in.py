@@ -1,0 +1,62 @@
+"""Modules in the place of what was compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+
+
+class StandIn(torch.nn.Module):
+    """A module in the place of ``model``, whose parameters, buffers and submodules are its own.
+
+    Other attributes are read, set and deleted on the model itself.
+    """
+
+    def __init__(self, model: Callable[..., Any]) -> None:
+        super().__init__()
+        # Modules of TorchScript have their weights in C++.
+        is_module = isinstance(model, torch.nn.Module)
+        is_module = is_module and not isinstance(model, torch.jit.ScriptModule)
+        root = model if is_module else Shell(model)
+        state = self.__dict__
+        state["_model"], state["_callable"] = root, model
+        # The same dictionaries: what is registered, moved or loaded here is so there.
+        for name in ("_parameters", "_buffers", "_modules"):
+            state[name] = getattr(root, name)
+        state["training"] = root.training
+
+    def train(self, mode: bool = True) -> Self:
+        self._model.train(mode)
+        self.__dict__["training"] = mode
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        state = self.__dict__
+        if "_callable" in state:
+            return getattr(state["_callable"], name)
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__ and name not in self._model.__dict__:
+            self.__dict__[name] = value
+        else:
+            setattr(self._model, name, value)
+            if name == "training":
+                self.__dict__[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._model, name)
+
+
+class Shell(torch.nn.Module):
+    """A function as a module, so that its graph has an owner."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.__dict__["forward"] = function
+        self.training = False
+
+
+__all__ = ["Shell", "StandIn"]

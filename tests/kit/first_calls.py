@@ -1,0 +1,36 @@
+"""Calls that are recorded give eager's results; here they give those of the programs that were made of them.
+
+So a test that compiles and calls once sees what was compiled.
+"""
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from corsac._recorded_programs import RecordedPrograms
+from corsac._recordings import Entry, Recordings
+
+
+def kinds(value):
+    leaves = [own for own in tree_leaves(value) if isinstance(own, torch.Tensor)]
+    return [(own.dtype, own.shape, own.requires_grad) for own in leaves]
+
+
+def natively(monkeypatch):
+    """Has calls that are recorded made once more, by what was made of them."""
+    record = Recordings.record
+
+    def recorded(self, call, args, kwargs):
+        state = torch.get_rng_state()
+        result, made = record(self, call, args, kwargs)
+        # Steps of training write to buffers.
+        if not isinstance(made, Entry) or self._trains:
+            return result, made
+        # The same random numbers as in the first place, and no others after it.
+        torch.set_rng_state(state)
+        native = made.run(call.tensors)
+        assert kinds(native) == kinds(result)
+        return native, made
+
+    monkeypatch.setattr(Recordings, "record", recorded)
+    # Views that are returned are for the engine, too.
+    monkeypatch.setattr(RecordedPrograms, "keeps_views", False)
