@@ -25,10 +25,12 @@ if TYPE_CHECKING:
         optimum,
         passes,
     )
-    from corsac._compile import CompileError, HostWarning, compile
+    from corsac._compile import compile
     from corsac._drawing import draw, draw_diff
+    from corsac._engine_module import HostWarning
     from corsac._engine_profile import profile
     from corsac._model_file import ModelFileError, NumpyModel, load
+    from corsac._native_graph import CompileError
     from corsac._panic import EngineError
     from corsac._saving import save
     from corsac.analysis import summary
@@ -73,7 +75,9 @@ _dynamo.register()
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "_compile": ("CompileError", "HostWarning", "compile"),
+        "_compile": ("compile",),
+        "_engine_module": ("HostWarning",),
+        "_native_graph": ("CompileError",),
         "_drawing": ("draw", "draw_diff"),
         "_engine_profile": ("profile",),
         "_panic": ("EngineError",),

@@ -899,9 +899,11 @@ class Recording:
     def entered(self, code: Any) -> Any:
         """Whether the program has called code of ``ours``. For a recording that is finished."""
         ...
-    def finish(self) -> Any:
+    def finish(self, given: Any) -> Any:
         """What the program read, as guards; or why it is not captured: `"writes"`, `"torch"` (something of PyTorch that is
         no operator) or `"opaque"`, and a text.
+
+        `given` are the arguments, which each call has others of.
         """
         ...
     def made(self, object: Any) -> Any:

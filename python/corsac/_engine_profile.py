@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from corsac import _core
-from corsac._compile import CompileError
 from corsac._native import observe
+from corsac._native_graph import CompileError
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from corsac._recorder import Recorded, Refusal
 from corsac._recordings import Call, Entry, Recordings
 from corsac._sized_capture import SizedCapture
 from corsac.fx.proxy import TraceError
-from corsac.lowering import LoweringError, Preview
+from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
 
 #: Why PyTorch makes the views that programs return.
@@ -131,6 +131,9 @@ class RecordedPrograms:
             except CompileError as error:
                 if _SHARES not in str(error) or not self._fullgraph:
                     raise
+                # Not at the top: it takes longer to import than most programs to compile.
+                from corsac.lowering import Preview
+
                 # There is nothing in it but views.
                 run, preview = module.forward, Preview("corsac", (), ())
             self._last = graph

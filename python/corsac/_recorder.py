@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import operator
 import sys
 import threading
@@ -69,6 +70,19 @@ _FORM = frozenset(
 )
 
 
+#: Functions that take only type and sizes of their first argument.
+_TAKES_TYPES = frozenset(
+    [
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+    ]
+)
 #: Calls a function that may have a backward of its own.
 _APPLY = torch._C._FunctionBase.__dict__["apply"]
 #: Tell programs whether they are compiled.
@@ -415,7 +429,9 @@ class _Recorder(TorchFunctionMode):
         self._results(result, node, {id(own) for own in tensors}, name_of(func))
         if not self.trains:
             weights = {_place(own) for own in tensors if id(own) in self._weight_nodes}
-            read = [] if _takes_types(name) else tensors
+            read = tensors
+            if name in _TAKES_TYPES and args and isinstance(args[0], _Tensor):
+                read = [own for own in tree_leaves((args[1:], kwargs)) if isinstance(own, _Tensor)]
             self._constants.note(node, self._written, read, weights, result)
 
     def _results(self, result: Any, node: Node, given: set[int], name: str) -> None:
@@ -535,11 +551,6 @@ def _place(own: torch.Tensor) -> int:
     return own.untyped_storage()._cdata
 
 
-def _takes_types(name: str) -> bool:
-    """Whether a function takes of a tensor only its type and sizes."""
-    return name.startswith("new_") or name.endswith("_like")
-
-
 class _Constants:
     """Tensors that a program computes of no input, in whatever steps: masks that are written part by part.
 
@@ -627,6 +638,11 @@ _recorded_here = threading.local()
 def is_recording() -> bool:
     """Whether this thread records a program, which is to see the operators of all that it calls."""
     return getattr(_recorded_here, "depth", 0) > 0
+
+
+def _collections() -> list[int]:
+    """How often garbage was collected, of each generation."""
+    return [own["collections"] for own in gc.get_stats()]
 
 
 def _ours() -> list[Any]:
@@ -741,7 +757,7 @@ def _recorded(
         if isinstance(own, _Tensor) and id(own) not in tensors:
             tensors[id(own)] = own
             recorder.placeholder(name, own)
-    gradients = torch.is_grad_enabled()
+    gradients, collections = torch.is_grad_enabled(), _collections()
     _recorded_here.depth = getattr(_recorded_here, "depth", 0) + 1
     try:
         with recorder.watch, recorder:
@@ -752,7 +768,12 @@ def _recorded(
         _recorded_here.depth -= 1
     if torch.is_grad_enabled() is not gradients:
         recorder.refuse("it leaves gradients switched on or off")
-    found = recording.finish()
+    found = recording.finish([*args, *kwargs.values()])
+    if _collections() != collections:
+        # Whether the program has made an object is told by how young it is.
+        return returned, Refusal(
+            Kind.HOST, "garbage was collected while it was recorded", passes=True
+        )
     if recorder.refusal is not None and not (isinstance(found, tuple) and found[0] == "opaque"):
         asks = any(recording.entered(own.__code__) for own in _ASKS)
         by_values = asks and recorder.refusal.kind is Kind.DYNAMO

@@ -257,10 +257,18 @@ impl Reads {
         Ok(())
     }
 
-    /// Forgets what was read of objects that the program itself has made.
-    pub(super) fn forget(&mut self, py: Python<'_>, is_fresh: impl Fn(&Bound<'_, PyAny>) -> bool) {
+    /// Forgets what was read of objects that the program itself has made, and of its arguments. For dictionaries the
+    /// version counts that they had when they were read first.
+    pub(super) fn forget(
+        &mut self,
+        py: Python<'_>,
+        is_fresh: impl Fn(&Bound<'_, PyAny>) -> bool,
+        is_fresh_dict: impl Fn(&Bound<'_, PyDict>, u64) -> bool,
+    ) {
         let is_old = |own: &Py<PyAny>| !is_fresh(own.bind(py));
-        self.dicts.retain(|_, own| !is_fresh(own.store.bind(py)));
+        self.dicts.retain(|_, own| {
+            !is_fresh_dict(own.store.bind(py), own.version.load(Ordering::Relaxed))
+        });
         self.classes.retain(|_, own| !is_fresh(own.kind.bind(py)));
         self.kinds.retain(|_, own| is_old(&own.0));
         self.sequences.retain(|_, own| is_old(&own.0));

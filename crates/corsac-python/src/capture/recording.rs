@@ -133,13 +133,18 @@ struct Made {
 
 impl Made {
     fn has(&self, own: &Bound<'_, PyAny>) -> bool {
-        // A tuple is what it holds.
-        own.is_instance_of::<PyTuple>()
-            || self.tracked.contains(&address(own))
-            || own.cast::<PyDict>().is_ok_and(|dict| {
-                // What holds nothing that could be part of a cycle is not tracked.
-                !is_tracked(dict.as_any()) && cpython::version(dict) > self.newest
-            })
+        match own.cast::<PyDict>() {
+            Ok(dict) => self.has_dict(dict, cpython::version(dict)),
+            // A tuple is what it holds.
+            Err(_) => own.is_instance_of::<PyTuple>() || self.tracked.contains(&address(own)),
+        }
+    }
+
+    /// Whether a dictionary is new that had this version when it was met first. One that holds nothing that could be
+    /// part of a cycle is not tracked; an old one is from when it does.
+    fn has_dict(&self, dict: &Bound<'_, PyDict>, version: u64) -> bool {
+        version > self.newest
+            && (self.tracked.contains(&address(dict)) || !is_tracked(dict.as_any()))
     }
 }
 
@@ -423,10 +428,14 @@ impl PyRecording {
             let Ok(mut state) = own.state.lock() else {
                 return Err(PyRuntimeError::new_err("another thread panicked"));
             };
-            state.young = young.iter().map(|own| address(&own)).collect();
             // Another thread may be about to fill a tuple, which must have no other owner then.
             let kept = young.iter().filter(|own| !own.is_instance_of::<PyTuple>());
             state._young = kept.map(Bound::unbind).collect();
+            state.young = state
+                ._young
+                .iter()
+                .map(|own| address(own.bind(py)))
+                .collect();
             drop(young);
             state.newest = cpython::version(&PyDict::new(py));
             state.refused = own
@@ -449,7 +458,9 @@ impl PyRecording {
 
     /// What the program read, as guards; or why it is not captured: `"writes"`, `"torch"` (something of PyTorch that is
     /// no operator) or `"opaque"`, and a text.
-    fn finish(&self, py: Python<'_>) -> PyResult<FinishedRecording> {
+    ///
+    /// `given` are the arguments, which each call has others of.
+    fn finish(&self, py: Python<'_>, given: Vec<Bound<'_, PyAny>>) -> PyResult<FinishedRecording> {
         let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) else {
             return Err(PyRuntimeError::new_err("another thread panicked"));
         };
@@ -478,7 +489,15 @@ impl PyRecording {
             return Ok(FinishedRecording::Refused((kind.name(), text)));
         }
         let mut reads = state.reads;
-        reads.forget(py, is_made);
+        let given: FxHashSet<usize> = given.iter().map(address).collect();
+        reads.forget(
+            py,
+            |own| is_made(own) || given.contains(&address(own)),
+            |own, version| match state.owners.get(&address(own)) {
+                Some(owner) => made.has(owner.bind(py)),
+                None => made.has_dict(own, version),
+            },
+        );
         let guards = PyGuards::new(reads);
         if let Some(what) = guards.changed(py)? {
             let text = format!("it changes {what}");
