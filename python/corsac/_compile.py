@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._compiled_graph import PROGRAMS
@@ -21,7 +22,7 @@ from corsac._engine_module import (
 from corsac._native import RUNNING, NativeCall
 from corsac._panic import EngineError, told
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
-from corsac._recorder import Kind, Refusal
+from corsac._recorder import Kind, Refusal, is_recording
 from corsac._recordings import Call, Entry
 
 if TYPE_CHECKING:
@@ -179,7 +180,8 @@ class CompiledModule(EngineModule):
         return types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_captured_around(args, kwargs):
+        if is_dynamo_compiling() or is_recording():
+            # Who captures a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)
         if not kwargs:
             try:
@@ -196,6 +198,8 @@ class CompiledModule(EngineModule):
         return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if is_captured_around(args, kwargs):
+            return self._callable(*args, **kwargs)
         if (
             self._trained is not None
             and torch.is_grad_enabled()

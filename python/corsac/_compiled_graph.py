@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import RUNNING, NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
 from corsac._panic import EngineError, as_compile_error, told
+from corsac._recorder import is_recording
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
@@ -65,7 +67,8 @@ class CompiledGraph(EngineModule):
         return made, (self._model, self._capture)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_captured_around(args, kwargs):
+        if is_dynamo_compiling() or is_recording():
+            # Who captures a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)
         if not kwargs:
             try:
@@ -79,6 +82,8 @@ class CompiledGraph(EngineModule):
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if is_captured_around(args, kwargs):
+            return self._callable(*args, **kwargs)
         if not self._watch.is_current():
             self._forget()
         inputs = self._bind(args, kwargs)

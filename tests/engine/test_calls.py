@@ -76,6 +76,7 @@ def test_tensors_without_elements(compiled, model):
             assert compiled(x).shape == model(x).shape
 
 
+@pytest.mark.recording
 def test_results_share_memory_where_eagers_do():
     def forward(x, y):
         return x, x.view(-1), y.relu(), y.relu()
