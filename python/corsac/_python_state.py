@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import types
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
@@ -17,8 +17,6 @@ _MISSING = object()
 _CONSTANTS = frozenset([type(None), bool, int, float, str])
 #: What has more entries is data.
 _LARGE = 500
-#: What every module has, and who looks at weights and modules looks at too.
-_OF_MODULES = frozenset(torch.nn.Module().__dict__) - {"forward"}
 #: What cannot change.
 IMMUTABLE = type(None) | bool | int | float | complex | str | bytes | torch.dtype | torch.device
 #: What cannot change, or is not the program's.
@@ -50,24 +48,6 @@ class PythonState:
             state._add_function(program)
         state._add(getattr(program, "__self__", program), "the program", _DEPTH)
         return state
-
-    def entries(self) -> Iterator[tuple[Any, Any, Any]]:
-        """What a program may have read, as ``_core.Watch`` takes it: dictionaries with a key and what is
-        there, lists with what is in them, and variables of enclosing functions. What every module has is
-        left out."""
-        for container, before, _ in self._seen.values():
-            if isinstance(container, _Variables):
-                for key, own in before.items():
-                    yield container.place, key, own
-            elif isinstance(container, types.CellType):
-                yield container, None, before
-            elif isinstance(container, list):
-                yield container, None, tuple(before)
-            elif isinstance(container, dict) and len(before) <= _LARGE:
-                is_module = "_modules" in before and "_parameters" in before
-                for key, own in before.items():
-                    if not (is_module and key in _OF_MODULES):
-                        yield container, key, own
 
     def _add_function(self, function: Any, inner: bool = True) -> None:
         """Adds what a function reads and, with ``inner``, what those beside it read that it may call."""

@@ -4,10 +4,6 @@ Programs whose control flow depends on sizes (Hugging Face's models do) cannot b
 which nothing is known. Here they are run once on stand-ins that know types and sizes but have no data:
 each function of PyTorch that is called becomes a node of the graph, and sizes are numbers in it. What
 would depend on values, or on anything else that may differ in the next call, stops the capture.
-
-For training, graphs may draw random numbers, write to buffers and switch gradients off and on, as dropout and norms
-do; what autograd would not see in them stops the capture: functions with a backward of their own, hooks of tensors
-that are saved.
 """
 
 from __future__ import annotations
@@ -19,12 +15,11 @@ import inspect
 import operator
 import random
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -193,9 +188,8 @@ class Hollow(FakeTensor):
 class _OperatorWatch(TorchDispatchMode):
     """Sees the operators that functions of PyTorch call, and those that are called without one."""
 
-    def __init__(self, trains: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._trains = trains
         #: How many functions run that are recorded.
         self.depth = 0
         #: Where tensors lie that the program did not make and may not write to.
@@ -215,8 +209,6 @@ class _OperatorWatch(TorchDispatchMode):
         if not self.depth:
             raise TraceError(f"{func} is called by code that is not seen")
         reason, written = what_it_does(func)
-        if self._trains and reason == IS_RANDOM:
-            reason = None
         if reason is not None and not is_taking_places(func, args):
             if not func._can_decompose():
                 raise TraceError(f"{func} {reason}")
@@ -267,13 +259,12 @@ class _Recorder(TorchFunctionMode):
     Args:
         graph: where they go.
         weights: the names of parameters and buffers, by identity.
-        trains: whether autograd is to go back through the graph.
     """
 
-    def __init__(self, graph: Graph, weights: dict[int, str], trains: bool) -> None:
+    def __init__(self, graph: Graph, weights: dict[int, str]) -> None:
         super().__init__()
-        self.graph, self.trains = graph, trains
-        self.watch = _OperatorWatch(trains)
+        self.graph = graph
+        self.watch = _OperatorWatch()
         #: What has stopped the capture: programs may catch exceptions.
         self.error: TraceError | None = None
         self.hollows: list[weakref.ref[Hollow]] = []
@@ -282,13 +273,11 @@ class _Recorder(TorchFunctionMode):
         self._weight_nodes: dict[int, Node] = {}
         self._kept: list[Any] = []
         self._situation: tuple[Any, ...] = ()
-        #: Whether autograd records, as far as functions have said it.
-        self._is_recorded = True
         #: Results of functions that do nothing but compute a new tensor, by what they were called with.
         self._fresh: dict[Any, tuple[Any, ...]] = {}
 
     def __enter__(self) -> _Recorder:
-        self._situation = situation(self.trains)
+        self._situation = situation(False)
         return super().__enter__()
 
     def placeholder(self, name: str, own: torch.Tensor) -> Hollow:
@@ -308,11 +297,6 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if self.trains and getattr(func, "__name__", "") == "_set_grad_enabled":
-            # Autograd, which goes through the graph, has to see it. Regions are left after errors, too.
-            self.graph.call_function(torch._C._set_grad_enabled, args)
-            self._is_recorded = args[0]
-            return func(*args)
         if self.error is not None:
             raise self.error
         kwargs = kwargs or {}
@@ -343,31 +327,20 @@ class _Recorder(TorchFunctionMode):
             if args[0]:
                 raise TraceError("it switches gradients on")
             return func(*args)
-        if situation(self.trains) != self._situation:
+        if situation(False) != self._situation:
             raise TraceError("a part of it runs in autocast, out of it, or with other defaults")
-        if self.trains and torch.is_grad_enabled() is not self._is_recorded:
-            raise TraceError("a part of it runs without gradients, which no function says")
-        if self.trains and kwargs.get("requires_grad"):
-            raise TraceError("it makes a tensor that wants a gradient")
         own: dict[int, Any] = {}
         metas, nodes, key = self._arguments(args, own)
         meta_kwargs, node_kwargs, kwargs_key = self._keywords(kwargs, own)
         if func in _OF_WEIGHTS:
             if any(type(found) is Hollow for found in own.values()):
-                if (
-                    self.trains
-                    or name != "__get__"
-                    or any(found._corsac_is_input for found in own.values())
-                ):
+                if name != "__get__" or any(found._corsac_is_input for found in own.values()):
                     raise TraceError(f"it asks for {name_of(func)}, which differs between calls")
                 # Autograd records nothing of what is computed here.
                 return func(*args)
             return func(*args, **kwargs)
         if name in REFUSED:
             raise TraceError(f"it calls {name_of(func)}")
-        if self.trains and name == "lstm" and not isinstance(args[1], _Tensor):
-            # oneDNN notes something for the way back only where autograd records, which is above graphs.
-            raise TraceError("an LSTM does something else where autograd records")
         target = target_of(func, name)
         if target is None:
             raise TraceError(
@@ -384,9 +357,7 @@ class _Recorder(TorchFunctionMode):
         if not own and not _has_tensor(result):
             # It says something of types, or of what PyTorch can do.
             return result
-        if name in ("batch_norm", "instance_norm") and not (
-            self.trains or takes_statistics(func, args, kwargs)
-        ):
+        if name in ("batch_norm", "instance_norm") and not takes_statistics(func, args, kwargs):
             raise TraceError(f"{name} may write to running statistics")
         op, what, swapped = target
         if swapped:
@@ -481,8 +452,7 @@ class _Recorder(TorchFunctionMode):
                 raise TraceError(f"{name} is a {kind} that is {own.layout} on {own.device}")
             meta = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=_META)
             self._weight_metas[id(own)] = meta
-            if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
-                self.watch.given[meta.untyped_storage()._cdata] = meta
+            self.watch.given[meta.untyped_storage()._cdata] = meta
             self._weight_nodes[id(own)] = self.graph.create_node("get_attr", name, (), {})
         return meta, self._weight_nodes[id(own)]
 
@@ -601,8 +571,6 @@ def sized_capture(
     program: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    *,
-    trains: bool = False,
 ) -> SizedCapture:
     """What ``program`` does with tensors of the types and sizes of these.
 
@@ -611,7 +579,6 @@ def sized_capture(
         program: is called with the arguments; ``model`` itself, or a function.
         args: tensors on the CPU, and constants.
         kwargs: the same.
-        trains: whether autograd is to go back through the graph; gradients are on then.
 
     Raises:
         TraceError: something depends on values, or the graph would do something else.
@@ -622,14 +589,14 @@ def sized_capture(
         raise TraceError("a mode is on, or all modules have hooks")
     state = PythonState.of(model, program)
     try:
-        found = _recorded(model, program, args, kwargs, state, trains)
+        found = _recorded(model, program, args, kwargs, state)
         changed = state.change()
         if changed is not None:
             if not state.is_set_to_constants():
                 raise TraceError(f"it changes {changed}")
             # Some note what they are used for, which is the same from then on.
             again = PythonState.of(model, program)
-            first, found = found, _recorded(model, program, args, kwargs, again, trains)
+            first, found = found, _recorded(model, program, args, kwargs, again)
             if again.change() is not None or _differ(first, found):
                 again.restore()
                 raise TraceError(f"it changes {changed}")
@@ -649,11 +616,10 @@ def _recorded(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     state: PythonState,
-    trains: bool,
 ) -> SizedCapture:
     """The graph of one run of ``program``, and ``state`` was before."""
     graph = Graph()
-    recorder = _Recorder(graph, {id(own): name for name, own in named_weights(model)}, trains)
+    recorder = _Recorder(graph, {id(own): name for name, own in named_weights(model)})
     hollow: dict[int, Hollow] = {}
     given: list[Any] = []
     for name, own in [*named_arguments(program, args), *kwargs.items()]:
@@ -665,11 +631,9 @@ def _recorded(
         given.append(hollow[id(own)])
     positional, named = given[: len(args)], dict(zip(kwargs, given[len(args) :], strict=True))
     try:
-        own_backwards = _OwnBackwards() if trains else contextlib.nullcontext()
         with (
             _grad_mode_as_it_is(),
             _random_numbers_as_they_are(),
-            own_backwards,
             recorder.watch,
             recorder,
         ):
@@ -691,43 +655,6 @@ def _recorded(
     module = GraphModule(model if program is model else torch.nn.Module(), graph)
     module.training = False
     return SizedCapture(module, template)
-
-
-class _OwnBackwards:
-    """Stops captures at functions that have a backward of their own, while it is entered.
-
-    No function of PyTorch is called for them that could be overridden, so that they are called by a
-    method of ours meanwhile, in all threads; captures may overlap.
-    """
-
-    _lock = threading.Lock()
-    _entered = 0
-    #: The method as it is; in a list, where looking at it gives the descriptor.
-    _apply: ClassVar[list[Any]] = []
-
-    def __enter__(self) -> None:
-        cls, function = type(self), torch.autograd.Function
-        with cls._lock:
-            if not cls._entered:
-                cls._apply[:] = [function.__dict__["apply"]]
-                function.apply = classmethod(cls._called)  # type: ignore[assignment, method-assign]
-            cls._entered += 1
-
-    def __exit__(self, *_: Any) -> None:
-        cls = type(self)
-        with cls._lock:
-            cls._entered -= 1
-            if not cls._entered:
-                torch.autograd.Function.apply = cls._apply[0]  # type: ignore[method-assign]
-
-    @staticmethod
-    def _called(function: Any, *args: Any, **kwargs: Any) -> Any:
-        for own in tree_leaves((args, kwargs)):
-            if type(own) is Hollow:
-                error = TraceError(f"{function.__qualname__} has a backward of its own")
-                own._corsac_recorder.error = error
-                raise error
-        return _OwnBackwards._apply[0].__get__(None, function)(*args, **kwargs)
 
 
 def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
