@@ -1143,7 +1143,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the dictionaries
     and modules that it holds, where the collector can break it.
     """
-    def __new__(cls, root: Any, entries: Any = ..., constants: Any = ..., *, trains: Any = False, contents: Any = ...) -> Watch: ...
+    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ...) -> Watch: ...
     @property
     def counts_writes(self) -> Any:
         """Whether all tensors count how often they are written to: not those made in inference mode."""

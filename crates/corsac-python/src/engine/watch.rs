@@ -5,7 +5,7 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyString};
 
 use super::tensors::Exchange;
 
@@ -33,71 +33,6 @@ struct WatchedModule {
     module: Option<Py<PyAny>>,
     attributes: Option<Py<PyDict>>,
     mode: Mode,
-}
-
-/// What a program may read besides weights and modules, as it was.
-enum Known {
-    /// An entry of a dictionary: an attribute, or a variable of a module.
-    Entry(Py<PyDict>, Py<PyAny>, Py<PyAny>),
-    /// A list, and what was in it.
-    List(Py<PyList>, Py<PyTuple>),
-    /// A variable of an enclosing function.
-    Cell(Py<PyAny>, Py<PyAny>),
-}
-
-impl Known {
-    /// `store` is a dictionary, a list or a cell; `name` is for dictionaries.
-    fn new(store: &Bound<'_, PyAny>, name: Py<PyAny>, value: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(dict) = store.cast::<PyDict>() {
-            return Ok(Self::Entry(
-                dict.clone().unbind(),
-                name,
-                value.clone().unbind(),
-            ));
-        }
-        Ok(match store.cast::<PyList>() {
-            Ok(list) => Self::List(
-                list.clone().unbind(),
-                value.cast::<PyTuple>()?.clone().unbind(),
-            ),
-            Err(_) => Self::Cell(store.clone().unbind(), value.clone().unbind()),
-        })
-    }
-
-    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(match self {
-            Self::Entry(store, name, value) => {
-                let found = store.bind(py).get_item(name)?;
-                found.is_some_and(|found| found.is(value))
-            }
-            Self::List(list, items) => {
-                let (list, items) = (list.bind(py), items.bind(py));
-                list.len() == items.len() && list.iter().zip(items).all(|(now, then)| now.is(&then))
-            }
-            Self::Cell(cell, value) => {
-                let found = cell.bind(py).getattr(intern!(py, "cell_contents"));
-                found.is_ok_and(|found| found.is(value))
-            }
-        })
-    }
-
-    fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self {
-            Self::Entry(store, name, value) => {
-                visit.call(store)?;
-                visit.call(name)?;
-                visit.call(value)
-            }
-            Self::List(list, items) => {
-                visit.call(list)?;
-                visit.call(items)
-            }
-            Self::Cell(cell, value) => {
-                visit.call(cell)?;
-                visit.call(value)
-            }
-        }
-    }
 }
 
 /// Whether a module trains, and whether it has hooks.
@@ -181,7 +116,6 @@ enum Purpose {
 pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
-    entries: Vec<Known>,
     contents: Vec<WatchedContent>,
     /// Whether all tensors count how often they are written to: not those made in inference mode.
     #[pyo3(get)]
@@ -355,16 +289,13 @@ impl WatchedModule {
 
 #[pymethods]
 impl PyWatch {
-    /// Takes note of `root`, a module, and all that is in it; and of `entries`: dictionaries with a key
-    /// and what is there, lists with None and a tuple of what is in them, and cells with None and
-    /// what is in them; and of other tensors: `constants` has for each the dictionary and the name that it
-    /// is found by, or None, and itself. With `trains` tensors may be written to, and have to keep their sizes,
+    /// Takes note of `root`, a module, and all that is in it; and of other tensors: `constants` has for each the
+    /// dictionary and the name that it is found by, or None, and itself. With `trains` tensors may be written to, and have to keep their sizes,
     /// types, strides and whether they want gradients. `contents` are tensors of which elements are compared.
     #[new]
-    #[pyo3(signature = (root, entries = Vec::new(), constants = Vec::new(), *, trains = false, contents = Vec::new()))]
+    #[pyo3(signature = (root, constants = Vec::new(), *, trains = false, contents = Vec::new()))]
     fn new(
         root: &Bound<'_, PyAny>,
-        entries: Vec<(Bound<'_, PyAny>, Py<PyAny>, Bound<'_, PyAny>)>,
         constants: Vec<(Option<Place>, Bound<'_, PyAny>)>,
         trains: bool,
         contents: Vec<Bound<'_, PyAny>>,
@@ -374,8 +305,6 @@ impl PyWatch {
             true => Purpose::Training,
             false => Purpose::Inference,
         };
-        let entries = entries.into_iter();
-        let entries = entries.map(|(store, name, value)| Known::new(&store, name, &value));
         let exchange = Exchange::get(py)?;
         let mut tensors = Vec::new();
         for (place, tensor) in constants {
@@ -426,7 +355,6 @@ impl PyWatch {
             has_hooks: modules.iter().any(|module| module.mode.hooked),
             tensors,
             modules,
-            entries: entries.collect::<PyResult<_>>()?,
             contents: contents
                 .into_iter()
                 .map(|own| WatchedContent::new(own, exchange))
@@ -450,11 +378,6 @@ impl PyWatch {
         }
         for own in &self.contents {
             if !own.is_current(py, exchange)? {
-                return Ok(false);
-            }
-        }
-        for entry in &self.entries {
-            if !entry.is_current(py)? {
                 return Ok(false);
             }
         }
@@ -498,9 +421,6 @@ impl PyWatch {
         }
         for own in &self.contents {
             visit.call(&own.tensor)?;
-        }
-        for own in &self.entries {
-            own.visit(&visit)?;
         }
         Ok(())
     }
