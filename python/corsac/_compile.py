@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._compiled_graph import PROGRAMS
@@ -19,10 +18,10 @@ from corsac._engine_module import (
     is_captured_around,
     warn,
 )
-from corsac._native import RUNNING, NativeCall
-from corsac._panic import EngineError, told
+from corsac._native import NativeCall
+from corsac._panic import EngineError
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
-from corsac._recorder import Kind, Refusal, is_recording
+from corsac._recorder import Kind, Refusal
 from corsac._recordings import Call, Entry
 
 if TYPE_CHECKING:
@@ -179,21 +178,9 @@ class CompiledModule(EngineModule):
             return self
         return types.MethodType(self, instance)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_dynamo_compiling() or is_recording():
-            # Who captures a program around this one gets the model's own operators.
-            return self._callable(*args, **kwargs)
-        if not kwargs:
-            try:
-                results = self._runner.run(args)
-            except ValueError:
-                return self._failed(args, {})
-            except _core.PanicException as panic:
-                return self._without_program(told(panic, RUNNING), args)
-            if results is not NotImplemented:
-                return results
-        if self._forward_hooks or self._forward_pre_hooks:
-            return super().__call__(*args, **kwargs)
+    def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._has_hooks():
+            return super()._looked_at(args, kwargs)
         # Hooks of all modules are for the model, which has them run.
         return self.forward(*args, **kwargs)
 
@@ -229,7 +216,9 @@ class CompiledModule(EngineModule):
         if isinstance(found, Refusal):
             return self._refused(found)(*args, **kwargs)
         result, made = self._recorded.record(call, args, kwargs)
-        if isinstance(made, Refusal) and (made.kind is Kind.HOST or self._fullgraph):
+        if isinstance(made, Refusal) and (
+            self._fullgraph or (made.kind is Kind.HOST and not made.passes)
+        ):
             self._note_host(made.reason)
         return result
 
@@ -255,8 +244,6 @@ class CompiledModule(EngineModule):
         return self._by_dynamo()
 
     def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
-        """Let PyTorch run this call and those like it: the program for them panicked, which had written to
-        nothing but its own results."""
         call = Call.of(args, {})
         if call is not None:
             self._recorded.refuse(call, reason)

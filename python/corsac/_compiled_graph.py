@@ -11,14 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._engine_module import EngineModule, is_captured_around
-from corsac._native import RUNNING, NativeCall
+from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
-from corsac._panic import EngineError, as_compile_error, told
-from corsac._recorder import is_recording
+from corsac._panic import EngineError, as_compile_error
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
@@ -65,21 +63,6 @@ class CompiledGraph(EngineModule):
     def __reduce__(self) -> Any:
         made = functools.partial(CompiledGraph, precision=self._precision, strict=self._strict)
         return made, (self._model, self._capture)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_dynamo_compiling() or is_recording():
-            # Who captures a program around this one gets the model's own operators.
-            return self._callable(*args, **kwargs)
-        if not kwargs:
-            try:
-                results = self._runner.run(args)
-            except ValueError:
-                return self._failed(args, {})
-            except _core.PanicException as panic:
-                return self._without_program(told(panic, RUNNING), args)
-            if results is not NotImplemented:
-                return results
-        return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if is_captured_around(args, kwargs):

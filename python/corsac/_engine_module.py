@@ -13,7 +13,9 @@ from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._dynamo import PRECISIONS
+from corsac._native import RUNNING
 from corsac._native_graph import CompileError
+from corsac._panic import told
 from corsac._recorder import is_recording
 from corsac._sized_capture import Hollow
 from corsac._stand_in import StandIn
@@ -28,6 +30,8 @@ DTYPES = (
     torch.int8,
     torch.uint8,
 )
+#: The hooks that a module may have.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Why a program for inference is not asked.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 #: Where the code of PyTorch and of corsac is.
@@ -86,6 +90,30 @@ class EngineModule(StandIn):
         #: Why PyTorch ran calls, and how many.
         state["_reasons"] = {}
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling() or is_recording():
+            # Who captures a program around this one gets the model's own operators.
+            return self._callable(*args, **kwargs)
+        if not kwargs:
+            try:
+                results = self._runner.run(args)
+            except ValueError:
+                return self._failed(args, {})
+            except _core.PanicException as panic:
+                return self._without_program(told(panic, RUNNING), args)
+            if results is not NotImplemented:
+                return results
+        return self._looked_at(args, kwargs)
+
+    def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that something may be special about."""
+        return super().__call__(*args, **kwargs)
+
+    def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
+        """Let PyTorch run this call and those like it: the program for them panicked, which had written to
+        nothing but its own results."""
+        raise NotImplementedError
+
     def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:
         """The call as PyTorch runs it, once it is said why."""
         self._note_host(reason)
@@ -97,6 +125,11 @@ class EngineModule(StandIn):
         if reason not in self._reasons:
             warn(f"PyTorch runs this call: {reason}", HostWarning)
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
+
+    def _has_hooks(self) -> bool:
+        """Whether there are hooks of what was compiled itself, and not of the model in it."""
+        state = self.__dict__
+        return any(state[name] for name in _HOOKS)
 
     def _failed(self, args: Any, kwargs: Any) -> Any:
         """What PyTorch gives, or raises, where a native program, which writes to no input, fails."""

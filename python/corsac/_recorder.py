@@ -32,24 +32,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from corsac import _core
+from corsac._aten import (
+    IS_RANDOM,
+    is_taking_places,
+    place_of,
+    tensors_in,
+    what_it_does,
+    written_tensors,
+)
 from corsac._collection import no_collection
 from corsac._result_template import ResultTemplate
 from corsac._sized_capture import (
     CONSTANTS,
-    IS_RANDOM,
     METADATA,
     REFUSED,
     SizedCapture,
     getters,
     is_plain,
-    is_taking_places,
     name_of,
     named_arguments,
     named_weights,
     situation,
     takes_statistics,
     target_of,
-    what_it_does,
 )
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx.proxy import TraceError
@@ -206,7 +211,7 @@ class _OperatorWatch(TorchDispatchMode):
         if not recorder.depth:
             recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
             return func(*args, **kwargs)
-        reason, written = what_it_does(func)
+        reason, _ = what_it_does(func)
         if reason == IS_RANDOM and (recorder.trains or _drops_nothing(func, args, kwargs)):
             reason = None
         if reason is not None and not is_taking_places(func, args):
@@ -216,13 +221,9 @@ class _OperatorWatch(TorchDispatchMode):
                     return func.decompose(*args, **kwargs)
             recorder.refuse(f"{func} {reason}")
             return func(*args, **kwargs)
-        if written:
-            arguments = func._schema.arguments
-            for number in written:
-                value = args[number] if number < len(args) else kwargs.get(arguments[number].name)
-                for own in value if isinstance(value, list | tuple) else (value,):
-                    if isinstance(own, _Tensor) and not recorder.writes(own):
-                        recorder.refuse(f"{func} writes to a tensor that the program did not make")
+        for own in written_tensors(func, args, kwargs):
+            if not recorder.writes(own):
+                recorder.refuse(f"{func} writes to a tensor that the program did not make")
         return func(*args, **kwargs)
 
 
@@ -282,13 +283,13 @@ class _Recorder(TorchFunctionMode):
 
     def placeholder(self, name: str, own: torch.Tensor) -> None:
         """An input."""
-        self._given.add(_place(own))
+        self._given.add(place_of(own))
         self._know(own, self.graph.placeholder(name))
 
     def writes(self, own: torch.Tensor) -> bool:
         """An operator writes to a tensor. Whether the program has made it."""
         self._written.append(own)
-        return not (own.layout is torch.strided and _place(own) in self._given)
+        return not (own.layout is torch.strided and place_of(own) in self._given)
 
     def node_of(self, own: Any) -> Node:
         """The node of a tensor."""
@@ -410,8 +411,8 @@ class _Recorder(TorchFunctionMode):
         result: Any,
     ) -> None:
         """Makes the node of a call that gave ``result``."""
-        tensors = [own for own in tree_leaves((args, kwargs)) if isinstance(own, _Tensor)]
-        if not tensors and not any(isinstance(own, _Tensor) for own in tree_leaves(result)):
+        tensors = list(tensors_in(args, kwargs))
+        if not tensors and next(tensors_in(result), None) is None:
             # It says something of types, or of what PyTorch can do.
             return
         if name in ("batch_norm", "instance_norm") and not (
@@ -428,10 +429,10 @@ class _Recorder(TorchFunctionMode):
         node = self.graph.create_node(op, what, nodes, keywords)
         self._results(result, node, {id(own) for own in tensors}, name_of(func))
         if not self.trains:
-            weights = {_place(own) for own in tensors if id(own) in self._weight_nodes}
+            weights = {place_of(own) for own in tensors if id(own) in self._weight_nodes}
             read = tensors
             if name in _TAKES_TYPES and args and isinstance(args[0], _Tensor):
-                read = [own for own in tree_leaves((args[1:], kwargs)) if isinstance(own, _Tensor)]
+                read = list(tensors_in(args[1:], kwargs))
             self._constants.note(node, self._written, read, weights, result)
 
     def _results(self, result: Any, node: Node, given: set[int], name: str) -> None:
@@ -511,7 +512,7 @@ class _Recorder(TorchFunctionMode):
         if self.trains and id(own) not in self._names and own.requires_grad:
             raise TraceError(f"{name} wants gradients, and is no input and no parameter")
         if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
-            self._given.add(_place(own))
+            self._given.add(place_of(own))
         self.weights[name] = own
         node = self.graph.create_node("get_attr", name, (), {})
         self._weight_nodes[id(own)] = node
@@ -544,11 +545,6 @@ class _Recorder(TorchFunctionMode):
             return any(map(check, own.values() if type(own) is dict else own))
 
         return check(returned)
-
-
-def _place(own: torch.Tensor) -> int:
-    """Where a tensor lies, as long as something lies there."""
-    return own.untyped_storage()._cdata
 
 
 class _Constants:
@@ -585,26 +581,26 @@ class _Constants:
             weights: where those of them lie that the program did not make and that are no inputs.
             result: what it gave.
         """
-        results = [own for own in tree_leaves(result) if isinstance(own, _Tensor)]
+        results = list(tensors_in(result))
         if any(own.layout is not torch.strided for own in (*tensors, *results)):
             return
-        read = {_place(own): own for own in tensors if _place(own) not in weights}
+        read = {place_of(own): own for own in tensors if place_of(own) not in weights}
         is_constant = all(place in self._places for place in read)
         if not is_constant:
             self._read.update(place for place in read if place in self._places)
-            self._lost.update(map(_place, written))
+            self._lost.update(map(place_of, written))
             # A view of a constant that an input had a say in.
-            self._lost.update(_place(own) for own in results if _place(own) in self._places)
+            self._lost.update(place_of(own) for own in results if place_of(own) in self._places)
             return
-        places = {_place(own): own for own in (*results, *written)}
-        self._lost.update(_place(own) for own in written if _place(own) in self._read)
-        self._written.update(map(_place, written))
+        places = {place_of(own): own for own in (*results, *written)}
+        self._lost.update(place_of(own) for own in written if place_of(own) in self._read)
+        self._written.update(map(place_of, written))
         self._places.update(places)
         self._nodes[node] = result, {*places, *read}
 
     def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
-        lost = self._lost | {_place(own) for own in returned if own.layout is torch.strided}
+        lost = self._lost | {place_of(own) for own in returned if own.layout is torch.strided}
         while True:
             # What shares a node with what is computed anew is computed anew, too.
             found = {own for _, places in self._nodes.values() if places & lost for own in places}
@@ -768,7 +764,7 @@ def _recorded(
         _recorded_here.depth -= 1
     if torch.is_grad_enabled() is not gradients:
         recorder.refuse("it leaves gradients switched on or off")
-    found = recording.finish([*args, *kwargs.values()])
+    found = recording.finish(list(tensors.values()))
     if _collections() != collections:
         # Whether the program has made an object is told by how young it is.
         return returned, Refusal(

@@ -9,7 +9,6 @@ would depend on values, or on anything else that may differ in the next call, st
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import inspect
 import operator
@@ -28,6 +27,7 @@ from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from corsac._aten import is_taking_places, place_of, what_it_does, written_tensors
 from corsac._python_state import PythonState
 from corsac._result_template import ResultTemplate
 from corsac.fx import Graph, GraphModule, Node
@@ -127,9 +127,6 @@ CONSTANTS = frozenset(
 )
 
 
-IS_RANDOM = "draws random numbers"
-
-
 class Hollow(FakeTensor):
     """A tensor on the CPU of which types and sizes are known, and nothing else.
 
@@ -208,49 +205,18 @@ class _OperatorWatch(TorchDispatchMode):
         kwargs = kwargs or {}
         if not self.depth:
             raise TraceError(f"{func} is called by code that is not seen")
-        reason, written = what_it_does(func)
+        reason, _ = what_it_does(func)
         if reason is not None and not is_taking_places(func, args):
             if not func._can_decompose():
                 raise TraceError(f"{func} {reason}")
             # Dropout does nothing in evaluation mode, for instance.
             with self:
                 return func.decompose(*args, **kwargs)
-        if written:
-            self.writes += 1
-            arguments = func._schema.arguments
-            for number in written:
-                value = args[number] if number < len(args) else kwargs.get(arguments[number].name)
-                for own in value if isinstance(value, list | tuple) else (value,):
-                    if isinstance(own, _Tensor) and own.untyped_storage()._cdata in self.given:
-                        raise TraceError(f"{func} writes to a tensor that the program did not make")
+        written = list(written_tensors(func, args, kwargs))
+        self.writes += bool(written)
+        if any(place_of(own) in self.given for own in written):
+            raise TraceError(f"{func} writes to a tensor that the program did not make")
         return func(*args, **kwargs)
-
-
-def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether elements are taken from places with these numbers: a mask does not say how many it takes."""
-    masks = (torch.bool, torch.uint8)
-    return func is torch.ops.aten.index.Tensor and not any(
-        own is not None and own.dtype in masks for own in args[1]
-    )
-
-
-@functools.cache
-def what_it_does(func: Any) -> tuple[str | None, tuple[int, ...]]:
-    """Why an operator cannot be recorded, and the arguments that it writes to."""
-    reason = None
-    if torch.Tag.nondeterministic_seeded in func.tags:
-        reason = IS_RANDOM
-    elif torch.Tag.data_dependent_output in func.tags:
-        reason = "reads a value"
-    elif torch.Tag.dynamic_output_shape in func.tags:
-        reason = "gives a tensor whose size depends on values"
-    arguments = func._schema.arguments
-    written = (
-        number
-        for number, own in enumerate(arguments)
-        if own.alias_info is not None and own.alias_info.is_write
-    )
-    return reason, tuple(written)
 
 
 class _Recorder(TorchFunctionMode):
@@ -283,7 +249,7 @@ class _Recorder(TorchFunctionMode):
     def placeholder(self, name: str, own: torch.Tensor) -> Hollow:
         """What stands for an input, as if it lay row by row."""
         meta = torch.empty(own.shape, dtype=own.dtype, device=_META)
-        self.watch.given[meta.untyped_storage()._cdata] = meta
+        self.watch.given[place_of(meta)] = meta
         return self._hollow(meta, self.graph.placeholder(name), True)
 
     def node_of(self, value: Any) -> Node:
@@ -375,9 +341,9 @@ class _Recorder(TorchFunctionMode):
         writes = watch.writes
         result = func(*args, **kwargs)
         if call is not None and watch.writes == writes and type(result) is _Tensor:
-            place = result.untyped_storage()._cdata
+            place = place_of(result)
             metas = [self._meta_of(found) for found in own.values()]
-            is_fresh = place not in {meta.untyped_storage()._cdata for meta in metas}
+            is_fresh = place not in {place_of(meta) for meta in metas}
             if is_fresh and result.device is not None and result.device.type == "meta":
                 self._fresh[call] = (tuple(result.shape), result.stride(), result.dtype)
         return result
@@ -452,7 +418,7 @@ class _Recorder(TorchFunctionMode):
                 raise TraceError(f"{name} is a {kind} that is {own.layout} on {own.device}")
             meta = torch.empty_strided(own.shape, own.stride(), dtype=own.dtype, device=_META)
             self._weight_metas[id(own)] = meta
-            self.watch.given[meta.untyped_storage()._cdata] = meta
+            self.watch.given[place_of(meta)] = meta
             self._weight_nodes[id(own)] = self.graph.create_node("get_attr", name, (), {})
         return meta, self._weight_nodes[id(own)]
 

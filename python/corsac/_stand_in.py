@@ -8,6 +8,12 @@ from typing import Any, Self
 import torch
 
 
+#: What a stand-in shares with the model.
+_SHARED = ("_parameters", "_buffers", "_modules")
+#: What every module has for itself: hooks, and what is noted of them.
+_OF_EACH = frozenset(torch.nn.Module().__dict__).difference([*_SHARED, "training"])
+
+
 class StandIn(torch.nn.Module):
     """A module in the place of ``model``, whose parameters, buffers and submodules are its own.
 
@@ -23,7 +29,7 @@ class StandIn(torch.nn.Module):
         state = self.__dict__
         state["_model"], state["_callable"] = root, model
         # The same dictionaries: what is registered, moved or loaded here is so there.
-        for name in ("_parameters", "_buffers", "_modules"):
+        for name in _SHARED:
             state[name] = getattr(root, name)
         state["training"] = root.training
 
@@ -39,12 +45,13 @@ class StandIn(torch.nn.Module):
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__ and name not in self._model.__dict__:
-            self.__dict__[name] = value
+        state = self.__dict__
+        if name in _OF_EACH or (name in state and name not in self._model.__dict__):
+            state[name] = value
         else:
             setattr(self._model, name, value)
             if name == "training":
-                self.__dict__[name] = value
+                state[name] = value
 
     def __delattr__(self, name: str) -> None:
         delattr(self._model, name)

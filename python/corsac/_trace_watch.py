@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from corsac._aten import place_of, written_tensors
 from corsac.fx import Graph, Node, Tracer
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx.proxy import TraceError
@@ -45,7 +46,7 @@ class TraceWatch(TorchDispatchMode):
             raise TraceError(f"{func} draws random numbers that do not depend on an input")
         given = list(_tensors((args, kwargs)))
         if func._schema.is_mutable:
-            for tensor in _written(func, args, kwargs):
+            for tensor in written_tensors(func, args, kwargs):
                 if not self.made(tensor):
                     raise TraceError(f"{func} writes to a tensor that the program did not make")
         result = func(*args, **kwargs)
@@ -53,10 +54,10 @@ class TraceWatch(TorchDispatchMode):
             if not self.made(own):
                 self.outside = self.outside or str(func)
                 self._read[id(own)] = own
-        sources = {_place(own) for own in given}
+        sources = {place_of(own) for own in given}
         for tensor in _tensors(result):
-            if _place(tensor) not in sources:
-                self._made[_place(tensor)] = tensor
+            if place_of(tensor) not in sources:
+                self._made[place_of(tensor)] = tensor
         return result
 
     @property
@@ -66,7 +67,7 @@ class TraceWatch(TorchDispatchMode):
 
     def made(self, tensor: torch.Tensor) -> bool:
         """Whether the trace made it."""
-        return tensor.layout is torch.strided and _place(tensor) in self._made
+        return tensor.layout is torch.strided and place_of(tensor) in self._made
 
     def constants(self, graph: Graph, root: torch.nn.Module) -> set[Node]:
         """The nodes that may give, or be a view of, a tensor that the trace made."""
@@ -159,21 +160,7 @@ def _reads(node: Node, nodes: set[Node]) -> bool:
     return node.op.startswith("call_") and not nodes.isdisjoint(node.all_input_nodes)
 
 
-def _written(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments that an operator writes to."""
-    for number, argument in enumerate(func._schema.arguments):  # type: ignore[attr-defined]
-        if argument.alias_info is None or not argument.alias_info.is_write:
-            continue
-        yield from _tensors(args[number] if number < len(args) else kwargs.get(argument.name))
-
-
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for own in tree_leaves(values):
         if isinstance(own, torch.Tensor) and own.layout is torch.strided:
             yield own
-
-
-def _place(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata

@@ -573,6 +573,83 @@ def test_hooks_come_and_go():
     assert is_native(compiled)
 
 
+def test_no_garbage_is_looked_for_while_another_thread_captures():
+    import gc
+
+    from corsac._collection import no_collection
+
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with no_collection():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with no_collection():
+        thread.start()
+        assert inside.wait(10)
+    # The first one has left, the second one has not.
+    assert not gc.isenabled()
+    leave.set()
+    thread.join(10)
+    assert gc.isenabled()
+
+
+def test_arguments_that_are_objects_may_become_others():
+    class Doubles:
+        __slots__ = ("factor",)
+
+        def of(self, x):
+            return x * self.factor
+
+    class Negates(Doubles):
+        __slots__ = ()
+
+        def of(self, x):
+            return -x
+
+    settings = Doubles()
+    settings.factor = 2
+    compiled = agree(
+        lambda own, x: own.of(x) + 1,
+        lambda: setattr(settings, "factor", 3),
+        lambda: setattr(settings, "__class__", Negates),
+        args=(settings, X),
+    )
+    assert is_native(compiled)
+
+
+@pytest.mark.parametrize("kind", ["backward_hook", "backward_pre_hook"])
+def test_hooks_of_what_was_compiled(kind):
+    """As those of any module: before, between and after calls."""
+    model = nn.Linear(3, 3)
+    x = X.clone().requires_grad_()
+    compiled = corsac.compile(model)
+    register = getattr(compiled, f"register_full_{kind}")
+    called = []
+    for _ in range(2):
+        for hooked in (False, True, True, False):
+            called.clear()
+            hook = register(lambda *_: called.append(1)) if hooked else None
+            compiled(x).sum().backward()
+            assert called == [1] * hooked
+            if hook is not None:
+                hook.remove()
+
+
+def test_training_steps_ask_how_inputs_lie():
+    def program(x):
+        return x * 2 if x.storage_offset() else x * 3
+
+    compiled = corsac.compile(program)
+    rows = torch.randn(4, 3)
+    for x in (rows[:2], rows[2:], rows[:2], rows[2:]) * 2:
+        x = x.detach().requires_grad_()
+        found, expected = compiled(x), program(x)
+        same(found, expected)
+
+
 def test_who_else_captures():
     model = nn.Linear(3, 3).eval()
     compiled = corsac.compile(model)

@@ -109,7 +109,7 @@ class Captures(Recordings):
             _without_hooks_of_saved_tensors(),
         ):
             program = TrainedProgram.made(call, recorded, self._new_graph())
-        return Entry(program.call, program, recorded.guards, watch, None)
+        return Entry(program.call, program, recorded.guards, watch, recorded.form)
 
 
 class TrainedModel:

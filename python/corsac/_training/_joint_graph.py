@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from corsac._aten import place_of
 from corsac._training._native_part import inverse, memory_order
 
 _Operator = torch._ops.OpOverload
@@ -101,20 +102,16 @@ def _stand_in(mode: FakeTensorMode, own: torch.Tensor) -> torch.Tensor:
 def _check_results(results: Any, inputs: Sequence[torch.Tensor], recorder: _Recorder) -> None:
     if not isinstance(results, tuple):
         raise NotSimple(f"it returns a {type(results).__name__}")
-    places = {_place(own) for own in inputs}
+    places = {place_of(own) for own in inputs}
     for own in results:
         if not recorder.knows(own):
             raise NotSimple("it returns what it did not compute")
-        if _place(own) in places:
+        if place_of(own) in places:
             raise NotSimple("a result shares memory with an input or another result")
         if own._is_view():
             # Nobody could write to it: autograd does not know what it is a view of.
             raise NotSimple("a result is a view")
-        places.add(_place(own))
-
-
-def _place(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+        places.add(place_of(own))
 
 
 class _Recorder(TorchDispatchMode):
@@ -133,7 +130,7 @@ class _Recorder(TorchDispatchMode):
 
     def given(self, name: str, own: torch.Tensor) -> None:
         """An input."""
-        self._inputs.add(_place(own))
+        self._inputs.add(place_of(own))
         node = self._graph.placeholder(name)
         node.meta["val"] = own
         self._stands_for(own, node)
@@ -161,7 +158,7 @@ class _Recorder(TorchDispatchMode):
         """``own`` is the value of ``node``."""
         if id(own) not in self._nodes:
             self._kept.append(own)
-            self._sharing[_place(own)] = self._sharing.get(_place(own), 0) + 1
+            self._sharing[place_of(own)] = self._sharing.get(place_of(own), 0) + 1
         self._nodes[id(own)] = node
 
     def _node(self, own: torch.Tensor) -> torch.fx.Node:
@@ -240,7 +237,7 @@ class _Recorder(TorchDispatchMode):
         own = args[0] if args else None
         if found is None or found._schema.is_mutable or not isinstance(own, torch.Tensor):
             raise NotSimple(f"{func} writes")
-        if _place(own) in self._inputs or self._sharing.get(_place(own)) != 1:
+        if place_of(own) in self._inputs or self._sharing.get(place_of(own)) != 1:
             raise NotSimple(f"{func} writes to what is seen elsewhere")
         if torch.Tag.inplace_view in func.tags:
             # What stands for the value before has other strides then.

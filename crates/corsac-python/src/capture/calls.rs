@@ -14,6 +14,7 @@ use super::look::{
     short_name,
 };
 use super::recording::{DEEPEST, Kind};
+
 impl<'py> Look<'_, 'py> {
     /// A class is asked whether something is an instance of it, or derived from it.
     pub(super) fn class_question(

@@ -12,11 +12,13 @@ use super::cpython::Frame;
 use super::effects::Effects;
 use super::opcode::{self as op, Instruction};
 use super::recording::State;
+
 /// What an instruction does, with what it needs for that.
 pub(super) struct Look<'a, 'py> {
     pub(super) py: Python<'py>,
-    pub(super) effects: &'a Effects,
+    pub(super) effects: &'py Effects,
     pub(super) state: &'a mut State,
+    /// How many operators were recorded.
     pub(super) recorded: u64,
     /// Whether Python's own code for copies is being executed.
     pub(super) copies: bool,
@@ -76,7 +78,18 @@ pub(super) fn is_in_python(found: &Bound<'_, PyAny>) -> bool {
 
 pub(super) type Step = PyResult<()>;
 
-impl<'py> Look<'_, 'py> {
+impl<'a, 'py> Look<'a, 'py> {
+    pub(super) fn new(py: Python<'py>, state: &'a mut State, recorded: u64) -> PyResult<Self> {
+        let effects = Effects::get(py)?;
+        Ok(Self {
+            py,
+            effects,
+            state,
+            recorded,
+            copies: false,
+        })
+    }
+
     pub(super) fn is_tensor(&self, own: &Bound<'py, PyAny>) -> bool {
         own.is_instance(self.effects.tensor.bind(self.py))
             .unwrap_or(false)

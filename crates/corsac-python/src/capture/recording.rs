@@ -269,15 +269,9 @@ impl PyRecording {
                     state.opaque("code that ends within an instruction");
                     return Ok(());
                 };
-                let effects = Effects::get(py)?;
                 let recorded = self.recorded.load(Ordering::Relaxed);
-                let mut look = Look {
-                    py,
-                    effects,
-                    state,
-                    recorded,
-                    copies,
-                };
+                let mut look = Look::new(py, state, recorded)?;
+                look.copies = copies;
                 look.instruction(frame, &names, instruction)?;
             }
             _ => {}
@@ -401,15 +395,7 @@ impl PyRecording {
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());
         };
-        let (effects, recorded) = (Effects::get(py)?, 0);
-        let mut look = Look {
-            py,
-            effects,
-            state: &mut state,
-            recorded,
-            copies: false,
-        };
-        look.contents(container)
+        Look::new(py, &mut state, 0)?.contents(container)
     }
 
     /// Calls `program`, and watches it. Gives what it gives, and raises what it raises.
@@ -421,7 +407,6 @@ impl PyRecording {
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        Effects::get(py)?;
         {
             let young = young_objects(py)?;
             let own = slf.get();
@@ -443,15 +428,7 @@ impl PyRecording {
                 .iter()
                 .map(|own| address(own.bind(py)))
                 .collect();
-            let (effects, recorded) = (Effects::get(py)?, 0);
-            let mut look = Look {
-                py,
-                effects,
-                state: &mut state,
-                recorded,
-                copies: false,
-            };
-            look.call(program, &[], 0)?;
+            Look::new(py, &mut state, 0)?.call(program, &[], 0)?;
         }
         cpython::traced(slf.as_any(), on_event, || program.call(args, Some(kwargs)))
     }
