@@ -7,7 +7,6 @@ from typing import Any, Self
 
 import torch
 
-
 #: What a stand-in shares with the model.
 _SHARED = ("_parameters", "_buffers", "_modules")
 #: What every module has for itself: hooks, and what is noted of them.

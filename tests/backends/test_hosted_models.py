@@ -404,6 +404,37 @@ def test_compilers_of_aot_autograd_may_return_ordinary_functions():
         backends.aot_autograd(fw_compiler=3)
 
 
+def test_weights_are_not_looked_at_while_stand_ins_are_in_their_place():
+    model = nn.Linear(3, 3)
+    taken, asked = threading.Event(), threading.Event()
+
+    def backend(module, inputs):
+        own = model.weight
+        model.weight = nn.Parameter(torch.zeros(3, 3))
+        taken.set()
+        # The other thread is at the weights, or waits for its turn to look at them.
+        asked.wait(0.2)
+        model.weight = own
+        return module.forward
+
+    compiled = corsac.compile(model, backend=backend)
+    x = torch.randn(2, 3)
+    results = []
+
+    def call_later():
+        taken.wait(10)
+        results.append(compiled(x))
+        asked.set()
+
+    thread = threading.Thread(target=call_later)
+    thread.start()
+    results.append(compiled(x))
+    thread.join(10)
+    assert len(compiled.graphs) == 1
+    for found in results:
+        torch.testing.assert_close(found, model(x))
+
+
 def test_threads_compile_once():
     backend = Recording()
     compiled = corsac.compile(lambda x: x * 2 + 1, backend=backend)

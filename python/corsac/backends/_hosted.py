@@ -128,12 +128,16 @@ class HostedModule(StandIn):
         """Forget what was compiled if it is for another model than this has become."""
         if self._dynamo is not None or self._watch.is_current():
             return
-        structure = _structure(self._model)
-        if structure == self._structure and not getattr(self._backend, "copies_weights", False):
-            # Weights were written to, as an optimiser does; the same tensors are read again.
-            self._watch_anew()
-        else:
-            self._forget()
+        # AOTAutograd puts stand-ins in the place of weights while it compiles.
+        with _compiling:
+            if self._watch.is_current():
+                return
+            structure = _structure(self._model)
+            if structure == self._structure and not getattr(self._backend, "copies_weights", False):
+                # Weights were written to, as an optimiser does; the same tensors are read again.
+                self._watch_anew()
+            else:
+                self._forget()
 
     def _watch_anew(self) -> None:
         self.__dict__["_watch"] = _core.Watch(self._model, constants=list(self._constants.values()))
