@@ -185,7 +185,7 @@ class CompiledModule(EngineModule):
         return self.forward(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if is_captured_around(args, kwargs):
+        if is_captured_around():
             return self._callable(*args, **kwargs)
         if (
             self._trained is not None

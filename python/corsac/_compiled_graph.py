@@ -7,7 +7,7 @@ import functools
 import inspect
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,6 +37,7 @@ class CompiledGraph(EngineModule):
         precision: as for :func:`corsac.compile`.
         strict: whether results that share memory with anything else are an error: who runs programs around the
             graph may write to them.
+        check: raises if the graph is not for such inputs.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class CompiledGraph(EngineModule):
         *,
         precision: str = "f32",
         strict: bool = True,
+        check: Callable[[Sequence[Any]], None] | None = None,
     ) -> None:
         super().__init__(model, precision=precision, fullgraph=False)
         state = self.__dict__
-        state["_capture"], state["_strict"] = capture, strict
+        state["_capture"], state["_strict"], state["_check"] = capture, strict, check
         self._forget()
 
     def _forget(self) -> None:
@@ -61,15 +63,19 @@ class CompiledGraph(EngineModule):
         state["_reasons"] = {}
 
     def __reduce__(self) -> Any:
-        made = functools.partial(CompiledGraph, precision=self._precision, strict=self._strict)
+        made = functools.partial(
+            CompiledGraph, precision=self._precision, strict=self._strict, check=self._check
+        )
         return made, (self._model, self._capture)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if is_captured_around(args, kwargs):
+        if is_captured_around():
             return self._callable(*args, **kwargs)
         if not self._watch.is_current():
             self._forget()
         inputs = self._bind(args, kwargs)
+        if self._check is not None:
+            self._check(inputs)
         reason = self._why_not(inputs)
         if reason is None:
             key = call_key(inputs)

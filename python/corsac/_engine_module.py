@@ -17,7 +17,6 @@ from corsac._native import RUNNING
 from corsac._native_graph import CompileError
 from corsac._panic import told
 from corsac._recorder import is_recording
-from corsac._sized_capture import Hollow
 from corsac._stand_in import StandIn
 
 #: What inputs may be made of.
@@ -64,14 +63,9 @@ def why_not_plain(number: int, own: Any) -> str | None:
     return None
 
 
-def is_captured_around(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_captured_around() -> bool:
     """Whether somebody captures a program around this call, and is to see the model's own operators."""
-    return (
-        is_dynamo_compiling()
-        or is_recording()
-        or torch._C._get_tracing_state() is not None
-        or any(type(own) is Hollow for own in (*args, *kwargs.values()))
-    )
+    return is_dynamo_compiling() or is_recording() or torch._C._get_tracing_state() is not None
 
 
 class EngineModule(StandIn):

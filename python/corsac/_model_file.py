@@ -32,8 +32,8 @@ def load(
 
     Args:
         path: the file.
-        framework: ``"torch"`` for a module of PyTorch, which runs as :func:`corsac.compile` does and
-            has the weights as its state; ``"numpy"`` for a :class:`NumpyModel`, which does not need
+        framework: ``"torch"`` for a module of PyTorch, which has the weights as its state and takes tensors of
+            the types and shapes that the file is for; ``"numpy"`` for a :class:`NumpyModel`, which does not need
             PyTorch. By default the first where PyTorch is installed.
 
     Raises:
@@ -115,11 +115,23 @@ def _module(file: _core.ModelFile) -> CompiledGraph:
             owner.register_buffer(own, tensor)
     graph = Graph.parse(file.text, allow=_NAMES)
     module = GraphModule(root, graph, "LoadedModel").eval()
-    return CompiledGraph(module, functools.partial(_itself, module), strict=False)
+    check = functools.partial(_check, file.inputs)
+    return CompiledGraph(module, functools.partial(_itself, module), strict=False, check=check)
 
 
 def _itself(module: Any) -> Any:
     return module
+
+
+def _check(specs: Sequence[tuple[str, str, list[int]]], given: Sequence[Any]) -> None:
+    """That a model gets what it is for: others may have sizes that it would do something else for."""
+    if len(given) != len(specs):
+        raise TypeError(f"the model takes {len(specs)} tensors, not {len(given)}")
+    for (name, dtype, shape), own in zip(specs, given, strict=True):
+        found = str(getattr(own, "dtype", type(own).__name__)).removeprefix("torch.")
+        if found != dtype or list(own.shape) != shape:
+            got = f"{found}{list(getattr(own, 'shape', ()))}"
+            raise TypeError(f"input {name} is {dtype}{shape}, not {got}")
 
 
 def _tensor(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:

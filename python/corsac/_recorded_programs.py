@@ -17,7 +17,7 @@ from corsac._native_graph import Compiled, CompileError, NativeGraph
 from corsac._panic import as_compile_error
 from corsac._recorder import Recorded, Refusal
 from corsac._recordings import Call, Entry, Recordings
-from corsac._sized_capture import SizedCapture
+from corsac._result_template import ResultTemplate
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
@@ -30,12 +30,13 @@ _SHARES = "shares memory with"
 class NativeProgram:
     """A program of the engine, and what makes of its results what the program returns."""
 
-    capture: SizedCapture
+    template: ResultTemplate | None
     graph: NativeGraph
     compiled: Compiled
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        return self.capture.rebuilt(self.compiled.run(*tensors))
+        results = self.compiled.run(*tensors)
+        return results if self.template is None else self.template.build(results)
 
 
 class RecordedPrograms:
@@ -113,7 +114,7 @@ class RecordedPrograms:
             raise CompileError(
                 "weights made in inference mode do not tell when they are written to"
             )
-        module = recorded.capture.module
+        module = recorded.module
         with (
             self._lock,
             as_compile_error("it compiled a program"),
@@ -143,7 +144,7 @@ class RecordedPrograms:
             raise CompileError(f"{host[0].node} ({host[0].target}): {host[0].reason}")
         seconds = time.perf_counter() - start
         kept = graph.is_kept(run, call.tensors)
-        program = NativeProgram(recorded.capture, graph, Compiled(run, seconds, preview, kept))
+        program = NativeProgram(recorded.template, graph, Compiled(run, seconds, preview, kept))
         known = Call((), call.key, call.objects)
         return Entry(known, program, recorded.guards, watch, recorded.form)
 
@@ -154,7 +155,7 @@ class RecordedPrograms:
         if (
             isinstance(program, NativeProgram)
             and isinstance(program.compiled.run, NativeCall)
-            and program.capture.template is None
+            and program.template is None
             and entry.form is None
             and len({id(own) for own in tensors}) == len(tensors)
             and all(type(own) is int or type(own) is torch.Tensor for own in args)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import operator
 import sys
 import threading
@@ -41,21 +42,17 @@ from corsac._aten import (
     written_tensors,
 )
 from corsac._collection import no_collection
-from corsac._result_template import ResultTemplate
-from corsac._sized_capture import (
+from corsac._functions import (
     CONSTANTS,
     METADATA,
     REFUSED,
-    SizedCapture,
     getters,
-    is_plain,
     name_of,
-    named_arguments,
-    named_weights,
     situation,
     takes_statistics,
     target_of,
 )
+from corsac._result_template import ResultTemplate, is_plain
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx.proxy import TraceError
 
@@ -131,14 +128,16 @@ class Recorded:
     """A program as a graph.
 
     Attributes:
-        capture: the graph, and what makes of its results what the program returns.
+        module: the graph; it takes the tensors among the arguments, each once, in their order.
+        template: builds what the program returns of its results; None if the graph gives that.
         guards: tell whether the program would do the same again.
         tensors: those that the graph reads and that are no inputs.
         statistics: those of them that norms write to in training, which PyTorch does not count.
         form: of the inputs, if the program has asked for it: strides, for instance.
     """
 
-    capture: SizedCapture
+    module: GraphModule
+    template: ResultTemplate | None
     guards: _core.Guards
     tensors: list[torch.Tensor]
     statistics: list[torch.Tensor]
@@ -628,6 +627,25 @@ class _Constants:
         return named
 
 
+def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers, of which the first name is the last here."""
+    yield from reversed([*model.named_parameters(), *model.named_buffers()])
+
+
+def named_arguments(
+    program: Callable[..., Any], args: tuple[Any, ...]
+) -> Iterator[tuple[str, Any]]:
+    names: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
+        function = program.forward if isinstance(program, torch.nn.Module) else program
+        for own in inspect.signature(function).parameters.values():
+            if own.kind is own.VAR_POSITIONAL:
+                names += [f"{own.name}_{number}" for number in range(len(args) - len(names))]
+            names.append(own.name)
+    for number, own in enumerate(args):
+        yield names[number] if number < len(names) else f"input_{number}", own
+
+
 _recorded_here = threading.local()
 
 
@@ -786,12 +804,11 @@ def _recorded(
         return returned, Refusal(Kind.DYNAMO, str(error))
     module = GraphModule(dict(recorder.weights), recorder.graph)
     module.training = False
-    capture = SizedCapture(module, template)
     form = form_of(list(tensors.values())) if recorder.asks_form else None
     read = list(recorder.weights.values())
     kept = {id(own) for own in read}
     statistics = [own for key, own in recorder.statistics.items() if key in kept]
-    return returned, Recorded(capture, found, read, statistics, form)
+    return returned, Recorded(module, template, found, read, statistics, form)
 
 
-__all__ = ["Kind", "Recorded", "Refusal", "form_of", "is_recording", "record"]
+__all__ = ["Kind", "Recorded", "Refusal", "form_of", "is_recording", "named_weights", "record"]

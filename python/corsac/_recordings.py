@@ -301,4 +301,18 @@ class Recordings:
             return Refusal(Kind.HOST, f"{type(error).__name__}: {error}")
 
 
-__all__ = ["ATTEMPTS", "SIZES", "Call", "Entry", "Recordings"]
+def record_at_once(
+    model: torch.nn.Module, program: Callable[..., Any], args: tuple[Any, ...]
+) -> Recorded | Refusal:
+    """What a program does with such arguments, from as many calls as that takes: much is noted, or made, once."""
+    recorded: Recorded | Refusal | None = None
+    for _ in range(ATTEMPTS[Kind.DYNAMO]):
+        compiling = isinstance(recorded, Refusal) and recorded.by_values
+        _, recorded = record(model, program, args, {}, compiling=compiling)
+        if isinstance(recorded, Recorded) or not (recorded.passes or recorded.by_values):
+            break
+    assert recorded is not None
+    return recorded
+
+
+__all__ = ["ATTEMPTS", "SIZES", "Call", "Entry", "Recordings", "record_at_once"]

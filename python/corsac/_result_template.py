@@ -9,14 +9,23 @@ from typing import Any
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, _get_node_type
 
-from corsac._python_state import IMMUTABLE
 from corsac.fx.proxy import TraceError
 
 #: What is given back as it is, besides what the model or the program has.
-_CONSTANTS = IMMUTABLE | torch.layout
+_NUMBERS = bool | int | float | complex
+_CONSTANTS = type(None) | _NUMBERS | str | bytes | torch.dtype | torch.device | torch.layout
 _SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
 #: Makes a value of the tensors of a call, and of the objects that it has made already.
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
+
+
+def is_plain(returned: Any) -> bool:
+    """Whether graphs say what it is: tensors, in Python's own containers or in none."""
+    if type(returned) is tuple or type(returned) is list:
+        return all(map(is_plain, returned))
+    if type(returned) is dict:
+        return all(type(key) is str for key in returned) and all(map(is_plain, returned.values()))
+    return isinstance(returned, torch.Tensor)
 
 
 class ResultTemplate:

@@ -596,6 +596,19 @@ def test_no_garbage_is_looked_for_while_another_thread_captures():
     assert gc.isenabled()
 
 
+def test_variables_of_the_context_that_are_put_back():
+    variable = contextvars.ContextVar("factor", default=3)
+
+    def program(x):
+        before = variable.get()
+        variable.set(2)
+        y = x * variable.get()
+        variable.set(before)
+        return y * variable.get()
+
+    assert is_native(agree(program, lambda: variable.set(5)))
+
+
 def test_arguments_that_are_objects_may_become_others():
     class Doubles:
         __slots__ = ("factor",)

@@ -14,10 +14,9 @@ from corsac import _core
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
-from corsac._recorder import Kind, Recorded, Refusal
+from corsac._recorder import Kind, Recorded, Refusal, named_weights
 from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import ResultTemplate
-from corsac._sized_capture import SizedCapture, named_weights
 from corsac._training._backend import TrainedGraph
 from corsac.fx import GraphModule
 from corsac.fx._module_attributes import _get_attr
@@ -54,7 +53,7 @@ class TrainedProgram:
     @classmethod
     def made(cls, call: Call, recorded: Recorded, graph: TrainedGraph) -> Self:
         """Compiles what was recorded of ``call``."""
-        module, weights, form = _with_weights_as_inputs(recorded.capture)
+        module, weights, form = _with_weights_as_inputs(recorded)
         inputs = [*weights, *call.tensors]
         graph.capture(module, inputs, weights=len(weights))
         known = Call((), call.key, call.objects)
@@ -184,11 +183,11 @@ def _without_hooks_of_saved_tensors() -> Iterator[None]:
 
 
 def _with_weights_as_inputs(
-    capture: SizedCapture,
+    recorded: Recorded,
 ) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec | ResultTemplate]:
     """The graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights;
     and what makes of the results what the program returns."""
-    module = capture.module
+    module = recorded.module
     graph = module.graph
     first = next(iter(graph.nodes))
     weights: list[torch.Tensor] = []
@@ -200,7 +199,7 @@ def _with_weights_as_inputs(
     output = graph.output_node()
     results, spec = tree_flatten(output.args[0])
     output.args = (tuple(results),)
-    return to_torch(GraphModule(torch.nn.Module(), graph)), weights, capture.template or spec
+    return to_torch(GraphModule(torch.nn.Module(), graph)), weights, recorded.template or spec
 
 
 __all__ = ["Captures", "TrainedModel", "TrainedProgram"]

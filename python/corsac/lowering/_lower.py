@@ -195,14 +195,18 @@ def _plan(
     return _Plan(module, types, partition, made)
 
 
+def is_training(model: torch.nn.Module) -> bool:
+    """Whether a module is in training mode for which it matters."""
+    if not model.training or not isinstance(model, torch.fx.GraphModule | GraphModule):
+        return model.training
+    # Graphs of torch.export say that they train, and there is nothing in them that could.
+    nodes = model.graph.find_nodes(op="call_module")
+    called = [model.get_submodule(str(node.target)) for node in nodes]
+    return any(own.training and type(own).__name__ != "GuardsFn" for own in called)
+
+
 def _check_evaluation(model: torch.nn.Module) -> None:
-    """That no module is in training mode for which it matters."""
-    training = model.training
-    if training and isinstance(model, torch.fx.GraphModule | GraphModule):
-        # Graphs of torch.export say that they train, and there is nothing in them that could.
-        called = model.graph.find_nodes(op="call_module")
-        training = any(model.get_submodule(str(node.target)).training for node in called)
-    if training:
+    if is_training(model):
         raise LoweringError(
             "the model is in training mode, and lowering is for evaluation: call model.eval()"
         )

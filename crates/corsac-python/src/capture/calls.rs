@@ -315,9 +315,7 @@ impl<'py> Look<'_, 'py> {
                 }
             }
             Effect::Context => {
-                if let Some(variable) = first {
-                    self.variable_of_context(variable, &short_name(called))?;
-                }
+                self.variable_of_context(arguments, &short_name(called))?;
             }
             Effect::Registered => {
                 for own in arguments {
@@ -346,19 +344,25 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A variable of the context is read or set. One that has been set has to be as it was in the end.
+    /// A variable of the context is read, perhaps with a value for when it has none, or set. One that has been set has
+    /// to be as it was in the end.
     pub(super) fn variable_of_context(
         &mut self,
-        variable: &Bound<'py, PyAny>,
+        arguments: &[Bound<'py, PyAny>],
         method: &str,
     ) -> Step {
-        let py = self.py;
-        if !self.state.variables.contains(&address(variable)) {
-            let get = cpython::lookup(&variable.get_type(), intern!(py, "get"));
-            if let Some(get) = get {
-                let arguments = PyTuple::new(py, [variable.clone(), py.None().into_bound(py)])?;
-                self.state.reads.call(&get, &arguments)?;
-            }
+        let Some(variable) = arguments.first() else {
+            return Ok(());
+        };
+        let asked = match method {
+            "get" => arguments,
+            _ => std::slice::from_ref(variable),
+        };
+        if !self.state.variables.contains(&address(variable))
+            && let Some(get) = cpython::lookup(&variable.get_type(), intern!(self.py, "get"))
+        {
+            let asked = PyTuple::new(self.py, asked)?;
+            self.state.reads.call(&get, &asked)?;
         }
         if method != "get" {
             self.state.variables.insert(address(variable));

@@ -1,0 +1,157 @@
+"""Functions of PyTorch as nodes of a graph: what they are called there, and which are none."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+_Tensor = torch.Tensor
+
+
+def getters(*names: str) -> Iterator[Any]:
+    for name in names:
+        found = getattr(_Tensor, name, None)
+        if found is not None:
+            yield found.__get__
+
+
+#: What may be asked of a tensor that is the same in all calls that the graph is for.
+METADATA = frozenset(
+    [
+        *getters("shape", "dtype", "device", "ndim", "layout", "itemsize", "nbytes", "names"),
+        *getters("is_cpu", "is_cuda", "is_mps", "is_xpu", "is_xla", "is_hpu", "is_mtia", "is_ipu"),
+        *getters("is_vulkan", "is_maia", "is_quantized", "is_sparse", "is_sparse_csr"),
+        *getters("is_mkldnn", "is_nested"),
+        _Tensor.size,
+        _Tensor.dim,
+        _Tensor.ndimension,
+        _Tensor.numel,
+        _Tensor.nelement,
+        _Tensor.element_size,
+        _Tensor.__len__,
+        _Tensor.is_floating_point,
+        _Tensor.is_complex,
+        _Tensor.is_signed,
+        torch.numel,
+        torch.is_floating_point,
+        torch.is_complex,
+        torch.is_signed,
+        torch.result_type,
+    ]
+)
+#: Attributes that are tensors.
+_VIEWS = {getattr(_Tensor, name).__get__: name for name in ("T", "mT", "H", "mH", "real", "imag")}
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+_SHIFTS = ("lshift", "rshift", "xor")
+_OTHERS = ("eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "invert", "getitem", "setitem")
+#: Methods of tensors that Python's operators call, as functions; True where operands are swapped.
+_OPERATORS: dict[str, tuple[Callable[..., Any], bool]] = {
+    **{
+        f"__{name}__": (getattr(operator, name), False)
+        for name in (*_ARITHMETIC, *_SHIFTS, *_OTHERS)
+    },
+    **{f"__r{name}__": (getattr(operator, name), True) for name in (*_ARITHMETIC, *_SHIFTS)},
+    **{f"__i{name}__": (getattr(operator, f"i{name}"), False) for name in _SHIFTS},
+    "__and__": (operator.and_, False),
+    "__or__": (operator.or_, False),
+    "__div__": (operator.truediv, False),
+    "__rand__": (operator.and_, True),
+    "__ror__": (operator.or_, True),
+    "__rdiv__": (operator.truediv, True),
+    "__iand__": (operator.iand, False),
+    "__ior__": (operator.ior, False),
+    "__ipow__": (operator.ipow, False),
+}
+#: The same by the methods, some of which have other names for themselves.
+_METHODS = {
+    getattr(_Tensor, name): found for name, found in _OPERATORS.items() if hasattr(_Tensor, name)
+}
+#: Functions that change what autograd, other threads or the caller see, and not only numbers.
+REFUSED = frozenset(
+    [
+        *("requires_grad_", "retain_grad", "register_hook", "register_post_accumulate_grad_hook"),
+        *("backward", "share_memory_", "pin_memory", "set_", "resize_", "resize_as_", "resize"),
+        *("rename_", "rename", "refine_names", "align_to", "as_subclass", "new", "to_sparse"),
+        *("map_", "map2_", "apply_", "cuda", "xpu", "ipu", "mtia", "hpu", "storage", "data_ptr"),
+        *("untyped_storage", "module_load"),
+    ]
+)
+#: What arguments of nodes may be, besides tensors.
+CONSTANTS = frozenset(
+    [
+        type(None),
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        type(Ellipsis),
+    ]
+)
+
+
+def takes_statistics(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a norm computes with statistics that are given, which its schema does not say."""
+    mean = args[1] if len(args) > 1 else kwargs.get("running_mean")
+    if mean is None:
+        return True
+    if func is not torch.nn.functional.batch_norm:
+        return False
+    training = args[5] if len(args) > 5 else kwargs.get("training", False)
+    return training is False
+
+
+def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
+    """Opcode and target for a function, and whether its first two arguments change places."""
+    if func in _VIEWS:
+        return "call_function", getattr, False
+    found = _METHODS.get(func)
+    if found is not None:
+        return "call_function", *found
+    if name.startswith("__"):
+        return None
+    if getattr(_Tensor, name, None) is func:
+        return "call_method", name, False
+    return "call_function", func, False
+
+
+def name_of(func: Any) -> str:
+    owner = getattr(func, "__self__", None)
+    if getattr(func, "__name__", "") in ("__get__", "__set__") and owner is not None:
+        return f"Tensor.{owner.__name__}"
+    return getattr(func, "__qualname__", None) or str(func)
+
+
+def situation(trains: bool) -> tuple[Any, ...]:
+    """What PyTorch's functions depend on, besides their arguments; with ``trains`` autograd, too."""
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    of_autograd: tuple[Any, ...] = ()
+    if trains:
+        hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        of_autograd = (torch.is_inference_mode_enabled(), hooks)
+    return (
+        *of_autograd,
+        autocast,
+        torch.get_default_dtype(),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._functorch.maybe_current_level(),
+    )
+
+
+__all__ = [
+    "CONSTANTS",
+    "METADATA",
+    "REFUSED",
+    "getters",
+    "name_of",
+    "situation",
+    "takes_statistics",
+    "target_of",
+]
