@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import types
+import reprlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
 from corsac import _core
-from corsac._compiled_graph import PROGRAMS
+from corsac._compiled_function import as_function, module_of
 from corsac._dynamo import PARTITIONS, TRAINING, checked_options, piece_for
 from corsac._engine_module import (
     AUTOGRAD,
@@ -22,12 +22,15 @@ from corsac._native import NativeCall
 from corsac._panic import EngineError
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
 from corsac._recorder import Kind, Refusal
-from corsac._recordings import Call, Entry
+from corsac._recordings import SIZES, Call, Entry
+from corsac._stand_in import Shell
 
 if TYPE_CHECKING:
     from corsac._training import TrainedGraph, TrainedModel
     from corsac.backends._hosted import HostedModule
 
+#: The modes of :func:`torch.compile`.
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 #: How many graphs a model in training has, for sets of sizes and situations, that PyTorch does not run.
 TRAINED = 8
 #: What is told who probably wants no gradients.
@@ -39,16 +42,33 @@ _FOR_RESULTS = (
 _SCRIPTS = (torch.jit.ScriptModule, torch.jit.ScriptFunction, torch.jit.TopLevelTracedModule)
 
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
 @overload
 def compile(
-    model: Callable[..., Any],
+    model: torch.nn.Module,
     *,
     backend: Any = None,
     precision: str = "f32",
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    disable: bool = False,
 ) -> CompiledModule | HostedModule: ...
+@overload
+def compile(
+    model: _F,
+    *,
+    backend: Any = None,
+    precision: str = "f32",
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    disable: bool = False,
+) -> _F: ...
 @overload
 def compile(
     model: None = None,
@@ -58,7 +78,9 @@ def compile(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
-) -> Callable[[Callable[..., Any]], CompiledModule | HostedModule]: ...
+    mode: str | None = None,
+    disable: bool = False,
+) -> Callable[[_F], _F]: ...
 def compile(
     model: Callable[..., Any] | None = None,
     *,
@@ -67,6 +89,8 @@ def compile(
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    disable: bool = False,
 ) -> Any:
     """``model``, run by corsac's engine, or by another backend.
 
@@ -104,13 +128,21 @@ def compile(
             ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and
             ``{"partition": …}``, which is ``"min_cut"``, ``"fewest_bytes"`` or ``"default"``
             (docs/backends.md).
+        mode: as for :func:`torch.compile`. The engine has one way to compile, whatever the mode; backends that
+            have modes take them among ``options``.
+        disable: give ``model`` back as it is.
 
     Returns:
-        A module with the parameters, buffers and submodules of ``model``.
+        Of a module a module, with its parameters, buffers and submodules, that passes its other attributes on;
+        of a function or a bound method a function, so that ``model.forward = corsac.compile(model.forward)``
+        has everybody who calls the model run it compiled. Both have ``explain()``.
 
     Raises:
-        ValueError: ``precision`` is none of these, or there is no such backend or option.
+        TypeError: ``model`` is neither.
+        ValueError: ``precision`` is none of these, or there is no such backend, option or mode.
     """
+    if mode is not None and mode not in MODES:
+        raise ValueError(f"mode is one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if model is None:
         return functools.partial(
             compile,
@@ -119,7 +151,27 @@ def compile(
             dynamic=dynamic,
             fullgraph=fullgraph,
             options=options,
+            disable=disable,
         )
+    if not callable(model):
+        raise TypeError(
+            f"expected a module or a function, got a {type(model).__name__}: {reprlib.repr(model)}"
+        )
+    if disable:
+        return model
+    made = _compiled(module_of(model), backend, precision, dynamic, fullgraph, options)
+    return made if isinstance(model, torch.nn.Module) else as_function(made, model)
+
+
+def _compiled(
+    model: Callable[..., Any],
+    backend: Any,
+    precision: str,
+    dynamic: bool | None,
+    fullgraph: bool,
+    options: Mapping[str, Any] | None,
+) -> CompiledModule | HostedModule:
+    """``model`` as a module that the engine or another backend runs."""
     # Not at the top: backends are made with what is here.
     from corsac.backends._registry import ENGINE, get_default_backend
     from corsac.backends._watching import watch_settings
@@ -171,12 +223,6 @@ class CompiledModule(EngineModule):
     def __reduce__(self) -> Any:
         settings = (self._fullgraph, self._dynamic, self._precision, self._placement)
         return _restore, (self._callable, *settings, self._partition)
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        # A function in a class is a method.
-        if instance is None or not isinstance(self._callable, types.FunctionType):
-            return self
-        return types.MethodType(self, instance)
 
     def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._has_hooks():
@@ -261,8 +307,7 @@ class CompiledModule(EngineModule):
         if self._dynamic:
             return self._by_dynamo()
         if self._trained is None:
-            model = self._callable
-            evaluates = isinstance(model, torch.nn.Module) and not model.training
+            evaluates = not isinstance(self._model, Shell) and not self._model.training
             if evaluates and not any(getattr(own, "requires_grad", False) for own in inputs):
                 warn(_FOR_RESULTS, UserWarning)
             self.__dict__["_trained"] = self._trained_model()
@@ -275,7 +320,7 @@ class CompiledModule(EngineModule):
         def make() -> TrainedGraph:
             return TrainedGraph(self._precision, self._placement, self._partition)
 
-        sizes = TRAINED if self._dynamic is None else PROGRAMS
+        sizes = TRAINED if self._dynamic is None else SIZES
         captures = Captures(self._model, self._callable, sizes, make)
         return TrainedModel(captures, self._callable, self._captured_by_dynamo, self._note_host)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac import _core
+from corsac._aten import place_of
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
@@ -20,12 +21,13 @@ from corsac._panic import EngineError, as_compile_error
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
+from corsac.passes._writes import written_placeholders
 
 if TYPE_CHECKING:
     from corsac.lowering import Preview
 
-#: How many programs a graph keeps, one for each set of input shapes.
-PROGRAMS = 16
+#: How many programs a graph keeps, one for each set of input shapes: those of caches grow from call to call.
+PROGRAMS = 128
 
 
 class CompiledGraph(EngineModule):
@@ -61,6 +63,13 @@ class CompiledGraph(EngineModule):
         state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self)
         state["_reasons"] = {}
+        #: The inputs that it may write to, and where weights lie, which they may be views of.
+        graph = getattr(self._model, "graph", None)
+        state["_written"] = () if graph is None else tuple(written_placeholders(graph))
+        state["_places"] = set()
+        if self._written:
+            weights = [*self._model.parameters(), *self._model.buffers()]
+            state["_places"] = {place_of(own) for own in weights if own.layout is torch.strided}
 
     def __reduce__(self) -> Any:
         made = functools.partial(
@@ -78,7 +87,7 @@ class CompiledGraph(EngineModule):
             self._check(inputs)
         reason = self._why_not(inputs)
         if reason is None:
-            key = call_key(inputs)
+            key = self._key(inputs)
             compiled = self._programs.get(key)
             if compiled is None:
                 compiled = self._compile(key, inputs)
@@ -101,6 +110,17 @@ class CompiledGraph(EngineModule):
                     self._programs[key] = reason = str(error)
         return self._by_host(reason, args, kwargs)
 
+    def _key(self, inputs: tuple[Any, ...]) -> Any:
+        """What a program is made for: with writes to inputs, whether they are apart from weights, too."""
+        key = call_key(inputs)
+        return (key, self._is_apart(inputs)) if self._written else key
+
+    def _is_apart(self, inputs: tuple[Any, ...]) -> bool:
+        given = (inputs[number] for number in self._written if number < len(inputs))
+        return not any(
+            isinstance(own, torch.Tensor) and place_of(own) in self._places for own in given
+        )
+
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """All arguments by position."""
         if not kwargs:
@@ -120,7 +140,7 @@ class CompiledGraph(EngineModule):
         if used:
             # The last one.
             self._runner.remove(used[-1])
-        self._programs[call_key(args)] = reason
+        self._programs[self._key(args)] = reason
         return self._by_host(reason, args, {})
 
     def prepare(self, inputs: tuple[Any, ...]) -> str | None:
@@ -130,7 +150,7 @@ class CompiledGraph(EngineModule):
         reason = self._why_not(inputs)
         if reason is not None:
             return reason
-        key = call_key(inputs)
+        key = self._key(inputs)
         compiled = self._programs.get(key) or self._compile(key, inputs)
         return compiled if isinstance(compiled, str) else None
 
@@ -173,7 +193,9 @@ class CompiledGraph(EngineModule):
                 self._captured, precision=self._precision, strict=self._strict
             )
         # Types of what has no rule are found by running it: hooks are to run in calls only.
-        return self._native_graph.compile(inputs, whole=self._watch.has_hooks)
+        return self._native_graph.compile(
+            inputs, whole=self._watch.has_hooks, apart=self._is_apart(inputs)
+        )
 
     def native_programs(self) -> list[_core.NativeProgram]:
         """The programs that there are for the whole graph."""
@@ -184,6 +206,7 @@ class CompiledGraph(EngineModule):
         """What was compiled, and what PyTorch ran and why, as text."""
         lines = []
         for key, compiled in self._programs.items():
+            key = key[0] if self._written else key
             shapes = ", ".join(str(own if isinstance(own, int) else list(own[1])) for own in key)
             if isinstance(compiled, str):
                 lines.append(f"{shapes}: not compiled: {compiled}")

@@ -149,11 +149,18 @@ class Piece:
         precision: str = "f32",
         compiled: Callable[[Any, Callable[[], Any]], Any] | None = None,
     ) -> None:
+        from corsac.fx.convert import from_torch
+        from corsac.passes._writes import written_placeholders
+
         self.module = module
         self._precision = precision
         self._compiled = compiled
         placeholders = list(module.graph.find_nodes(op="placeholder"))
         self._is_weight = [_is_weight(node) for node in placeholders]
+        if any(self._is_weight):
+            # A cache of keys and values that stays in its place is another one after each call.
+            for number in written_placeholders(from_torch(module.graph)):
+                self._is_weight[number] = False
         self._switches = [n for n in module.graph.nodes if n.target in _grad_switches()]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
 

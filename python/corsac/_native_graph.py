@@ -68,9 +68,15 @@ class NativeGraph:
         self._native: _core.NativeModel | None = None
 
     def compile(
-        self, inputs: tuple[Any, ...], *, whole: bool
+        self, inputs: tuple[Any, ...], *, whole: bool, apart: bool = False
     ) -> tuple[Callable[..., Any], Preview | None]:
         """The whole graph as a program, or what the engine knows of it as several.
+
+        Args:
+            inputs: it is made for their types and sizes, and for other integers' values.
+            whole: whether it has to be one program.
+            apart: whether inputs share no memory with weights, so that what is written to them is not to the
+                weights.
 
         Raises:
             CompileError: nothing of it, or with ``whole`` not all, can be native.
@@ -87,7 +93,7 @@ class NativeGraph:
             from corsac.lowering import lower
             from corsac.lowering._engine import Engine
 
-            engine = Engine(strict=self._strict, precision=self._precision)
+            engine = Engine(strict=self._strict, precision=self._precision, apart=apart)
             lowered = lower(self.module, engine, inputs, min_nodes=LEAST)
             preview = lowered.meta["lowering"]
             if not preview.parts:

@@ -38,11 +38,13 @@ class Call:
         tensors: those that are tensors, each once.
         key: types and sizes of tensors, whether they have attributes, and what the others are.
         objects: those that are neither tensors nor constants: a program is for these objects.
+        kinds: the key with the classes of objects in their places; None if there are none.
     """
 
     tensors: tuple[torch.Tensor, ...]
     key: Any
     objects: tuple[Any, ...] = ()
+    kinds: Any = None
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self | None:
@@ -71,7 +73,12 @@ class Call:
             else:
                 objects.append(own)
                 key.append(("object", id(own)))
-        return cls(tuple(tensors.values()), (tuple(kwargs), tuple(key)), tuple(objects))
+        kinds = None
+        if objects:
+            classes = iter(objects)
+            kinds = [(type(next(classes)),) if own[0] == "object" else own for own in key]
+            kinds = (tuple(kwargs), tuple(kinds))
+        return cls(tuple(tensors.values()), (tuple(kwargs), tuple(key)), tuple(objects), kinds)
 
     def describe(self) -> str:
         """Sizes and constants, as text."""
@@ -167,6 +174,8 @@ class Recordings:
         self._known: OrderedDict[Any, _Known] = OrderedDict()
         #: Sizes that were met once, when there were programs for as many as there may be.
         self._met: OrderedDict[Any, None] = OrderedDict()
+        #: What became of calls with objects, whichever these were: caches are made anew for each text.
+        self._of_kinds: OrderedDict[Any, _Known] = OrderedDict()
         self._lock = threading.RLock()
 
     def may_come_back(self, entry: Entry) -> bool:
@@ -181,7 +190,8 @@ class Recordings:
         """The program for a call, why there is none, or None if it is to be recorded."""
         known = self._known.get(self.key(call))
         if known is None:
-            return None
+            of_kinds = self._of_kinds.get(call.kinds)
+            return None if of_kinds is None else of_kinds.refusal
         for entry in known.entries:
             if entry.is_current(call, self._trains):
                 known.in_vain = 0
@@ -206,6 +216,7 @@ class Recordings:
     def look_again(self) -> None:
         """The model is another one: what was not captured may be now."""
         with self._lock:
+            self._of_kinds.clear()
             for known in self._known.values():
                 known.refusal, known.attempts, known.in_vain = None, 0, 0
                 known.compiling = False
@@ -254,11 +265,11 @@ class Recordings:
             known = self._known.setdefault(key, _Known())
             self._known.move_to_end(key)
             if isinstance(made, Refusal):
-                known.attempts += 1
-                if made.by_values and not known.compiling:
-                    known.compiling = True
-                elif not made.passes or known.attempts >= ATTEMPTS[made.kind]:
-                    known.refusal = made
+                self._refused(known, made)
+                if call.kinds is not None:
+                    self._refused(self._of_kinds.setdefault(call.kinds, _Known()), made)
+                    while len(self._of_kinds) > MET:
+                        self._of_kinds.popitem(last=False)
             else:
                 same = [own for own in known.entries if own.is_current(call, self._trains)]
                 if same:
@@ -275,6 +286,14 @@ class Recordings:
             while len(self._known) > self._sizes:
                 self._drop_oldest()
         return result, made
+
+    def _refused(self, known: _Known, refusal: Refusal) -> None:
+        """Nothing came of a call; of those like it neither if that was not for the first time."""
+        known.attempts += 1
+        if refusal.by_values and not known.compiling:
+            known.compiling = True
+        elif not refusal.passes or known.attempts >= ATTEMPTS[refusal.kind]:
+            known.refusal = refusal
 
     def _is_met_first(self, key: Any) -> bool:
         """Whether sizes are new, and there are many: most of them do not come back."""

@@ -11,12 +11,13 @@ from torch import nn
 from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
+from corsac._compiled_function import module_of
 from corsac._engine_module import EngineModule
 from corsac._native_graph import CompileError
 from corsac._recorder import Refusal
 from corsac._recordings import record_at_once
 from corsac._result_template import is_plain
-from corsac._stand_in import Shell
+from corsac._stand_in import root_of
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
@@ -72,9 +73,10 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     """The graph of what ``model`` does with such inputs: functions of them and of its weights."""
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
+    model = module_of(model)
     if isinstance(model, EngineModule):
         model = model._callable
-    root = model if isinstance(model, nn.Module) else Shell(model)
+    root = root_of(model)
     if is_training(root):
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
     reason = _core.Recording.unavailable()

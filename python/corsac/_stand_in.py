@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -21,10 +22,7 @@ class StandIn(torch.nn.Module):
 
     def __init__(self, model: Callable[..., Any]) -> None:
         super().__init__()
-        # Modules of TorchScript have their weights in C++.
-        is_module = isinstance(model, torch.nn.Module)
-        is_module = is_module and not isinstance(model, torch.jit.ScriptModule)
-        root = model if is_module else Shell(model)
+        root = root_of(model)
         state = self.__dict__
         state["_model"], state["_callable"] = root, model
         # The same dictionaries: what is registered, moved or loaded here is so there.
@@ -56,6 +54,15 @@ class StandIn(torch.nn.Module):
         delattr(self._model, name)
 
 
+def root_of(model: Callable[..., Any]) -> torch.nn.Module:
+    """The module that has the weights of a model: itself, that of which it is a method, or one without any."""
+    owner = model.__self__ if isinstance(model, types.MethodType) else model
+    # Modules of TorchScript have their weights in C++.
+    if isinstance(owner, torch.nn.Module) and not isinstance(owner, torch.jit.ScriptModule):
+        return owner
+    return Shell(model)
+
+
 class Shell(torch.nn.Module):
     """A function as a module, so that its graph has an owner."""
 
@@ -65,4 +72,4 @@ class Shell(torch.nn.Module):
         self.training = False
 
 
-__all__ = ["Shell", "StandIn"]
+__all__ = ["Shell", "StandIn", "root_of"]

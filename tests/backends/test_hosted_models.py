@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+import types
 import warnings
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 import corsac
 import corsac.fx
 from corsac import backends
+from corsac._compiled_function import module_of
 from corsac.backends import BackendError, Declined, fallback
 
 
@@ -197,7 +199,9 @@ def test_a_decorator_with_and_without_arguments():
 
     x = torch.randn(3)
     assert torch.equal(one(x)["y"], x + 1) and torch.equal(two(x), x * 2)
-    assert isinstance(one, backends.HostedModule)
+    assert isinstance(one, types.FunctionType) and isinstance(two, types.FunctionType)
+    assert isinstance(module_of(one), backends.HostedModule)
+    assert one.explain().startswith("graph 0") and one.__name__ == "one"
 
 
 def test_a_backend_that_declines_leaves_the_graph_to_pytorch():

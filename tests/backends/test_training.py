@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import corsac
+from corsac._compiled_function import module_of
 from corsac._panic import EngineError
 from corsac._training import _native_part, _trial
 from corsac._training._sizes import SEEN, BySizes
@@ -698,7 +699,7 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
         run(torch.randn(2, 4)).sum().backward()
     # Once each way, with a part before and after each draw, since none reaches across one.
     assert len(calls) == 2
-    assert len(run._trained_graphs()[0].graphs[0].parts) == 21
+    assert len(module_of(run)._trained_graphs()[0].graphs[0].parts) == 21
 
 
 @pytest.mark.parametrize(

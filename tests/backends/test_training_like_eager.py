@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import corsac
+from corsac._compiled_function import module_of
 
 
 class Program(nn.Module):
@@ -100,7 +101,7 @@ def test_writes_whose_results_have_another_type_or_lie_otherwise(function):
 def test_dropout_draws_what_eager_does(function):
     torch.manual_seed(0)
     compiled = of_eager_and_ours(Program(function).train(), three_steps)
-    assert not compiled._pieces
+    assert not module_of(compiled)._pieces
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -127,7 +128,7 @@ def test_gradients_that_a_program_leaves_off():
             assert not result.requires_grad or result.grad_fn is not None
         finally:
             torch.set_grad_enabled(True)
-    assert not compiled._trained_graphs()
+    assert not module_of(compiled)._trained_graphs()
 
 
 @pytest.mark.parametrize("penalty", [torch.Tensor.sum, lambda own: (own.norm() - 1) ** 2])
@@ -160,7 +161,7 @@ def test_checkpoints_around_a_compiled_model(function, reentrant):
     torch.manual_seed(0)
     compiled = of_eager_and_ours(Program(function).train(), step)
     # Who counts what is saved is not to count it of a program that is made in between.
-    assert len(compiled._trained_graphs()) == int(reentrant)
+    assert len(module_of(compiled)._trained_graphs()) == int(reentrant)
 
 
 def test_hooks_of_saved_tensors_see_nothing_of_the_capture():

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten
 
 import corsac
+from corsac._compiled_function import module_of
 from corsac._recorder import Recorded, Refusal
 from corsac._recordings import record_at_once
 
@@ -53,7 +54,7 @@ def equal(found, expected):
 
 
 def is_sized(compiled):
-    return bool(compiled._recorded.programs()) and compiled._dynamo is None
+    return bool(module_of(compiled)._recorded.programs()) and module_of(compiled)._dynamo is None
 
 
 def agree_sized(function, *args, **kwargs):
@@ -78,7 +79,7 @@ def agree_by_dynamo(function, *calls):
     compiled = corsac.compile(function)
     for args in calls:
         agree(compiled, function, *args)
-    assert not compiled._recorded.programs(), compiled.explain()
+    assert not module_of(compiled)._recorded.programs(), compiled.explain()
     return compiled
 
 
@@ -116,7 +117,7 @@ def refused(program, reason):
 def test_control_flow_on_sizes():
     compiled = agree_sized(by_size, X)
     agree(compiled, by_size, X[:2])
-    assert len(compiled._recorded.programs()) == 2 and is_sized(compiled)
+    assert len(module_of(compiled)._recorded.programs()) == 2 and is_sized(compiled)
 
 
 def test_weights_are_named_once():
@@ -136,7 +137,7 @@ def test_weights_are_packed_once():
     compiled = corsac.compile(model)
     for rows in (1, 2, 4):
         agree(compiled, model, torch.randn(rows, 6))
-    graphs = [own.graph for own in compiled._recorded.programs()]
+    graphs = [own.graph for own in module_of(compiled)._recorded.programs()]
     assert len(graphs) == 3
     assert all(own._after is None for own in graphs)
 
@@ -236,7 +237,7 @@ def test_variables_that_functions_inside_write_to():
         for number in range(1, 4):
             with torch.no_grad():
                 torch.testing.assert_close(compiled(X), X * number)
-        assert not compiled._recorded.programs()
+        assert not module_of(compiled)._recorded.programs()
 
 
 def test_training_mode_is_seen():
@@ -267,7 +268,7 @@ def test_many_sizes():
     for rows in range(1, 41):
         agree(compiled, model, torch.randn(rows, 6))
     # Sizes that were met once, after as many others as there may be, are PyTorch's.
-    assert len(compiled._recorded.programs()) == 16 and is_sized(compiled)
+    assert len(module_of(compiled)._recorded.programs()) == 16 and is_sized(compiled)
     agree(compiled, model, torch.randn(40, 6))
     assert "[40, 6]" in compiled.explain() and "[1, 6]" not in compiled.explain()
     agree(compiled, model, torch.randn(40, 6))
@@ -372,7 +373,7 @@ def test_inputs_and_buffers_that_are_written_to():
         for _ in range(2):
             torch.testing.assert_close(call(compiled, mine), function(its))
             torch.testing.assert_close(mine, its)
-        assert not compiled._recorded.programs()
+        assert not module_of(compiled)._recorded.programs()
 
     class Counts(nn.Module):
         def __init__(self):
@@ -430,7 +431,7 @@ def test_random_numbers_are_drawn_in_each_call(name):
         warnings.simplefilter("ignore")
         results = [compiled(X) for _ in range(3)]
     assert not torch.equal(results[0], results[1]) and not torch.equal(results[1], results[2])
-    assert not compiled._recorded.programs()
+    assert not module_of(compiled)._recorded.programs()
 
 
 def test_numpy_random_numbers():
@@ -490,7 +491,7 @@ def test_what_modules_remember(cls):
     compiled = corsac.compile(model)
     for _ in range(3):
         agree(compiled, other, X)
-    assert not compiled._recorded.programs()
+    assert not module_of(compiled)._recorded.programs()
     assert (model.count, model.history, model.shared) == (other.count, other.history, other.shared)
 
 
@@ -562,7 +563,7 @@ def test_keywords_and_constants():
     compiled = corsac.compile(function, dynamic=False)
     for value in (1, True, 1.0, 2, 0.0, -0.0, False):
         agree(compiled, function, X, scale=value)
-    assert len(compiled._recorded.programs()) == 7
+    assert len(module_of(compiled)._recorded.programs()) == 7
 
 
 def test_signs_of_zero():
@@ -774,7 +775,7 @@ def test_notes_of_a_first_call():
     for x in (X, X, X[:2]):
         agree(compiled, other, x)
     # From the second call on there is nothing to decide.
-    assert compiled._dynamo is None and model.kind == "rows"
+    assert module_of(compiled)._dynamo is None and model.kind == "rows"
     model, other = Counts().eval(), Counts().eval()
     compiled = corsac.compile(model)
     for _ in range(3):
@@ -832,7 +833,7 @@ def test_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    assert wrong == [] and len(compiled._recorded.programs()) == 3 and is_sized(compiled)
+    assert wrong == [] and len(module_of(compiled)._recorded.programs()) == 3 and is_sized(compiled)
 
 
 def test_gradients_are_recorded():
@@ -861,7 +862,7 @@ def test_gradients_inside():
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(compiled(X), X * 4)
-    assert not compiled._recorded.programs()
+    assert not module_of(compiled)._recorded.programs()
 
 
 def test_no_grad_inside_is_nothing():
@@ -885,7 +886,7 @@ def test_autocast_inside():
         warnings.simplefilter("ignore")
         half, full = compiled(X)
     assert half.dtype is torch.bfloat16 and full.dtype is torch.float32
-    assert not compiled._recorded.programs()
+    assert not module_of(compiled)._recorded.programs()
 
 
 def test_default_types_inside():
@@ -900,7 +901,7 @@ def test_default_types_inside():
     with torch.no_grad():
         found = compiled(X)
     assert found.dtype is torch.float64
-    assert not compiled._recorded.programs()
+    assert not module_of(compiled)._recorded.programs()
 
 
 def test_hooks_are_run():

@@ -19,6 +19,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import corsac
+from corsac._compiled_function import module_of
 
 pytestmark = pytest.mark.recording
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
@@ -55,7 +56,7 @@ def agree(program, *changes, args=(X,)):
 
 
 def is_native(compiled):
-    return bool(compiled._recorded.programs()) and compiled._dynamo is None
+    return bool(module_of(compiled)._recorded.programs()) and module_of(compiled)._dynamo is None
 
 
 # First calls.
@@ -694,7 +695,7 @@ def test_a_debugger_sees_eager_calls():
                 same(compiled(X), X * 2 + 1)
     finally:
         sys.settrace(None)
-    assert events and not compiled._recorded.programs()
+    assert events and not module_of(compiled)._recorded.programs()
     with torch.no_grad():
         for _ in range(3):
             same(compiled(X), X * 2 + 1)
@@ -773,7 +774,7 @@ def test_situations_that_come_back_are_remembered():
         for mode in "abababab":
             model.mode = mode
             same(compiled(X), model(X))
-    assert len(compiled._recorded.programs()) == 2
+    assert len(module_of(compiled)._recorded.programs()) == 2
 
 
 def test_what_changes_from_call_to_call_is_left_to_pytorch():

@@ -7,6 +7,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import corsac
+from corsac._compiled_function import module_of
 from kit.hugging_face import ARCHITECTURES, words
 
 #: Those that Dynamo has to capture, and why.
@@ -45,7 +46,9 @@ def check(name):
         # What reads values unless it is compiled is recorded in the second call.
         for _ in range(3):
             same(compiled(**inputs), model(**inputs))
-    is_sized = bool(compiled._recorded.programs()) and compiled._dynamo is None
+    is_sized = (
+        bool(module_of(compiled)._recorded.programs()) and module_of(compiled)._dynamo is None
+    )
     assert is_sized == (name not in BY_VALUES), compiled.explain()
 
 
@@ -73,7 +76,9 @@ def test_masks_are_not_taken_for_others(name):
             options = {} if name == "bert" else {"use_cache": False}
             found = compiled(ids, attention_mask=mask, **options)
             same(found, model(ids, attention_mask=mask, **options))
-    assert len(compiled._recorded.programs()) == 2 and compiled._dynamo is None
+    assert (
+        len(module_of(compiled)._recorded.programs()) == 2 and module_of(compiled)._dynamo is None
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
@@ -96,4 +101,4 @@ def test_caches_are_given_back(name):
             token = ids[:, -1:]
             after, other = model(token, past_key_values=mine), model(token, past_key_values=its)
             torch.testing.assert_close(after.logits, other.logits, rtol=1e-4, atol=1e-5)
-    assert compiled._recorded.programs() and compiled._dynamo is None
+    assert module_of(compiled)._recorded.programs() and module_of(compiled)._dynamo is None

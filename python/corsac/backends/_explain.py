@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from corsac._compiled_function import module_of
 from corsac._engine_module import EngineModule, HostWarning
 from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
@@ -68,6 +69,7 @@ def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., 
         their operators and where they ran, breaks with what to change, guards, and times.
     """
     options = None
+    model = module_of(model)
     if isinstance(model, HostedModule):
         backend = model._named if backend is None else backend
         options = model._options

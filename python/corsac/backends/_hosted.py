@@ -17,9 +17,9 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
-from corsac._compiled_graph import PROGRAMS
 from corsac._engine_module import HostWarning, why_not_plain
 from corsac._native_graph import CompileError
+from corsac._recordings import SIZES
 from corsac._stand_in import StandIn
 from corsac._trace_watch import ModeWatch
 from corsac._traced_program import captured
@@ -120,7 +120,7 @@ class HostedModule(StandIn):
             call = self._calls.get(key)
             if call is None:
                 call = self._calls[key] = self._compile(inputs)
-                while len(self._calls) > PROGRAMS:
+                while len(self._calls) > SIZES:
                     self._calls.popitem(last=False)
         return call
 

@@ -29,9 +29,11 @@ class Backend(ABC):
 
     Attributes:
         name: what it is registered as.
+        apart: whether inputs never share memory with weights, so that what is written to inputs is not to these.
     """
 
     name: str = ""
+    apart: bool = False
 
     def available(self) -> str | None:
         """Why the backend cannot be used here; None if it can."""

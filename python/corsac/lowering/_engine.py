@@ -36,10 +36,13 @@ class Engine(Backend):
 
     name = "corsac"
 
-    def __init__(self, *, strict: bool = False, precision: str = "f32") -> None:
+    def __init__(
+        self, *, strict: bool = False, precision: str = "f32", apart: bool = False
+    ) -> None:
         #: Whether results that share memory with inputs or each other have to do so.
         self._strict = strict
         self._precision = precision
+        self.apart = apart
         self._module: GraphModule | None = None
         self._reasons: dict[Node, str] | None = None
 

@@ -54,12 +54,15 @@ def _replaced(value: Any, node: Node, known: Any) -> Any:
 
 
 def own_attributes(graph: Graph, types: Types) -> None:
-    """Give each user of an attribute a node of its own for it.
+    """Give each user of an attribute a node of its own for it, right before it.
 
-    So the attribute is where its user is, and none goes from part to part.
+    So the attribute is where its user is, on the same side of all writes, and none goes from part to part.
     """
     for node in graph.find_nodes(op="get_attr"):
-        for user in list(node.users)[1:]:
+        first, *others = node.users or [None]
+        if first is not None:
+            first.prepend(node)
+        for user in others:
             with graph.inserting_before(user):
                 copy = graph.node_copy(node)
             types[copy] = types[node]

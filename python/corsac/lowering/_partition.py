@@ -64,7 +64,7 @@ class Partition:
 
     def __init__(self, module: GraphModule, types: Types, backend: Backend, min_nodes: int) -> None:
         self.module, self.graph, self.types = module, module.graph, types
-        self.writes = Writes.of_graph(self.graph)
+        self.writes = Writes.of_graph(self.graph, apart=backend.apart)
         self._not_functions = frozenset(self.writes.refused)
         self.reasons: dict[Node, str] = {}
         backend.prepare(module)

@@ -59,6 +59,27 @@ def _argument(node: Node, place: int, name: str, default: object) -> object:
     return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
 
 
+def _sources(
+    node: Node, aliases: list[Node], known: dict[Node, frozenset[Node]]
+) -> frozenset[Node]:
+    if node.op in ("placeholder", "get_attr"):
+        return frozenset([node])
+    return frozenset().union(*(known[own] for own in aliases))
+
+
+def written_placeholders(graph: Graph) -> list[int]:
+    """The numbers of the placeholders that the program may write to."""
+    writes = Writes.of_graph(graph)
+    written = {
+        source
+        for facts in writes._facts.values()
+        for node in (facts.node.all_input_nodes if facts.opaque else facts.mutates)
+        for source in writes._sources[node]
+    }
+    placeholders = graph.find_nodes(op="placeholder")
+    return [number for number, node in enumerate(placeholders) if node in written]
+
+
 @dataclass(slots=True)
 class Writes:
     """What keeps the nodes of a graph from being moved.
@@ -74,11 +95,15 @@ class Writes:
     _groups: dict[int, list[_Facts]] = field(default_factory=dict)
     _last_use: dict[Node, int] = field(default_factory=dict)
     _laid_out: set[Node] = field(default_factory=set)
+    #: Whether inputs share no memory with attributes.
+    _apart: bool = False
+    #: Inputs and attributes that values may be, or share memory with.
+    _sources: dict[Node, frozenset[Node]] = field(default_factory=dict)
 
     @classmethod
-    def of_graph(cls, graph: Graph) -> Writes:
-        """What keeps the nodes of ``graph``."""
-        writes = cls()
+    def of_graph(cls, graph: Graph, *, apart: bool = False) -> Writes:
+        """What keeps the nodes of ``graph``; ``apart`` says that its inputs share no memory with attributes."""
+        writes = cls(_apart=apart)
         nodes = list(graph.nodes)
         for place, (node, found) in enumerate(
             zip(nodes, _core.graph_effects(graph), strict=True)
@@ -89,6 +114,7 @@ class Writes:
                 place, node, mutates, aliases, random, state, opaque, barrier, by_layout, group
             )
             writes._facts[node] = facts
+            writes._sources[node] = _sources(node, aliases, writes._sources)
             writes._groups.setdefault(group, []).append(facts)
         for node, facts in writes._facts.items():
             uses = [writes._facts[user].place for user in node.users]
@@ -155,6 +181,8 @@ class Writes:
             if group != OUTSIDE and self._read_later(facts, group) is None:
                 continue
             for member in self._groups.get(group, ()):
+                if self._is_apart(member.node, facts):
+                    continue
                 if member.place <= facts.place and member.aliases and member.node is not node:
                     self.refuse(
                         member.node, f"it may share storage with what {node.name} writes to"
@@ -163,10 +191,18 @@ class Writes:
                         self._refuse_layout(member.node, node)
             if group == OUTSIDE and not facts.opaque:
                 for member in self._groups[group]:
-                    if member.node.op == "get_attr":
+                    if member.node.op == "get_attr" and not self._is_apart(member.node, facts):
                         self.refused.setdefault(
                             member.node, f"{node.name} may write to it"
                         )  # fmt: skip
+
+    def _is_apart(self, shown: Node, writer: _Facts) -> bool:
+        """Whether ``shown`` is of attributes, and what is written to of inputs, or the other way round."""
+        if not self._apart or writer.opaque:
+            return False
+        kinds = {own.op for own in self._sources[shown]}
+        written = {own.op for node in writer.mutates for own in self._sources[node]}
+        return bool(kinds and written) and kinds.isdisjoint(written)
 
     def _refuse_layout(self, shown: Node, writer: Node) -> None:
         """Keep what decides by its strides whether ``shown`` is a view that shows a write: what is computed

@@ -1,0 +1,104 @@
+"""Texts that Hugging Face's models generate with a compiled ``forward``, key by key into a cache."""
+
+import pytest
+import torch
+
+import corsac
+from corsac._compiled_function import module_of
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.recording
+TOKENS = torch.tensor([[3, 14, 15, 92, 65, 35]])
+
+
+def gpt2():
+    config = transformers.GPT2Config(vocab_size=100, n_positions=64, n_embd=32, n_layer=2, n_head=2)
+    return transformers.GPT2LMHeadModel(config)
+
+
+def llama():
+    config = transformers.LlamaConfig(
+        vocab_size=100,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+def made(make):
+    torch.manual_seed(0)
+    model = make().eval()
+    model.generation_config.pad_token_id, model.generation_config.eos_token_id = 0, None
+    return model
+
+
+def programs(compiled):
+    """What runs Dynamo's graphs, for each set of sizes."""
+    variants = [own for piece in module_of(compiled)._pieces for own in piece.variants()]
+    return [made for own in variants for made in own._programs.values()]
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_the_same_tokens_as_without(make, cache):
+    torch._dynamo.reset()
+    model, other = made(make), made(make)
+    model.forward = corsac.compile(model.forward)
+    settings = {"max_new_tokens": 8, "do_sample": False, "cache_implementation": cache}
+    for tokens in (TOKENS, TOKENS, TOKENS, TOKENS[:, :4], TOKENS):
+        expected = other.generate(tokens, **settings)
+        assert torch.equal(model.generate(tokens, **settings), expected)
+    assert not module_of(model.forward)._reasons, model.forward.explain()
+    known = programs(model.forward)
+    # One for each length of the cache, or one for all steps.
+    assert known and not [own for own in known if isinstance(own, str)]
+    if cache == "static":
+        return
+    assert all(own.preview is None for own in known)
+
+
+def test_weights_are_in_the_parts_that_use_them():
+    """And are not handed from one part to the next, past what is written between them."""
+    torch._dynamo.reset()
+    model = made(llama)
+    model.forward = corsac.compile(model.forward)
+    for _ in range(3):
+        model.generate(TOKENS, max_new_tokens=6, do_sample=False, cache_implementation="static")
+    known = [own.preview.parts for own in programs(model.forward)]
+    # Those of single tokens.
+    (parts,) = [own for own in known if own[0].inputs[0].endswith("int64[1, 1]")]
+    assert len(parts) == 3
+    assert sum(part.input_bytes + part.output_bytes for part in parts) < 10_000
+
+
+def test_a_cache_that_shares_memory_with_a_weight():
+    """What is written to it is written to the weight, in the middle of the program."""
+    torch._dynamo.reset()
+    linear = torch.nn.Linear(4, 4)
+
+    class Holder:
+        cache = torch.zeros(4, 4)
+
+    def program(x, holder):
+        y = linear(x).relu() + 1
+        holder.cache.add_(1)
+        return linear(y).relu() * 2 + holder.cache.sum()
+
+    compiled = corsac.compile(program)
+    with torch.no_grad():
+        start = linear.weight.clone()
+        for cache in (Holder.cache, Holder.cache, linear.weight.detach(), Holder.cache):
+            holder = Holder()
+            holder.cache = cache
+            for _ in range(3):
+                results = []
+                for run in (program, compiled):
+                    linear.weight.copy_(start)
+                    cache = holder.cache
+                    if cache.data_ptr() != linear.weight.data_ptr():
+                        cache.zero_()
+                    results.append(run(torch.ones(2, 4), holder))
+                torch.testing.assert_close(*results)
