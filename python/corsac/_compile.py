@@ -11,7 +11,7 @@ import torch
 
 from corsac import _core
 from corsac._compiled_function import as_function, module_of
-from corsac._dynamo import PARTITIONS, TRAINING, checked_options, piece_for
+from corsac._dynamo import INFERENCE, PARTITIONS, TRAINING, checked_options, piece_for
 from corsac._engine_module import (
     AUTOGRAD,
     EngineModule,
@@ -126,7 +126,8 @@ def compile(
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
         options: for the backend; the engine knows ``{"precision": …}``, ``{"training": …}``, which is
             ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and
-            ``{"partition": …}``, which is ``"min_cut"``, ``"fewest_bytes"`` or ``"default"``
+            ``{"inference": …}``, which is ``"measured"`` (calls are left to PyTorch where it is faster, which is
+            tried in the first ones) or ``"native"``, and ``{"partition": …}``, which is ``"min_cut"``, ``"fewest_bytes"`` or ``"default"``
             (docs/backends.md).
         mode: as for :func:`torch.compile`. The engine has one way to compile, whatever the mode; backends that
             have modes take them among ``options``.
@@ -201,6 +202,7 @@ class CompiledModule(EngineModule):
         model: Callable[..., Any],
         *,
         precision: str = "f32",
+        inference: str = INFERENCE[0],
         training: str = TRAINING[0],
         partition: str = PARTITIONS[0],
         dynamic: bool | None = None,
@@ -210,6 +212,7 @@ class CompiledModule(EngineModule):
         state = self.__dict__
         state["_dynamic"] = dynamic
         state["_placement"], state["_partition"] = training, partition
+        state["_inference"] = inference
         #: The model for calls that autograd records.
         state["_trained"] = None
         #: The model as Dynamo captures it, and its graphs.
@@ -217,12 +220,24 @@ class CompiledModule(EngineModule):
         state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self)
         state["_recorded"] = RecordedPrograms(
-            self._model, self._callable, precision, fullgraph, self._runner
+            self._model,
+            self._callable,
+            precision,
+            fullgraph,
+            inference == INFERENCE[0],
+            self._runner,
         )
 
     def __reduce__(self) -> Any:
-        settings = (self._fullgraph, self._dynamic, self._precision, self._placement)
-        return _restore, (self._callable, *settings, self._partition)
+        settings = {
+            "precision": self._precision,
+            "inference": self._inference,
+            "training": self._placement,
+            "partition": self._partition,
+            "dynamic": self._dynamic,
+            "fullgraph": self._fullgraph,
+        }
+        return functools.partial(CompiledModule, **settings), (self._callable,)
 
     def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._has_hooks():
@@ -268,17 +283,27 @@ class CompiledModule(EngineModule):
             self._note_host(made.reason)
         return result
 
-    def _run(self, program: Entry, call: Call, args: Any, kwargs: Any) -> Any:
-        try:
-            return program.run(call.tensors)
-        except ValueError:
-            return self._failed(args, kwargs)
-        except EngineError as error:
-            made = program.run
-            if not isinstance(made, NativeProgram) or not isinstance(made.compiled.run, NativeCall):
-                # What PyTorch has run of it may have had effects.
-                raise
-            return self._by_host(self._recorded.refuse(call, str(error)), args, kwargs)
+    def _run(self, entry: Entry, call: Call, args: Any, kwargs: Any) -> Any:
+        program = entry.run
+        assert isinstance(program, NativeProgram)
+        compiled = program.compiled
+
+        def native() -> Any:
+            try:
+                return program(call.tensors)
+            except ValueError:
+                return self._failed(args, kwargs)
+            except EngineError as error:
+                if not isinstance(compiled.run, NativeCall):
+                    # What PyTorch has run of it may have had effects.
+                    raise
+                return self._by_host(self._recorded.refuse(call, str(error)), args, kwargs)
+
+        race = compiled.race
+        results = compiled.call(native, lambda: self._callable(*args, **kwargs))
+        if race is not None and compiled.race is None:
+            self._recorded.settle(entry, args, kwargs)
+        return results
 
     def _refused(self, refusal: Refusal) -> Callable[..., Any]:
         """Who runs calls of a program that is not captured."""
@@ -331,6 +356,7 @@ class CompiledModule(EngineModule):
         def backend(module: Any, inputs: Any) -> Callable[..., Any]:
             options = {
                 "precision": self._precision,
+                "inference": self._inference,
                 "training": self._placement,
                 "partition": self._partition,
             }
@@ -382,21 +408,3 @@ def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
 
     return run
-
-
-def _restore(
-    model: Callable[..., Any],
-    fullgraph: bool,
-    dynamic: bool | None = None,
-    precision: str = "f32",
-    training: str = TRAINING[0],
-    partition: str = PARTITIONS[0],
-) -> CompiledModule:
-    return CompiledModule(
-        model,
-        precision=precision,
-        training=training,
-        partition=partition,
-        dynamic=dynamic,
-        fullgraph=fullgraph,
-    )

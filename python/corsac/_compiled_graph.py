@@ -14,6 +14,7 @@ import torch
 
 from corsac import _core
 from corsac._aten import place_of
+from corsac._dynamo import INFERENCE
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
@@ -37,6 +38,7 @@ class CompiledGraph(EngineModule):
         model: the graph module, which runs calls that the engine cannot.
         capture: makes its graph, of which what does not depend on inputs is computed once.
         precision: as for :func:`corsac.compile`.
+        inference: one of :data:`corsac._dynamo.INFERENCE`.
         strict: whether results that share memory with anything else are an error: who runs programs around the
             graph may write to them.
         check: raises if the graph is not for such inputs.
@@ -48,11 +50,13 @@ class CompiledGraph(EngineModule):
         capture: Callable[[], GraphModule],
         *,
         precision: str = "f32",
+        inference: str = INFERENCE[0],
         strict: bool = True,
         check: Callable[[Sequence[Any]], None] | None = None,
     ) -> None:
         super().__init__(model, precision=precision, fullgraph=False)
         state = self.__dict__
+        state["_inference"] = inference
         state["_capture"], state["_strict"], state["_check"] = capture, strict, check
         self._forget()
 
@@ -73,7 +77,11 @@ class CompiledGraph(EngineModule):
 
     def __reduce__(self) -> Any:
         made = functools.partial(
-            CompiledGraph, precision=self._precision, strict=self._strict, check=self._check
+            CompiledGraph,
+            precision=self._precision,
+            inference=self._inference,
+            strict=self._strict,
+            check=self._check,
         )
         return made, (self._model, self._capture)
 
@@ -98,17 +106,37 @@ class CompiledGraph(EngineModule):
             if isinstance(compiled, str):
                 reason = compiled
             else:
-                try:
-                    return compiled.run(*inputs)
-                except ValueError:
-                    return self._failed(args, kwargs)
-                except EngineError as error:
-                    if not isinstance(compiled.run, NativeCall):
-                        # What PyTorch has run of it may have had effects.
-                        raise
-                    self._runner.remove(key)
-                    self._programs[key] = reason = str(error)
+                return self._run(key, compiled, inputs, args, kwargs)
         return self._by_host(reason, args, kwargs)
+
+    def _run(
+        self, key: Any, compiled: Compiled, inputs: tuple[Any, ...], args: Any, kwargs: Any
+    ) -> Any:
+        def native() -> Any:
+            try:
+                return compiled.run(*inputs)
+            except ValueError:
+                return self._failed(args, kwargs)
+            except EngineError as error:
+                if not isinstance(compiled.run, NativeCall):
+                    # What PyTorch has run of it may have had effects.
+                    raise
+                self._runner.remove(key)
+                self._programs[key] = str(error)
+                return self._by_host(str(error), args, kwargs)
+
+        race = compiled.race
+        results = compiled.call(native, lambda: self._callable(*args, **kwargs))
+        if race is not None and compiled.race is None:
+            self._settle(key, compiled, inputs)
+        return results
+
+    def _settle(self, key: Any, compiled: Compiled, inputs: tuple[Any, ...]) -> None:
+        """Have calls with such inputs run by native code from now on, if it is all native, and faster."""
+        is_native = isinstance(compiled.run, NativeCall) and compiled.race is None
+        # Another thread may have dropped it meanwhile.
+        if is_native and not compiled.is_slower() and self._programs.get(key) is compiled:
+            self._runner.add(key, compiled.run.program, inputs, self._watch)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:
         """What a program is made for: with writes to inputs, whether they are apart from weights, too."""
@@ -177,8 +205,10 @@ class CompiledGraph(EngineModule):
             with contextlib.suppress(KeyError):
                 self._programs.move_to_end(used)
         self._programs[key] = compiled
-        if isinstance(compiled, Compiled) and isinstance(compiled.run, NativeCall):
-            self._runner.add(key, compiled.run.program, inputs, self._watch)
+        if isinstance(compiled, Compiled):
+            if self._inference == INFERENCE[0]:
+                compiled.measure()
+            self._settle(key, compiled, inputs)
         if len(self._programs) > PROGRAMS:
             oldest, _ = self._programs.popitem(last=False)
             self._runner.remove(oldest)

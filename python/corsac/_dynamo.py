@@ -18,12 +18,15 @@ PRECISIONS = ("f32", "bf16")
 #: Where graphs that autograd records run: natively where that was faster when it was tried, natively
 #: wherever the engine can, or by PyTorch.
 TRAINING = ("measured", "native", "host")
+#: Where graphs run that autograd does not record: natively unless PyTorch was faster when both were tried, or natively.
+INFERENCE = ("measured", "native")
 #: What the way forward saves for the way back: what corsac's partitioner says, so that no step takes
 #: longer, or the fewest bytes that computing cheap operators again leaves, or all that it has computed.
 PARTITIONS = ("min_cut", "fewest_bytes", "default")
 #: What ``torch.compile(options=…)`` may say, and what it may say of it.
 OPTIONS: dict[str, tuple[Any, ...]] = {
     "precision": PRECISIONS,
+    "inference": INFERENCE,
     "training": TRAINING,
     "partition": PARTITIONS,
 }
@@ -61,8 +64,8 @@ def backend(
     Args:
         module: the graph, a ``torch.fx.GraphModule``.
         example_inputs: say whether autograd records; programs are made for the shapes of calls.
-        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`, ``{"training": …}``, one of
-            :data:`TRAINING`, and ``{"partition": …}``, one of :data:`PARTITIONS`.
+        options: ``{"precision": "bf16"}``, as for :func:`corsac.compile`, ``{"inference": …}``, one of
+            :data:`INFERENCE`, ``{"training": …}``, one of :data:`TRAINING`, and ``{"partition": …}``, one of :data:`PARTITIONS`.
         mode: of ``torch.compile``; there is one way to compile.
 
     Returns:
@@ -84,7 +87,7 @@ def piece_for(module: Any, example_inputs: Sequence[Any], options: Mapping[str, 
     """What runs a graph that Dynamo captured; Dynamo asks again where gradients are wanted or not."""
     precision = options.get("precision", "f32")
     if not _wants_gradients(module, example_inputs) and not _transforms(module.graph):
-        return Piece(module, precision)
+        return Piece(module, precision, options.get("inference", INFERENCE[0]))
     # Not at the top: Dynamo is not imported before somebody uses it.
     from corsac._training import train
 
@@ -139,6 +142,7 @@ class Piece:
     Args:
         module: the graph, of torch.fx or corsac.fx.
         precision: as for :func:`corsac.compile`.
+        inference: one of :data:`INFERENCE`.
         compiled: makes what runs the graph for some weights, of a graph module that has them and of
             a function that makes that graph again; :class:`corsac._compiled_graph.CompiledGraph` by default.
     """
@@ -147,13 +151,14 @@ class Piece:
         self,
         module: Any,
         precision: str = "f32",
+        inference: str = INFERENCE[0],
         compiled: Callable[[Any, Callable[[], Any]], Any] | None = None,
     ) -> None:
         from corsac.fx.convert import from_torch
         from corsac.passes._writes import written_placeholders
 
         self.module = module
-        self._precision = precision
+        self._precision, self._inference = precision, inference
         self._compiled = compiled
         placeholders = list(module.graph.find_nodes(op="placeholder"))
         self._is_weight = [_is_weight(node) for node in placeholders]
@@ -252,7 +257,9 @@ class Piece:
 
         if self._compiled is not None:
             return self._compiled(graph_module, capture)
-        return CompiledGraph(graph_module, capture, precision=self._precision)
+        return CompiledGraph(
+            graph_module, capture, precision=self._precision, inference=self._inference
+        )
 
     def _specialised(self, args: Sequence[Any], owner: Any = None) -> Any:
         """A copy of the graph with weights as attributes, and what is no tensor as a constant."""

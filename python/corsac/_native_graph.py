@@ -10,33 +10,59 @@ import torch
 
 from corsac import _core, cache
 from corsac._native import NativeCall
+from corsac._race import Race
 from corsac.fx import GraphModule
 
 if TYPE_CHECKING:
     from corsac.lowering import Preview
 
 CompileError = _core.CompileError
+#: Calls are left to PyTorch if they take more than this of its time natively: times differ from call to call.
+LIMIT = 1.05
 #: Parts of a graph with fewer computations are left to PyTorch.
 LEAST = 3
 
 
 @dataclass
 class Compiled:
-    """What runs a call."""
+    """What runs calls, natively or by PyTorch, whichever is faster.
+
+    Attributes:
+        run: runs them natively.
+        seconds: how long capture, where there was one, and compiling took.
+        preview: what went where, if parts of the graph are left to PyTorch.
+        kept: whether an earlier process has made the same program.
+        race: tries both in calls, as long as it is not plain which is faster.
+        took: how many seconds a call took, natively and by PyTorch, if both were tried.
+    """
 
     run: Callable[..., Any]
-    #: How long capture, where there was one, and compiling took.
     seconds: float
-    #: What went where, if parts of the graph are left to PyTorch.
     preview: Preview | None = None
-    #: Whether an earlier process has made the same program.
     kept: bool = False
-    #: Whether the graph is for these sizes only.
-    sized: bool = False
+    race: Race | None = None
+    took: tuple[float, float] | None = None
+
+    def is_slower(self) -> bool:
+        """Whether PyTorch is faster."""
+        return self.took is not None and self.took[0] > LIMIT * self.took[1]
+
+    def measure(self) -> None:
+        """The next calls tell who is faster."""
+        self.race = Race(LIMIT, lambda native, host, _: (native, host))
+
+    def call(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
+        """A call, by who is faster."""
+        race = self.race
+        if race is None:
+            return host() if self.is_slower() else native()
+        results = race.run(native, host)
+        if race.outcome is not None:
+            self.took, self.race = race.outcome, None
+        return results
 
     def explain(self) -> str:
-        captured = "captured for these sizes" if self.sized else "captured"
-        made = f"{captured} and compiled in {self.seconds * 1e3:.1f} ms"
+        made = f"captured and compiled in {self.seconds * 1e3:.1f} ms{self._told()}"
         if isinstance(self.run, NativeCall):
             program = self.run.program
             rounded = ", products in bfloat16" if program.precision == "bf16" else ""
@@ -47,6 +73,15 @@ class Compiled:
         lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
         lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
         return "\n".join(lines)
+
+    def _told(self) -> str:
+        """Who is faster, as far as that is known."""
+        if self.took is None:
+            return ""
+        native, host = (f"{seconds * 1e3:.3g} ms" for seconds in self.took)
+        if self.is_slower():
+            return f", and left to PyTorch: {native} natively, {host} by PyTorch"
+        return f", {native} a call ({host} by PyTorch)"
 
 
 class NativeGraph:

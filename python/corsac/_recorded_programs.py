@@ -47,6 +47,7 @@ class RecordedPrograms:
         program: is called; the model itself, or a function.
         precision: as for :func:`corsac.compile`.
         fullgraph: whether PyTorch may run a part.
+        measures: whether calls are left to PyTorch where it is faster.
         runner: runs programs without a step of Python where nothing is special about a call.
     """
 
@@ -59,9 +60,11 @@ class RecordedPrograms:
         program: Callable[..., Any],
         precision: str,
         fullgraph: bool,
+        measures: bool,
         runner: _core.Runner,
     ) -> None:
         self._precision, self._fullgraph, self._runner = precision, fullgraph, runner
+        self._measures = measures
         #: The graph compiled last, with whose weights others share what is packed, as long as all tensors of
         #: those before are as they were.
         self._last: NativeGraph | None = None
@@ -84,8 +87,8 @@ class RecordedPrograms:
         """As :meth:`corsac._recordings.Recordings.record` says."""
         self._recordings.used(self._runner.recent())
         result, made = self._recordings.record(call, args, kwargs)
-        if isinstance(made, Entry) and not kwargs:
-            self._run_without_python(made, args)
+        if isinstance(made, Entry):
+            self.settle(made, args, kwargs)
         return result, made
 
     def programs(self) -> list[NativeProgram]:
@@ -144,16 +147,22 @@ class RecordedPrograms:
             raise CompileError(f"{host[0].node} ({host[0].target}): {host[0].reason}")
         seconds = time.perf_counter() - start
         kept = graph.is_kept(run, call.tensors)
-        program = NativeProgram(recorded.template, graph, Compiled(run, seconds, preview, kept))
+        compiled = Compiled(run, seconds, preview, kept)
+        if self._measures:
+            compiled.measure()
+        program = NativeProgram(recorded.template, graph, compiled)
         known = Call((), call.key, call.objects)
         return Entry(known, program, recorded.guards, watch, recorded.form)
 
-    def _run_without_python(self, entry: Entry, args: tuple[Any, ...]) -> None:
-        """Have calls with such arguments run by native code from now on, if it knows them."""
+    def settle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have calls with such arguments run by native code from now on, if it knows them and is faster."""
         program = entry.run
         tensors = [own for own in args if isinstance(own, torch.Tensor)]
         if (
             isinstance(program, NativeProgram)
+            and not kwargs
+            and program.compiled.race is None
+            and not program.compiled.is_slower()
             and isinstance(program.compiled.run, NativeCall)
             and program.template is None
             and entry.form is None

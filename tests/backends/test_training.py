@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import corsac
+from corsac import _race
 from corsac._compiled_function import module_of
 from corsac._panic import EngineError
 from corsac._training import _native_part, _trial
@@ -720,7 +721,7 @@ def test_parts_are_proposed_once_however_often_numbers_are_drawn(monkeypatch):
 )
 def test_parts_are_tried_until_it_is_plain(monkeypatch, native, host, tries, is_native):
     now, counts, found = [0.0], {"native": 0, "host": 0}, []
-    monkeypatch.setattr(_trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(_race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def taking(name, seconds):
         def run():
@@ -751,7 +752,7 @@ def trial(native, host, found):
 
 def test_runs_that_something_else_disturbs_do_not_decide(monkeypatch):
     now, taken = [0.0], iter([0.02, 0.02, 0.011, 0.0105, 0.008, 0.0105, *[0.0079, 0.0105] * 20])
-    monkeypatch.setattr(_trial, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(_race, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def run():
         now[0] += next(taken)
@@ -855,9 +856,9 @@ def pretend_to_measure(monkeypatch, native, host):
 
     def ran(tried, *_):
         tried._best = [native, host]
-        tried._end(None)
+        tried.end(None)
 
-    monkeypatch.setattr(_trial.Trial, "_ran", ran)
+    monkeypatch.setattr(_race.Race, "_ran", ran)
 
 
 def test_steps_that_are_shorter_than_aotautograd_are_left_to_pytorch(monkeypatch):

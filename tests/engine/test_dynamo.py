@@ -61,7 +61,7 @@ def test_options():
     net, x = Net().eval(), torch.randn(4, 5)
     agree(torch.compile(net, backend="corsac", options={"precision": "f32"}), net, x)
     for options, message in (
-        ({"presicion": "f32"}, "no option 'presicion'; there are: partition, precision"),
+        ({"presicion": "f32"}, "no option 'presicion'; there are: inference, partition, precision"),
         ({"precision": "f8"}, "'precision' is 'f32', 'bf16', not 'f8'"),
     ):
         with pytest.raises(Exception, match=message), torch.no_grad():

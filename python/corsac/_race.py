@@ -1,0 +1,82 @@
+"""Who is faster, native code or PyTorch, seen in the calls of a program themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+#: How often both ways are run, after a first time: at least, at most, and how long in all, in seconds.
+LEAST, MOST, SECONDS = 3, 10, 0.25
+#: What is this far from where it is decided after one run, half as far after two and so on, needs no more: on a
+#: machine with something else to do, runs of some milliseconds take up to a tenth longer, seldom a fifth. Shorter
+#: ones may take many times as long, and are run for so many seconds in any case; one that takes long is enough.
+PLAIN, ENOUGH, LONG = 0.3, 0.02, 0.1
+
+
+class Race:
+    """Runs something natively and by PyTorch in turn, until it is plain which is faster.
+
+    The calls are those of the program, which needs the results of each: only the difference between both ways is lost.
+
+    Args:
+        limit: the part of PyTorch's time up to which native code is to be chosen: runs near it are repeated.
+        over: is told the seconds of the fastest run of each way, or why native code cannot run it, and
+            says what becomes of it.
+
+    Attributes:
+        outcome: what has become of it; None as long as it is tried.
+    """
+
+    def __init__(self, limit: float, over: Callable[[float, float, str | None], Any]) -> None:
+        self._limit, self._over = limit, over
+        self._best = [float("inf")] * 2
+        self._counts = [0, 0]
+        self._spent = 0.0
+        self.outcome: Any = None
+        # Threads may call at once, and a part may be in a graph several times.
+        self._lock = threading.Lock()
+
+    def run(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
+        """A call, one way or the other."""
+        with self._lock:
+            way = int(self._counts[0] > self._counts[1])
+        start = time.perf_counter()
+        results = host() if way else native()
+        self._ran(way, time.perf_counter() - start)
+        return results
+
+    def _ran(self, way: int, seconds: float) -> None:
+        with self._lock:
+            self._best[way] = min(self._best[way], seconds)
+            self._counts[way] += 1
+            self._spent += seconds
+            if self._counts[0] != self._counts[1]:
+                return
+            number = self._counts[0] - 1
+            if number == 0 and self._spent < SECONDS:
+                # Memory and caches were cold, which is nothing in a long run.
+                self._best = [float("inf")] * 2
+                return
+            decided = self._is_seen(max(number, 1))
+        if decided:
+            self.end(None)
+
+    def end(self, reason: str | None) -> None:
+        """Nothing more is tried, and why if native code cannot run it."""
+        with self._lock:
+            if self.outcome is None:
+                self.outcome = self._over(*self._best, reason)
+
+    def _is_seen(self, tries: int) -> bool:
+        """Whether so many runs each way are enough to decide."""
+        native, host = self._best
+        is_long = native + host > LONG or (tries > 1 and tries * (native + host) > ENOUGH)
+        far = 1 + PLAIN / tries
+        # Whether it is out of the question that more runs would be decided on otherwise.
+        is_plain = not 1 / far < native / (self._limit * host) < far
+        return (is_long and is_plain) or (tries >= LEAST and self._spent > SECONDS) or tries >= MOST
+
+
+__all__ = ["Race"]

@@ -1,0 +1,134 @@
+"""Calls are left to PyTorch where it is faster, which is tried in the first ones."""
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+from corsac._race import MOST, Race
+
+pytestmark = pytest.mark.recording
+X = torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+def layers():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+
+
+def pretend(monkeypatch, native, host):
+    """Calls take so many seconds; answers how many are made each way."""
+    counts = [0, 0]
+
+    def ran(race, way, seconds):
+        counts[way] += 1
+        race._counts[way] += 1
+        race._best = [native, host]
+        if min(counts) >= 2:
+            race.end(None)
+
+    monkeypatch.setattr(Race, "_ran", ran)
+    return counts
+
+
+def call(compiled, model, times):
+    with torch.no_grad():
+        for _ in range(times):
+            torch.testing.assert_close(compiled(X), model(X))
+
+
+@pytest.mark.parametrize("through_dynamo", [False, True])
+def test_the_faster_way_is_kept(monkeypatch, through_dynamo):
+    torch._dynamo.reset()
+    for native, host, told in (
+        (0.002, 0.001, "left to PyTorch: 2 ms natively, 1 ms by PyTorch"),
+        (0.00104, 0.001, r"1.04 ms a call (1 ms by PyTorch)"),
+        (0.001, 0.004, "1 ms a call (4 ms by PyTorch)"),
+    ):
+        model = layers()
+        counts = pretend(monkeypatch, native, host)
+        if through_dynamo:
+            piece = corsac._dynamo.Piece(torch.fx.symbolic_trace(model))
+            compiled, explain = lambda x, piece=piece: piece(x), piece.explain
+        else:
+            compiled = corsac.compile(model)
+            explain = compiled.explain
+        call(compiled, model, 12)
+        assert counts[0] == counts[1] == 2
+        assert told in explain(), explain()
+
+
+def test_results_are_eagers_while_it_is_tried():
+    """Each call is made once, whoever runs it."""
+
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = layers()
+
+        def forward(self, x):
+            y = self.inner(x)
+            return {"y": y, "rows": [y[0], y[1:]]}
+
+    model = Parts()
+    compiled = corsac.compile(model)
+    with torch.no_grad():
+        for number in range(4 * MOST):
+            found, expected = compiled(X + number), model(X + number)
+            torch.testing.assert_close(found, expected)
+            found["y"].zero_()
+            assert not found["rows"][0].any()
+    (program,) = compiled._recorded.programs()
+    assert program.compiled.race is None and program.compiled.took is not None
+
+
+def test_options():
+    model = layers()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    call(compiled, model, 3)
+    (program,) = compiled._recorded.programs()
+    assert program.compiled.race is None and program.compiled.took is None
+    with pytest.raises(ValueError, match="option 'inference' is 'measured', 'native', not 'host'"):
+        corsac.compile(model, options={"inference": "host"})
+
+
+def test_exceptions_of_the_program_are_raised_once():
+    """Those that PyTorch raises in its turn are not taken for the engine's."""
+    model = layers()
+    compiled = corsac.compile(model)
+    call(compiled, model, 2)
+    calls = []
+
+    def fails(*args):
+        calls.append(1)
+        raise ValueError("of the program")
+
+    (program,) = compiled._recorded.programs()
+    compiled.__dict__["_callable"] = fails
+    with torch.no_grad(), pytest.raises(ValueError, match="of the program"):
+        for _ in range(3):
+            compiled(X)
+    assert calls == [1] and program.compiled.race is not None
+
+
+def test_threads_that_try():
+    model = layers()
+    compiled = corsac.compile(model)
+    expected, wrong = model(X).detach(), []
+    call(compiled, model, 1)
+
+    def work():
+        with torch.no_grad():
+            for _ in range(50):
+                if not torch.allclose(compiled(X), expected, atol=1e-6):
+                    wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert compiled._recorded.programs()[0].compiled.race is None
