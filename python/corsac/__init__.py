@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         optimum,
         passes,
     )
+    from corsac._capture import capture
     from corsac._compile import compile
     from corsac._drawing import draw, draw_diff
     from corsac._engine_module import HostWarning
@@ -49,6 +50,7 @@ __all__ = [
     "backends",
     "build",
     "cache",
+    "capture",
     "compile",
     "config",
     "describe",
@@ -75,6 +77,7 @@ _dynamo.register()
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "_capture": ("capture",),
         "_compile": ("compile",),
         "_engine_module": ("HostWarning",),
         "_native_graph": ("CompileError",),

@@ -206,7 +206,8 @@ class CompiledGraph(EngineModule):
                 self._programs.move_to_end(used)
         self._programs[key] = compiled
         if isinstance(compiled, Compiled):
-            if self._inference == INFERENCE[0]:
+            measures = self._inference == INFERENCE[0]
+            if measures and not torch.are_deterministic_algorithms_enabled():
                 compiled.measure()
             self._settle(key, compiled, inputs)
         if len(self._programs) > PROGRAMS:

@@ -11,16 +11,15 @@ from torch import nn
 from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
+from corsac._capture import as_inputs, capture
 from corsac._compiled_function import module_of
-from corsac._engine_module import EngineModule
 from corsac._native_graph import CompileError
-from corsac._recorder import Refusal
-from corsac._recordings import record_at_once
 from corsac._result_template import is_plain
 from corsac._stand_in import root_of
 from corsac.fx import GraphModule
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
+from corsac.fx.proxy import TraceError
 from corsac.lowering._lower import is_training
 from corsac.passes import eliminate_dead_code, fold_constants, remove_no_ops
 
@@ -51,15 +50,8 @@ def save(
             run the whole graph: the message names the operators.
         OSError: the file cannot be written.
     """
-    inputs = (
-        (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    )
-    for number, tensor in enumerate(inputs):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"example input {number} is a {type(tensor).__name__}, not a tensor")
+    inputs = as_inputs(example_inputs)
     with torch.no_grad():
-        # As they are in a file: each by itself, and row by row.
-        inputs = tuple(own.clone(memory_format=torch.contiguous_format) for own in inputs)
         module = _program(model, inputs)
     placeholders = module.graph.find_nodes(op="placeholder")
     specs = [
@@ -73,19 +65,15 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     """The graph of what ``model`` does with such inputs: functions of them and of its weights."""
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
-    model = module_of(model)
-    if isinstance(model, EngineModule):
-        model = model._callable
-    root = root_of(model)
+    root = root_of(module_of(model))
     if is_training(root):
         raise CompileError("the model is in training mode: call model.eval() before it is saved")
-    reason = _core.Recording.unavailable()
-    if reason is None:
-        recorded = record_at_once(root, model, inputs)
-        if isinstance(recorded, Refusal):
-            raise CompileError(f"the model is no graph: {recorded.reason}")
-        # Files know no classes: where results are in others, the graph gives a tuple of the tensors.
-        module = recorded.module
+    if _core.Recording.unavailable() is None:
+        try:
+            # Files know no classes: where results are in others, the graph gives a tuple of the tensors.
+            module = capture(model, inputs)
+        except TraceError as error:
+            raise CompileError(str(error)) from error
     else:
         module = _exported(root, inputs)
     fold_constants(module)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from corsac.fx import Node, symbolic_trace
+from corsac.fx import Node
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
 from corsac.fx.graph_module import GraphModule
@@ -183,8 +183,10 @@ def _plan(
 ) -> _Plan:
     made = make_backend(backend, options)
     require(made)
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module(check_guards=False)
     _check_evaluation(model)
-    module = _captured(model)
+    module = _captured(model, example_inputs)
     inputs = _by_position(module, example_inputs, kwargs)
     types = types_of(module.graph, inputs)
     fix_sizes(module.graph, types)
@@ -212,11 +214,16 @@ def _check_evaluation(model: torch.nn.Module) -> None:
         )
 
 
-def _captured(model: torch.nn.Module) -> GraphModule:
+def _captured(model: torch.nn.Module, example_inputs: Any) -> GraphModule:
     """The model as a graph module that has its submodules, and can be changed without it."""
     if isinstance(model, torch.fx.GraphModule):
         model = from_torch(model)
-    return own_copy(model if isinstance(model, GraphModule) else symbolic_trace(model))
+    if isinstance(model, GraphModule):
+        return own_copy(model)
+    # Not at the top: models are compiled with what is here.
+    from corsac._capture import graph_of
+
+    return own_copy(graph_of(model, example_inputs))
 
 
 def _is_flat(module: GraphModule) -> bool:

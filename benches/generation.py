@@ -1,0 +1,118 @@
+"""Texts that Hugging Face's models generate: eager against corsac.
+
+    python benches/generation.py [--only PATTERN] [--threads N] [--seconds S] [--tokens N] [--inductor]
+
+The models have the sizes of those that people use and random weights. ``forward`` is compiled, and ``generate`` is
+called with a cache that grows and with one of a fixed size. Tokens are compared with eager's first. Then texts are
+generated in turn, once corsac has seen all lengths of the cache; the first text, capture and compilation included, is
+given, too.
+
+Writes target/bench/generation.json: by model and cache, ``first``, ``steady`` and ``median`` in seconds by peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+import corsac
+from in_turn import print_peers, samples_in_turn, summary
+from machine import REPORTS, machine
+
+REPORT = REPORTS / "generation.json"
+#: How often a text is generated before it is measured: programs are tried in the first calls.
+WARM = 6
+
+
+def gpt2() -> nn.Module:
+    return GPT2LMHeadModel(GPT2Config())
+
+
+def llama() -> nn.Module:
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=8000,
+            hidden_size=768,
+            intermediate_size=2048,
+            num_hidden_layers=12,
+            num_attention_heads=12,
+            num_key_value_heads=4,
+        )
+    )
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {"GPT-2, 124M": gpt2, "Llama, 12 layers of 768": llama}
+
+
+def made(name: str, compiled: Callable[..., Any] | None) -> Any:
+    """The model, with a ``forward`` that is compiled."""
+    torch.manual_seed(0)
+    model: Any = MODELS[name]().eval()
+    model.generation_config.pad_token_id, model.generation_config.eos_token_id = 0, None
+    if compiled is not None:
+        model.forward = compiled(model.forward)
+    return model
+
+
+def measured(
+    name: str, cache: str, tokens: int, seconds: float, *, inductor: bool
+) -> dict[str, Any]:
+    given = torch.randint(0, 8000, (1, 16), generator=torch.Generator().manual_seed(1))
+    settings = {
+        "max_new_tokens": tokens,
+        "do_sample": False,
+        "cache_implementation": cache,
+        # A model with a static cache is compiled by PyTorch otherwise.
+        "disable_compile": True,
+    }
+    peers: dict[str, Callable[..., Any] | None] = {"eager": None, "corsac": corsac.compile}
+    if inductor:
+        peers["inductor"] = torch.compile
+    calls, first, expected = {}, {}, None
+    torch._dynamo.reset()
+    for peer, compiled in peers.items():
+        calls[peer] = partial(made(name, compiled).generate, given, **settings)
+        start = time.perf_counter()
+        found = calls[peer]()
+        first[peer] = time.perf_counter() - start
+        expected = found if peer == "eager" else expected
+        for _ in range(WARM):
+            if not torch.equal(calls[peer](), expected):
+                raise SystemExit(f"{name}, {cache} cache: {peer} generates other tokens")
+    return {"first": first} | summary(samples_in_turn(calls, seconds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="models whose name has this")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--seconds", type=float, default=20.0, help="for each model and cache")
+    parser.add_argument("--tokens", type=int, default=32, help="how long texts are")
+    parser.add_argument("--inductor", action="store_true", help="compare with inductor, too")
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    report: dict[str, Any] = {"machine": machine(), "threads": chosen.threads, "models": {}}
+    for name in MODELS:
+        if not re.search(chosen.only, name):
+            continue
+        for cache in ("dynamic", "static"):
+            result = measured(name, cache, chosen.tokens, chosen.seconds, inductor=chosen.inductor)
+            report["models"][f"{name}, {cache} cache"] = result
+            first = result["first"]
+            print(f"{name}, {chosen.tokens} tokens, {cache} cache")
+            print_peers(result, lambda peer, first=first: f"first text {first[peer]:.2f} s")
+    REPORT.parent.mkdir(parents=True, exist_ok=True)
+    REPORT.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
