@@ -232,6 +232,9 @@ def test_a_folder_without_weights_says_which_model_it_is(capsys, folder):
     error = capsys.readouterr().err
     assert "counting operations needs a model, which is o.net:Net" in error
     assert main(["ops", "o.net:Net", "--input", "5,3"]) == 0
+    assert main(["split", "net.py:Net", "--out", "o/parts"]) == 0
+    assert main(["ops", "o/parts", "--input", "5,3"]) == 2
+    assert "which is o.parts:Net" in capsys.readouterr().err
 
 
 def test_a_file_with_one_class_needs_no_name(capsys, folder):
@@ -457,3 +460,85 @@ def test_the_package_runs_as_a_module():
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr
     assert "relu = torch.relu(linear)" in result.stdout
+
+
+WRITTEN = """
+import torch
+
+
+@torch.fx.wrap
+def halved(x):
+    return x / len(x)
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Embedding(10, 4)
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.9))
+        self.lstm = torch.nn.LSTM(4, 4, 2, batch_first=True)
+        layer = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True, activation="gelu")
+        self.encoder = torch.nn.TransformerEncoder(layer, 2)
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+        self.norm = torch.nn.LayerNorm(4)
+        self.again = self.norm
+        self.head = torch.nn.Linear(4, 10, bias=False)
+        self.head.weight = self.rows.weight
+        self.scale = torch.nn.Parameter(torch.rand(4), requires_grad=False)
+        self.register_buffer("shift", torch.rand(4), persistent=False)
+
+    def forward(self, ids):
+        x = self.body(halved(self.rows(ids)) * self.scale + self.shift)
+        x = self.encoder(self.lstm(self.again(self.norm(x)))[0])
+        return self.head(self.attention(x, x, x)[0])
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [["optimize", "--input", "2,5:int64", "--repeat", "1"], ["split", "--parts", "5"]]
+)
+def test_written_folders_can_be_moved_and_hold_no_pickle(command, folder):
+    (folder / "tied.py").write_text(WRITTEN)
+    assert main([command[0], "tied.py:Tied", *command[1:], "--out", "first/place"]) == 0
+    (folder / "first/place").rename(folder / "moved")
+    files = {path.name for path in (folder / "moved").iterdir()}
+    assert files == {"__init__.py", "module.py", "graph.txt", "weights.safetensors"}
+    with (folder / "moved/weights.safetensors").open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
+    assert shapes.count([10, 4]) == 1
+    check = """
+import sys
+import torch, moved, tied
+torch.manual_seed(0)
+original, written = tied.Tied().eval(), moved.Tied()
+ids = torch.randint(0, 10, (2, 5))
+torch.testing.assert_close(written(ids), original(ids))
+assert not written.training and "corsac" not in sys.modules
+parameters = dict(written.named_parameters(remove_duplicate=False))
+rows = [p for name, p in parameters.items() if name.endswith(("rows.weight", "head.weight"))]
+assert len(rows) == 2 and rows[0] is rows[1] and rows[0].requires_grad
+assert not written.scale.requires_grad
+"""
+    if command[0] == "split":
+        check += "assert moved.submod_4().head.weight.shape == (10, 4)\n"
+    else:
+        check += "assert 'shift' not in written.state_dict()\n"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_cannot_be_written_as_source_is_refused(capsys, folder):
+    (folder / "hooked.py").write_text(
+        "import torch\n\ndef Hooked():\n    layer = torch.nn.Linear(3, 3)\n"
+        "    layer.register_forward_hook(lambda module, args, result: result + 1)\n"
+        "    return torch.nn.Sequential(layer)\n\n"
+        "def Normed():\n"
+        "    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 3))\n"
+        "    return torch.nn.Sequential(layer)\n"
+    )
+    assert main(["split", "hooked.py:Hooked", "--parts", "1", "--out", "o"]) == 2
+    assert "module 0 cannot be written as source: it has hooks" in capsys.readouterr().err
+    assert main(["split", "hooked.py:Normed", "--parts", "1", "--out", "o"]) == 2
+    assert "module 0: the attributes of this ParametrizedLinear do not" in capsys.readouterr().err
+    assert not (folder / "o").exists()

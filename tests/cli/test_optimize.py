@@ -222,10 +222,10 @@ def test_kwargs_reach_the_callable(folder: Path, capsys: pytest.CaptureFixture[s
     arguments = ["--input", "1,3,8,8", "--repeat", "1"]
     given = ["--kwargs", '{"channels": 7}', "--kwargs", "bias=false"]
     assert main(["optimize", "model.py:Net", *arguments, *given, "--out", "out"]) == 0
-    assert "Conv2d(3, 7, kernel_size=(3, 3)" in (folder / "out/module.py").read_text()
+    assert "torch.nn.Conv2d(3, 7, (3, 3)" in (folder / "out/module.py").read_text()
     # A folder that the program wrote is written again.
     assert main(["optimize", "model.py:Net", *arguments, "--out", "out"]) == 0
-    assert "Conv2d(3, 4, kernel_size=(3, 3)" in (folder / "out/module.py").read_text()
+    assert "torch.nn.Conv2d(3, 4, (3, 3)" in (folder / "out/module.py").read_text()
     capsys.readouterr()
 
 

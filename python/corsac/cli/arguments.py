@@ -216,7 +216,9 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 def _split(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     parser.add_argument("--parts", type=positive, default=2, metavar="N", help="how many parts (2)")
-    parser.add_argument("--out", metavar="DIR", help="write the split model and its weights")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write the parts, importable, and their weights"
+    )
     _json(parser)
 
 

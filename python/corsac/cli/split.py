@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> bool:
     with working("splitting"):
         try:
             parent = split_module(module, module, lambda node: part_of.get(node, 0))
+            parent.train(module.training)
         except Exception as error:
             raise Failure(f"the model cannot be split: {first_line(error)}") from error
     parts = [_describe(parent, node) for node in parent.graph.find_nodes(op="call_module")]

@@ -66,10 +66,11 @@ def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
 def _model_in(folder: Path) -> str:
     """How to name the model of a folder that this program wrote."""
     module = folder / "module.py"
-    found = module.is_file() and re.search(r"^class (\w+)\(", _read(module), re.MULTILINE)
+    # Those of parts come before that of the whole.
+    found = module.is_file() and re.findall(r"^class (\w+)\(", _read(module), re.MULTILINE)
     if not found or folder.is_absolute() or ".." in folder.parts:
         return ""
-    return f", which is {'.'.join(folder.parts)}:{found[1]}"
+    return f", which is {'.'.join(folder.parts)}:{found[-1]}"
 
 
 def captured(reference: str, options: argparse.Namespace) -> Subject:
