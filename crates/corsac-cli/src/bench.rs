@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use corsac_engine::{DType, Tensor, TensorSpec};
+use corsac_engine::{DType, Precision, Tensor, TensorSpec};
 use serde_json::json;
 
 use crate::arguments::BenchOptions;
@@ -40,11 +40,13 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     times.sort_unstable();
     let (least, most) = (times[0], times[times.len() - 1]);
     let median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2;
+    let precision = options.precision.precision().effective();
     let arena = model.executable().plan().size_bytes();
     if options.json {
         let report = json!({
             "model": path.display().to_string(),
             "threads": model.threads(),
+            "precision": if precision == Precision::Bf16 { "bf16" } else { "f32" },
             "repeat": options.repeat,
             "load_seconds": load.as_secs_f64(),
             "first_seconds": first.as_secs_f64(),
