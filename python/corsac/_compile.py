@@ -109,6 +109,7 @@ def compile(
         A module with the parameters, buffers and submodules of ``model``.
 
     Raises:
+        TypeError: ``model`` is neither a module nor a function.
         ValueError: ``precision`` is none of these, or there is no such backend or option.
     """
     if model is None:
@@ -120,6 +121,14 @@ def compile(
             fullgraph=fullgraph,
             options=options,
         )
+    if not callable(model):
+        hint = ""
+        if isinstance(model, str):
+            hint = (
+                "; a model is named on the command line only, such as `corsac save "
+                "torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors`"
+            )
+        raise TypeError(f"expected a module or a function, got {model!r}{hint}")
     # Not at the top: backends are made with what is here.
     from corsac.backends._registry import ENGINE, get_default_backend
     from corsac.backends._watching import watch_settings

@@ -18,7 +18,7 @@ from corsac._drawing_notes import notes_of, shape_and_dtype, text
 
 Overlay = Literal["time", "bytes", "flops"]
 
-_FORMATS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".html": "html", ".htm": "html"}
+FORMATS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".html": "html", ".htm": "html"}
 # The height of a picture in a notebook, in pixels.
 _NOTEBOOK_HEIGHT = 640
 
@@ -178,7 +178,7 @@ def _written(
 
 
 def _format_of(path: Path) -> str:
-    known = _FORMATS.get(path.suffix.lower())
+    known = FORMATS.get(path.suffix.lower())
     if known is None:
         raise ValueError(f"a picture is .svg, .dot or .html, not {path.suffix or path.name!r}")
     return known

@@ -91,7 +91,10 @@ def _functional(model: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> 
     report = modules_to_functions(module)
     left = [f"{site.node} ({site.target}): {site.reason}" for site in report.sites if site.reason]
     if left:
-        raise CompileError(f"modules that cannot be written as functions: {'; '.join(left)}")
+        raise CompileError(
+            f"a model file holds functions only, and these modules cannot be written as such: "
+            f"{'; '.join(left)}. corsac.compile runs the model, and these by PyTorch"
+        )
     remove_no_ops(module)
     eliminate_dead_code(module)
     return module

@@ -173,6 +173,67 @@ def test_build_describe_and_save_print_json(capsys, folder):
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ["save", "--input", "5,3", "--out", "net.onnx"],
+        ["save", "--input", "5,3", "--out", "net"],
+        ["draw", "--out", "net.png"],
+        ["describe", "--out", "net.yaml"],
+        ["lower", "--input", "5,3", "--out", "net.pt"],
+        ["minify", "--backend", "engine", "--out", "fault.txt"],
+    ],
+)
+def test_unknown_suffixes_are_refused_before_anything_is_done(arguments, capsys, folder):
+    assert main([arguments[0], "missing.py:Net", *arguments[1:]]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"corsac: error: --out {arguments[-1]}: expected a file *."), error
+    assert not (folder / arguments[-1]).exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["shwo", "net.py:Net"],
+            "there is no command 'shwo': did you mean 'show'? (corsac --help ",
+        ),
+        (["swim", "net.py:Net"], "there is no command 'swim' (corsac --help shows how)"),
+        (["show", "net.py:Net", "--losless"], "'--losless': did you mean '--lossless'?"),
+        (["ops", "net.py:Net", "--inpt", "5,3"], "'--inpt': did you mean '--input'?"),
+        (
+            ["show", "net.py:Net", "--format", "poem"],
+            "expected one of graph, table, code, lossless",
+        ),
+        (["split"], "the following arguments are required: MODEL (corsac split --help shows how)"),
+    ],
+)
+def test_words_that_are_none_are_refused_with_what_was_meant(arguments, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and len(error.splitlines()) == 1
+    assert error.startswith("corsac: error: ") and message in error, error
+
+
+def test_show_takes_the_forms_of_the_native_program(capsys):
+    for form, same in (("graph", ["show"]), ("table", ["table"]), ("code", ["code"])):
+        assert main(["show", "net.py:Net", "--format", form]) == 0
+        printed = capsys.readouterr().out
+        assert main([*same, "net.py:Net"]) == 0
+        assert capsys.readouterr().out == printed
+    assert main(["show", "net.py:Net", "--format", "code", "--json"]) == 2
+    assert "--json cannot be used with --format code" in capsys.readouterr().err
+
+
+def test_the_cache_command_does_without_torch(folder):
+    program = (
+        "import sys; from corsac.cli import main; main(['cache']); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+@pytest.mark.parametrize(
     ("command", "why"),
     [
         (["ops"], "counting operations"),
@@ -254,6 +315,8 @@ def test_a_file_with_one_class_needs_no_name(capsys, folder):
         (["show", "wrong.txt"], "wrong.txt is no graph"),
         (["show", "broken.txt"], "broken.txt: line 2, column 5: expected"),
         (["show", "net.py:Nett"], "did you mean Net?"),
+        (["show", "net.onnx"], "net.onnx: expected a file *.py, *.safetensors, *.toml, "),
+        (["show", "net.pt"], "not *.pt; --weights reads weights"),
         (["show", "net.py"], "which model of net.py? Write net.py:Net or net.py:Longer"),
         (["build", "missing.toml"], "No such file"),
         (["build", "wrong.toml"], "wrong.toml, line 1, column 1: expected `name`"),
@@ -368,7 +431,7 @@ def test_lower_runs_previews_and_writes(capsys, folder):
     session = onnxruntime.InferenceSession("net.onnx")
     assert [x.name for x in session.get_inputs()] == ["x"]
     assert main(["lower", *given, "--out", "net.pt"]) == 2
-    assert "the file is to be called *.onnx" in capsys.readouterr().err
+    assert "--out net.pt: expected a file *.onnx" in capsys.readouterr().err
 
 
 def test_draw_writes_what_the_name_says(capsys, folder):

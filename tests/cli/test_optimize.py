@@ -279,7 +279,7 @@ def test_help_and_version_need_no_torch():
         [sys.executable, "-m", "corsac.cli", "optimise"], capture_output=True, text=True
     )
     assert result.returncode == 2
-    assert "invalid choice: 'optimise'" in result.stderr
+    assert "did you mean 'optimize'?" in result.stderr
 
 
 def test_verification_runs_the_model_after_every_pass(folder: Path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from corsac import __version__
 
@@ -20,9 +22,47 @@ class Command:
     add_arguments: Callable[[argparse.ArgumentParser], None]
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with what was probably meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_args(
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = COMMAND_PARSERS[options.command]._option_string_actions
+            self.error(f"unexpected argument {unknown[0]!r}{_meant(unknown[0], known)}")
+        return options
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if action.dest == "command":
+            raise argparse.ArgumentError(
+                None, f"there is no command {value!r}{_meant(value, action.choices)}"
+            )
+        known = ", ".join(map(str, action.choices))
+        raise argparse.ArgumentError(action, f"expected one of {known}, got {value!r}")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"corsac: error: {message} ({self.prog} --help shows how)\n")
+
+
+def _meant(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, [*known], n=1, cutoff=0.7)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+#: The parser of each command.
+COMMAND_PARSERS: dict[str, argparse.ArgumentParser] = {}
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    program = argparse.ArgumentParser(
+    program = Parser(
         prog="corsac",
         description="torch.fx in Rust: capture, transform and run PyTorch programs.",
     )
@@ -38,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
             epilog=command.examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        COMMAND_PARSERS[command.name] = subparser
         command.add_arguments(subparser)
         subparser.add_argument(
             "--traceback",
@@ -158,6 +199,11 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
 def _show(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     parser.add_argument(
+        "--format",
+        choices=("graph", "table", "code", "lossless"),
+        help="what to print (graph); of model files, program, too",
+    )
+    parser.add_argument(
         "--lossless", action="store_true", help="the text that reads back as the same graph"
     )
     parser.add_argument(
@@ -258,9 +304,7 @@ def _lower(parser: argparse.ArgumentParser) -> None:
 def _save(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     _input(parser)
-    parser.add_argument(
-        "--out", metavar="FILE", required=True, help="the file, by custom *.safetensors"
-    )
+    parser.add_argument("--out", metavar="FILE", required=True, help="the file: *.safetensors")
     _json(parser)
 
 

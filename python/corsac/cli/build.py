@@ -12,9 +12,10 @@ import corsac
 from corsac import fx
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input, declared_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-from corsac.cli.rows import described_tensor, print_json
+from corsac.cli.rows import described_tensor
 from corsac.config import Limits
 from corsac.config._limits import described_size
 

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from corsac import fx, lowering
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, check_suffix, first_line
 from corsac.cli.inputs import accepted, given_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
-from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 from corsac.cli.timing import Comparison, compare, milliseconds
 from corsac.passes._agreement import Agreement, compare_outputs
@@ -22,6 +22,8 @@ from corsac.passes._agreement import Agreement, compare_outputs
 
 def run(options: argparse.Namespace) -> bool:
     """Lower the model and check it, or say what would go where, or write it as ONNX."""
+    if options.out:
+        check_suffix(options.out, (".onnx",))
     module = captured(options.model, options).runnable("lowering")
     inputs = given_inputs(options.input, module, "lowering")
     if options.out:
@@ -85,8 +87,6 @@ def _write(module: fx.GraphModule, inputs: tuple[Any, ...], options: argparse.Na
     from corsac.onnx import ExportError, save, to_onnx
 
     path = Path(options.out)
-    if path.suffix != ".onnx":
-        raise Failure(f"--out {path}: the file is to be called *.onnx")
     try:
         with working("writing the model as ONNX"), accepted():
             proto = to_onnx(module, inputs)

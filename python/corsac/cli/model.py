@@ -17,6 +17,10 @@ import torch
 
 from corsac.cli.failure import Failure, first_line
 
+#: How files with weights are called, and those of other programs with models.
+WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+FOREIGN = (*WEIGHTS, ".onnx", ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
+
 
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
     """The model that ``reference`` names, in evaluation mode.
@@ -31,6 +35,12 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
             raise Failure(f"which model of {reference}? Write {named}")
         reference = names[0]
     place, colon, attribute = reference.rpartition(":")
+    suffix = Path(reference).suffix
+    if not colon and (Path(reference).is_file() or suffix.lower() in FOREIGN):
+        raise Failure(
+            f"{reference}: expected a file *.py, *.safetensors, *.toml, *.json, *.graph or *.txt, "
+            f"not *{suffix}" + ("; --weights reads weights" if suffix in WEIGHTS else "")
+        )
     if not colon or not place or not attribute:
         raise Failure(
             f"{reference!r} does not name a model: write module:callable or file.py:callable, "

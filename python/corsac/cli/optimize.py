@@ -16,11 +16,12 @@ from corsac import __version__
 from corsac.cli import batch_norm
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input, declared_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.peer import compare_with_torch_fx
 from corsac.cli.pipeline import Step, capture_and_optimize
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-from corsac.cli.rows import described_tensor, print_json
+from corsac.cli.rows import described_tensor
 from corsac.cli.subject import original
 from corsac.cli.timing import Comparison, compare, milliseconds
 from corsac.fx import GraphModule

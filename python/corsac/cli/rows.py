@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
@@ -34,8 +33,3 @@ def row(node: fx.Node) -> dict[str, Any]:
 def described_tensor(tensor: torch.Tensor) -> dict[str, Any]:
     """The shape and dtype of a tensor."""
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-
-
-def print_json(value: Any) -> None:
-    """Print ``value`` as JSON."""
-    print(json.dumps(value, indent=2))

@@ -10,9 +10,9 @@ from torch import nn
 
 from corsac import fx
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-from corsac.cli.rows import print_json
 from corsac.cli.subject import Subject, captured
 from corsac.fx.passes.split_module import split_module
 
