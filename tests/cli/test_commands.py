@@ -410,7 +410,7 @@ def test_lower_runs_previews_and_writes(capsys, folder):
     assert main(["lower", *given]) == 0
     out = capsys.readouterr().out
     assert out.startswith("2 of 2 calls on onnxruntime in 1 part, 2 transfers\n")
-    assert "maximum absolute error" in out and "times as fast" in out
+    assert "maximum absolute error" in out and "time per call" in out
     assert main(["lower", *given, "--to", "openvino", "--json", "--repeat", "1"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["error"] < 1e-6 and report["preview"]["backend"] == "openvino"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from corsac.cli.batch_norm import randomize, untrained
+from corsac.cli.failure import Failure
 from corsac.cli.inputs import Input
 from corsac.cli.model import keywords
 from corsac.cli.progress import working
@@ -24,6 +25,15 @@ def test_inputs_are_read_and_shown():
         given = Input.parse(text)
         tensor = given.random()
         assert (tuple(tensor.shape), tensor.dtype) == (given.shape, given.dtype)
+
+
+def test_inputs_may_be_expressions():
+    given = Input.parse("torch.arange(6).reshape(2, 3)")
+    assert torch.equal(given.random(), torch.tensor([[0, 1, 2], [3, 4, 5]]))
+    assert str(given) == "torch.arange(6).reshape(2, 3)"
+    assert Input.parse("[1, 2.5]").random() == [1, 2.5]
+    with pytest.raises(Failure, match=r"--input torch.aranje\(6\): AttributeError: "):
+        Input.parse("torch.aranje(6)").random()
 
 
 def test_keywords_are_json_where_they_can_be():
@@ -71,7 +81,13 @@ def test_times_are_compared_by_their_medians():
     comparison = Comparison([3.0, 1.0, 2.0], [1.0, 0.5, 9.0])
     assert comparison.medians == (2.0, 1.0)
     assert comparison.minima == (1.0, 0.5)
-    assert comparison.ratio == 2.0
+    assert comparison.spread == 4.25 and comparison.ratio is None
+    assert comparison.said == "no difference beyond the spread of 4250 ms"
+    far = Comparison([3.0, 3.1, 2.9], [1.5, 1.4, 1.6])
+    assert (far.ratio, far.said) == (2.0, "2.00 times as fast")
+    assert Comparison(far.second, far.first).said == "2.00 times as slow"
+    few = Comparison([3.0, 3.0], [1.0, 1.0])
+    assert few.ratio is None and few.said == "too few calls to compare"
     assert [milliseconds(s) for s in (0.1234, 0.01234, 0.001234, 0.0001234)] == [
         "123 ms", "12.3 ms", "1.23 ms", "0.123 ms",
     ]  # fmt: skip

@@ -135,6 +135,15 @@ def _model(parser: argparse.ArgumentParser, *names: str) -> None:
         metavar="N",
         help="seed for the model's weights and the inputs (0)",
     )
+    _weights(parser)
+
+
+def _weights(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="weights for the model: *.safetensors, or a state dict that torch.save wrote",
+    )
 
 
 def _input(parser: argparse.ArgumentParser) -> None:
@@ -142,8 +151,9 @@ def _input(parser: argparse.ArgumentParser) -> None:
         "--input",
         action="append",
         default=[],
-        metavar="SHAPE[:DTYPE]",
-        help="shape of a positional input, such as 1,3,224,224 or 1,16:int64; once per input",
+        metavar="SHAPE[:DTYPE]|EXPRESSION",
+        help="a positional input: its shape, such as 1,3,224,224 or 1,16:int64, or an expression of "
+        "Python, such as 'torch.arange(16)[None]'; once per input",
     )
 
 
@@ -366,6 +376,7 @@ def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed for the model's weights (0)"
     )
+    _weights(parser)
     parser.add_argument(
         "--max-gib",
         type=float,

@@ -67,7 +67,7 @@ def _print(preview: lowering.Preview, agreement: Agreement | str, calls: Compari
         error, scale = agreement.error, agreement.scale
         print(f"maximum absolute error   {error:.2e}  (largest output {scale:.3g})")
     before, after = (milliseconds(seconds) for seconds in calls.medians)
-    print(f"time per call            {before} -> {after}, {calls.ratio:.2f} times as fast")
+    print(f"time per call            {before} -> {after}, {calls.said}")
 
 
 def _summary(
@@ -79,6 +79,7 @@ def _summary(
         "error": None if isinstance(agreement, str) else agreement.error,
         "seconds_before": before,
         "seconds_after": after,
+        "ratio": calls.ratio,
     }
 
 

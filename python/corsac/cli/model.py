@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.weights import SUFFIXES as WEIGHTS
 
-#: How files with weights are called, and those of other programs with models.
-WEIGHTS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+#: How files of other programs with models are called.
 FOREIGN = (*WEIGHTS, ".onnx", ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
 
 

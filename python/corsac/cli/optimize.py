@@ -95,6 +95,7 @@ def run(options: argparse.Namespace) -> bool:
                 "largest_output": None if isinstance(agreement, str) else agreement.scale,
                 "seconds_before": calls.medians[0],
                 "seconds_after": calls.medians[1],
+                "ratio": calls.ratio,
                 "torch_fx": _peer(peer),
                 "folder": None if folder is None else str(folder),
             }
@@ -190,7 +191,7 @@ def print_calls(calls: Comparison) -> None:
     before, after = (milliseconds(seconds) for seconds in calls.medians)
     least_before, least_after = (milliseconds(seconds) for seconds in calls.minima)
     print(
-        f"time per call            {before} -> {after}, {calls.ratio:.2f} times as fast"
+        f"time per call            {before} -> {after}, {calls.said}"
         f"  (medians of {len(calls.first)}; minima {least_before} -> {least_after})"
     )
 
@@ -202,6 +203,6 @@ def print_peer(peer: Comparison | str) -> None:
         return
     theirs, ours = (milliseconds(seconds) for seconds in peer.medians)
     print(
-        f"capture and fusion       torch.fx {theirs}, corsac {ours}, {peer.ratio:.1f} times as fast"
+        f"capture and fusion       torch.fx {theirs}, corsac {ours}, {peer.said}"
         f"  (medians of {len(peer.first)})"
     )
