@@ -615,6 +615,9 @@ class Node:
         ...
     @_repr_fn.setter
     def _repr_fn(self, value: Any) -> None: ...
+    def _repr_html_(self) -> Any:
+        """What is known of the node, as a notebook shows it."""
+        ...
     @property
     def _sort_key(self) -> tuple[int, ...]:
         """A key that grows along the graph."""

@@ -148,6 +148,29 @@ def notebook_page(graph: Any, **options: Any) -> str:
     )
 
 
+def node_table(node: Any) -> str:
+    """What is known of a node, as a table for a notebook."""
+    shape, dtype = shape_and_dtype(node.meta.get("tensor_meta", node.meta.get("val")))
+    source = node.source
+    known = {
+        "op": node.op,
+        "target": node._pretty_print_target(node.target),
+        "args": node.args,
+        "kwargs": node.kwargs or None,
+        "users": ", ".join(user.name for user in node.users),
+        "shape": shape,
+        "dtype": dtype,
+        "source": source and f"{source.file}:{source.line} in {source.function}",
+    }
+    rows = "".join(
+        f'<tr><th style="text-align:left">{key}</th>'
+        f'<td style="text-align:left"><code>{html.escape(text(value))}</code></td></tr>'
+        for key, value in known.items()
+        if value is not None
+    )
+    return f"<table><caption><code>{html.escape(text(node.name))}</code></caption>{rows}</table>"
+
+
 def _in_notebook() -> bool:
     try:
         shell = get_ipython()  # type: ignore[name-defined]

@@ -315,6 +315,7 @@ def test_a_file_with_one_class_needs_no_name(capsys, folder):
         (["show", "wrong.txt"], "wrong.txt is no graph"),
         (["show", "broken.txt"], "broken.txt: line 2, column 5: expected"),
         (["show", "net.py:Nett"], "did you mean Net?"),
+        (["show", "net.txt", "--kwargs", "width=3"], "net.txt is no callable, so --kwargs has no"),
         (["show", "net.onnx"], "net.onnx: expected a file *.py, *.safetensors, *.toml, "),
         (["show", "net.pt"], "not *.pt; --weights reads weights"),
         (["show", "net.py"], "which model of net.py? Write net.py:Net or net.py:Longer"),

@@ -175,6 +175,17 @@ def test_notebooks_show_a_frame(gm):
     assert "<" not in attribute and "first_conv" in attribute
 
 
+def test_notebooks_show_graphs_and_nodes(gm):
+    shown = gm.graph._repr_html_()
+    assert shown.startswith('<iframe sandbox="allow-scripts"') and "first_conv" in shown
+    node = gm.graph.find_nodes(op="call_module")[0]
+    node.meta["tensor_meta"] = torch.empty(1, 3, device="meta")
+    node.target = "<b>first_conv"
+    table = node._repr_html_()
+    assert table.startswith("<table>") and "<code>&lt;b&gt;first_conv</code>" in table
+    assert "<code>1×3</code>" in table and "<code>float32</code>" in table
+
+
 def test_show_opens_the_browser(gm, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)

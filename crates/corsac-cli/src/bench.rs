@@ -58,12 +58,11 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
         writeln!(out, "{report:#}")?;
         return Ok(());
     }
-    let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
-    writeln!(out, "load     {}", ms(load))?;
-    writeln!(out, "first    {}", ms(first))?;
-    writeln!(out, "min      {}", ms(least))?;
-    writeln!(out, "median   {}", ms(median))?;
-    writeln!(out, "max      {}", ms(most))?;
+    writeln!(out, "load     {}", shown(load))?;
+    writeln!(out, "first    {}", shown(first))?;
+    writeln!(out, "min      {}", shown(least))?;
+    writeln!(out, "median   {}", shown(median))?;
+    writeln!(out, "max      {}", shown(most))?;
     let arena = grouped(i64::try_from(arena).unwrap_or(i64::MAX));
     writeln!(
         out,
@@ -72,6 +71,14 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
         model.threads()
     )?;
     Ok(())
+}
+
+/// A time, in milliseconds or, if it is shorter, microseconds.
+fn shown(time: Duration) -> String {
+    match time < Duration::from_millis(1) {
+        true => format!("{:.3} µs", time.as_secs_f64() * 1e6),
+        false => format!("{:.3} ms", time.as_secs_f64() * 1e3),
+    }
 }
 
 /// An input of numbers between -1 and 1, the same in every run; zeros of another type.

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from corsac import fx, lowering
+from corsac._report_text import duration
 from corsac.cli.failure import Failure, check_suffix, first_line
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.subject import captured
-from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.cli.timing import Comparison, compare
 from corsac.passes._agreement import Agreement, compare_outputs
 
 
@@ -66,7 +67,7 @@ def _print(preview: lowering.Preview, agreement: Agreement | str, calls: Compari
     else:
         error, scale = agreement.error, agreement.scale
         print(f"maximum absolute error   {error:.2e}  (largest output {scale:.3g})")
-    before, after = (milliseconds(seconds) for seconds in calls.medians)
+    before, after = (duration(seconds) for seconds in calls.medians)
     print(f"time per call            {before} -> {after}, {calls.said}")
 
 

@@ -80,6 +80,8 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
     path = Path(reference)
     if options.weights is not None and (path.is_dir() or _is_whole(path)):
         raise Failure(f"--weights {options.weights}: {reference} takes none; name the model itself")
+    if options.kwargs and (path.is_dir() or path.suffix in FILES):
+        raise Failure(f"{reference} is no callable, so --kwargs has nothing to go to")
     if path.is_dir():
         if not (path / GRAPH).is_file():
             raise Failure(f"{reference}: a folder without {GRAPH}, so not one that corsac wrote")

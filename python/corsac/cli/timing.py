@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from corsac._report_text import duration
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -47,7 +49,7 @@ class Comparison:
         if ratio is None:
             if math.isinf(self.spread):
                 return "too few calls to compare"
-            return f"no difference beyond the spread of {milliseconds(self.spread)}"
+            return f"no difference beyond the spread of {duration(self.spread)}"
         if ratio >= 1:
             return f"{ratio:.2f} times as fast"
         return f"{1 / ratio:.2f} times as slow"
@@ -88,10 +90,3 @@ def compare(
         comparison.first.append(timed(first)[1])
         comparison.second.append(timed(second)[1])
     return comparison
-
-
-def milliseconds(seconds: float) -> str:
-    """``12.3 ms``, with three digits."""
-    value = seconds * 1e3
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
-    return f"{value:.{digits}f} ms"
