@@ -15,6 +15,7 @@ import torch
 from corsac import _core
 from corsac import fx as corsac_fx
 from corsac._drawing_notes import notes_of, shape_and_dtype, text
+from corsac._example_inputs import ExampleInputs, as_tuple
 
 Overlay = Literal["time", "bytes", "flops"]
 
@@ -37,7 +38,7 @@ def draw(
     *,
     overlay: Overlay | None = None,
     annotations: Any = None,
-    inputs: tuple[Any, ...] | None = None,
+    inputs: ExampleInputs | None = None,
     depth: int | None = None,
     title: str | None = None,
 ) -> Path:
@@ -59,8 +60,8 @@ def draw(
             any of ``flops``, ``bytes`` (read and written), ``time`` (seconds), ``shape``,
             ``dtype``, ``source``; other keys are listed with the node. A report of
             ``corsac.analysis`` will do.
-        inputs: positional arguments with which the module is run once, without gradients, to
-            learn the shapes.
+        inputs: a tensor, or a tuple of positional arguments, with which the module is run once,
+            without gradients, to learn the shapes.
         depth: how many modules around each other are shown with what is in them; 0 shows every
             module as one box. By default an SVG shows all, and the HTML page as much as can be
             read.
@@ -184,7 +185,7 @@ def _written(
     file_format: str,
     overlay: str | None,
     annotations: Any,
-    inputs: tuple[Any, ...] | None,
+    inputs: ExampleInputs | None,
     depth: int | None,
     title: str | None,
 ) -> str:
@@ -192,7 +193,7 @@ def _written(
     drawn = _graph_of(module)
     notes = notes_of(drawn, annotations)
     if inputs is not None:
-        shapes = _shapes(module, inputs)
+        shapes = _shapes(module, as_tuple(inputs))
         for node, note in notes:
             if node.name in shapes:
                 note.shape, note.dtype = shapes[node.name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from corsac import _core
 from corsac._engine_module import EngineModule
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac._native_graph import CompileError
 from corsac._sized_capture import sized_capture
 from corsac._stand_in import Shell
@@ -32,7 +33,7 @@ from corsac.passes._replace_op import _has_hooks as has_hooks
 def save(
     model: Callable[..., Any],
     path: str | os.PathLike[str],
-    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    example_inputs: ExampleInputs,
 ) -> None:
     """Write ``model`` to one file that runs without Python and PyTorch.
 
@@ -46,16 +47,14 @@ def save(
         model: a module, a graph module, what :func:`corsac.compile` made of one, or a function of
             tensors. It stays as it is.
         path: the file, by custom ``*.safetensors``.
-        example_inputs: tensors such as the model will get: their shapes and element types are those
+        example_inputs: a tensor, or a tuple of tensors, such as the model will get: their shapes and element types are those
             that the file is for.
 
     Raises:
         CompileError: the engine cannot run the whole graph: the message names the operators.
         OSError: the file cannot be written.
     """
-    inputs = (
-        (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    )
+    inputs = as_tuple(example_inputs)
     for number, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"example input {number} is a {type(tensor).__name__}, not a tensor")

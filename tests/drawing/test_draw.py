@@ -167,6 +167,13 @@ def test_hostile_text_stays_text(tmp_path):
     assert tags == {"svg", "style", "rect", "g", "title", "path", "text"}
 
 
+def test_inputs_are_a_tensor_or_a_tuple(gm, tmp_path):
+    image = torch.zeros(1, 3, 8, 8)
+    one = corsac.draw(gm, tmp_path / "one.svg", inputs=image).read_text()
+    assert one == corsac.draw(gm, tmp_path / "several.svg", inputs=(image,)).read_text()
+    assert "1×3×8×8" in one
+
+
 def test_notebooks_show_a_frame(gm):
     shown = gm._repr_html_()
     assert shown.startswith('<iframe sandbox="allow-scripts"')

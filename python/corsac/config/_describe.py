@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from corsac import _core
-from corsac.config._format import format_of
+from corsac.config._format import Format, format_of
 from corsac.fx.graph_module import GraphModule
 
 # Tensors of more elements are described by their shape alone.
@@ -38,7 +38,7 @@ _NONLINEARITY = inspect.Parameter("nonlinearity", inspect.Parameter.KEYWORD_ONLY
 
 
 def describe(
-    gm: GraphModule, file: str | os.PathLike[str] | None = None, *, format: str | None = None
+    gm: GraphModule, file: str | os.PathLike[str] | None = None, *, format: Format | None = None
 ) -> str:
     """Describe a graph module by a configuration, from which :func:`build` makes it again.
 
