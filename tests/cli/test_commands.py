@@ -225,6 +225,26 @@ def test_show_takes_the_forms_of_the_native_program(capsys):
     assert "--json cannot be used with --format code" in capsys.readouterr().err
 
 
+def test_shells_complete_commands_and_options(capsys, folder):
+    assert main(["completions", "bash"]) == 0
+    (folder / "corsac.bash").write_text(capsys.readouterr().out)
+    ask = """
+source corsac.bash
+complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _corsac; echo "${COMPREPLY[*]}"; }
+complete_words corsac sh
+complete_words corsac show --lo
+complete_words corsac bench --rep
+complete_words corsac show net
+"""
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["show", "--lossless", "--repeat", ""], done.stderr
+    assert main(["completions", "zsh"]) == 0
+    assert "bashcompinit" in capsys.readouterr().out
+    assert main(["completions", "fish"]) == 0
+    fish = capsys.readouterr().out
+    assert "complete -c corsac -n '__fish_seen_subcommand_from show' -l lossless\n" in fish
+
+
 def test_the_cache_command_does_without_torch(folder):
     program = (
         "import sys; from corsac.cli import main; main(['cache']); print('torch' in sys.modules)"

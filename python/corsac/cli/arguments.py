@@ -368,6 +368,10 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _completions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to print")
+
+
 def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
     parser.add_argument(
@@ -566,6 +570,17 @@ examples:
         "Say what the folder in CORSAC_CACHE_DIR has of compiled programs, or remove it.",
         "example (with CORSAC_CACHE_DIR set):\n  corsac cache --clear\n",
         _cache,
+    ),
+    Command(
+        "completions",
+        "print a script that completes commands and options in a shell",
+        "Print a script that completes commands, options and files in bash, zsh or fish.",
+        """\
+examples:
+  corsac completions bash > ~/.local/share/bash-completion/completions/corsac
+  corsac completions fish > ~/.config/fish/completions/corsac.fish
+""",
+        _completions,
     ),
     Command(
         "run",
