@@ -143,7 +143,7 @@ def notebook_page(graph: Any, **options: Any) -> str:
     known = {"overlay": None, "annotations": None, "inputs": None, "depth": None, "title": None}
     page = _written(graph, "html", **(known | options))
     return (
-        f'<iframe sandbox="allow-scripts" title="graph" srcdoc="{html.escape(page)}" '
+        f'<iframe sandbox="allow-scripts allow-downloads" title="graph" srcdoc="{html.escape(page)}" '
         f'style="width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid #8884;border-radius:8px">'
         "</iframe>"
     )

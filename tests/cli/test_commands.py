@@ -397,7 +397,7 @@ def test_every_command_has_an_example_in_its_help(command, capsys):
 def test_no_command_shows_which_there_are(capsys):
     assert main([]) == 2
     error = capsys.readouterr().err
-    assert all(f"  {command.name} " in error for command in COMMANDS)
+    assert all(f"  {command.name}" in error for command in COMMANDS)
 
 
 def test_a_reader_that_goes_is_no_error(folder):

@@ -176,7 +176,7 @@ def test_inputs_are_a_tensor_or_a_tuple(gm, tmp_path):
 
 def test_notebooks_show_a_frame(gm):
     shown = gm._repr_html_()
-    assert shown.startswith('<iframe sandbox="allow-scripts"')
+    assert shown.startswith('<iframe sandbox="allow-scripts allow-downloads"')
     # The page is in an attribute, in which no quote ends it.
     attribute = re.search(r'srcdoc="([^"]*)"', shown)[1]
     assert "<" not in attribute and "first_conv" in attribute
@@ -184,7 +184,10 @@ def test_notebooks_show_a_frame(gm):
 
 def test_notebooks_show_graphs_and_nodes(gm):
     shown = gm.graph._repr_html_()
-    assert shown.startswith('<iframe sandbox="allow-scripts"') and "first_conv" in shown
+    assert (
+        shown.startswith('<iframe sandbox="allow-scripts allow-downloads"')
+        and "first_conv" in shown
+    )
     node = gm.graph.find_nodes(op="call_module")[0]
     node.meta["tensor_meta"] = torch.empty(1, 3, device="meta")
     node.target = "<b>first_conv"

@@ -573,7 +573,7 @@ examples:
     ),
     Command(
         "completions",
-        "print a script that completes commands and options in a shell",
+        "print what completes commands and options in a shell",
         "Print a script that completes commands, options and files in bash, zsh or fish.",
         """\
 examples:
