@@ -1271,7 +1271,8 @@ def draw_difference(before: Any, before_notes: Any, after: Any, after_notes: Any
 
 def draw_graph(graph: Graph, notes: Any, style: Any) -> Any:
     """Writes a picture of `graph`. `notes` are pairs of a node and what is known of it; `style` says
-    format (`svg`, `dot`, `html`), title, overlay and how deep modules are open.
+    format (`svg`, `dot`, `html`), title, overlay, how deep modules are open, and whether nodes that
+    compute sizes are left out.
     """
     ...
 

@@ -30,6 +30,7 @@ class _Style:
     title: str
     overlay: str | None = None
     depth: int | None = None
+    hide_shape_arithmetic: bool = False
 
 
 def draw(
@@ -41,6 +42,7 @@ def draw(
     inputs: ExampleInputs | None = None,
     depth: int | None = None,
     title: str | None = None,
+    hide_shape_arithmetic: bool = False,
 ) -> Path:
     """Draw a graph to a file; the name says as what.
 
@@ -66,6 +68,7 @@ def draw(
             module as one box. By default an SVG shows all, and the HTML page as much as can be
             read.
         title: what stands above the picture; by default the name of the module's class.
+        hide_shape_arithmetic: leave out what reads sizes of tensors, or computes numbers of them.
 
     Returns:
         The path.
@@ -75,7 +78,16 @@ def draw(
         TypeError: if ``graph`` is nothing that can be drawn.
     """
     target = Path(path)
-    picture = _written(graph, _format_of(target), overlay, annotations, inputs, depth, title)
+    picture = _written(
+        graph,
+        _format_of(target),
+        overlay,
+        annotations,
+        inputs,
+        depth,
+        title,
+        hide_shape_arithmetic,
+    )
     target.write_text(picture, encoding="utf-8")
     return target
 
@@ -140,8 +152,8 @@ class Picture:
 
 def notebook_page(graph: Any, **options: Any) -> str:
     """A picture as an element of a notebook: a frame of its own, without access to the notebook."""
-    known = {"overlay": None, "annotations": None, "inputs": None, "depth": None, "title": None}
-    page = _written(graph, "html", **(known | options))
+    names = ("overlay", "annotations", "inputs", "depth", "title")
+    page = _written(graph, "html", **(dict.fromkeys(names) | options))
     return (
         f'<iframe sandbox="allow-scripts allow-downloads" title="graph" srcdoc="{html.escape(page)}" '
         f'style="width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid #8884;border-radius:8px">'
@@ -188,6 +200,7 @@ def _written(
     inputs: ExampleInputs | None,
     depth: int | None,
     title: str | None,
+    hide_shape_arithmetic: bool = False,
 ) -> str:
     module = _traced(graph)
     drawn = _graph_of(module)
@@ -197,7 +210,9 @@ def _written(
         for node, note in notes:
             if node.name in shapes:
                 note.shape, note.dtype = shapes[node.name]
-    style = _Style(file_format, text(title or _title_of(graph)), overlay, depth)
+    style = _Style(
+        file_format, text(title or _title_of(graph)), overlay, depth, hide_shape_arithmetic
+    )
     return _core.draw_graph(drawn, notes, style)
 
 

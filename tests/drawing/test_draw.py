@@ -174,6 +174,18 @@ def test_inputs_are_a_tensor_or_a_tuple(gm, tmp_path):
     assert "1×3×8×8" in one
 
 
+def test_shape_arithmetic_can_be_hidden(tmp_path):
+    def program(x):
+        rows = x.shape[0] * x.size(1)
+        return x.reshape(rows // 2, -1) + 1
+
+    gm = corsac.fx.symbolic_trace(program)
+    names = {own["name"] for own in page_data(corsac.draw(gm, tmp_path / "a.html"))["nodes"]}
+    assert {"getattr_1", "size", "mul", "floordiv"} < names
+    page = corsac.draw(gm, tmp_path / "b.html", hide_shape_arithmetic=True)
+    assert [own["name"] for own in page_data(page)["nodes"]] == ["x", "reshape", "add", "output"]
+
+
 def test_notebooks_show_a_frame(gm):
     shown = gm._repr_html_()
     assert shown.startswith('<iframe sandbox="allow-scripts allow-downloads"')

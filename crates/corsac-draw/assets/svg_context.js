@@ -1,5 +1,7 @@
 // A canvas that writes SVG: as much of one as `paint` uses, without scaling.
 
+const SVG_NAMESPACE = new DOMParser().parseFromString("<svg>", "text/html").querySelector("svg").namespaceURI;
+
 class SvgContext {
   /** `measuring` is the context of a canvas, which knows how wide text is. */
   constructor(measuring) {
@@ -51,7 +53,7 @@ class SvgContext {
   strokeText(text, x, y) { this.text(text, x, y, this.stroked()); }
   document(width, height, title) {
     const size = `width="${Math.ceil(width)}" height="${Math.ceil(height)}"`;
-    return `<svg xmlns="http://www.w3.org/2000/svg" ${size} role="img" aria-label="${inXml(title)}">\n${this.parts.join("\n")}\n</svg>\n`;
+    return `<svg xmlns="${SVG_NAMESPACE}" ${size} role="img" aria-label="${inXml(title)}">\n${this.parts.join("\n")}\n</svg>\n`;
   }
 }
 

@@ -251,6 +251,11 @@ def _draw(parser: argparse.ArgumentParser) -> None:
         choices=("time", "bytes", "flops"),
         help="colour nodes by what they cost on the given input",
     )
+    parser.add_argument(
+        "--hide-shape-arithmetic",
+        action="store_true",
+        help="leave out what reads sizes of tensors, or computes numbers of them",
+    )
     _json(parser)
 
 

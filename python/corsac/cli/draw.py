@@ -32,7 +32,13 @@ def run(options: argparse.Namespace) -> bool:
     target = subject.module if subject.module is not None else subject.graph
     try:
         with working(f"drawing {options.out}"):
-            corsac.draw(target, options.out, overlay=options.overlay, annotations=report)
+            corsac.draw(
+                target,
+                options.out,
+                overlay=options.overlay,
+                annotations=report,
+                hide_shape_arithmetic=options.hide_shape_arithmetic,
+            )
     except (ValueError, OSError) as error:
         raise Failure(f"--out {options.out}: {error}") from error
     if options.json:
