@@ -265,7 +265,7 @@ def test_help_and_version_need_no_torch():
     )
     for argument, expected in (
         (["--version"], "corsac 0.1.0"),
-        (["--help"], "optimize  capture a model, run the passes"),
+        (["--help"], "capture a model, run the passes"),
         (["optimize", "--help"], "such as 1,3,224,224 or"),
     ):
         result = subprocess.run(
