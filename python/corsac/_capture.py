@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from corsac._compiled_function import module_of
 from corsac._engine_module import EngineModule
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac._recorder import Refusal
 from corsac._recordings import record_at_once
 from corsac._stand_in import root_of
@@ -16,9 +17,7 @@ from corsac.fx import GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError
 
 
-def capture(
-    model: Callable[..., Any], example_inputs: torch.Tensor | Sequence[torch.Tensor]
-) -> GraphModule:
+def capture(model: Callable[..., Any], example_inputs: ExampleInputs) -> GraphModule:
     """The graph of what ``model`` does with inputs such as these, whatever it decides in Python.
 
     The model is called, and watched: control flow, hooks and other Python code are as they are in that call, and
@@ -38,7 +37,7 @@ def capture(
     Raises:
         TraceError: values decide what the model does, or it does something that no graph says.
     """
-    inputs = as_inputs(example_inputs)
+    inputs = as_tuple(example_inputs)
     for number, own in enumerate(inputs):
         if not isinstance(own, torch.Tensor):
             raise TypeError(f"example input {number} is a {type(own).__name__}, not a tensor")
@@ -70,10 +69,4 @@ def graph_of(model: torch.nn.Module, example_inputs: Any) -> GraphModule:
             raise other from error
 
 
-def as_inputs(example_inputs: Any) -> tuple[Any, ...]:
-    """A tensor, or several, as a tuple."""
-    several = isinstance(example_inputs, tuple | list)
-    return tuple(example_inputs) if several else (example_inputs,)
-
-
-__all__ = ["as_inputs", "capture", "graph_of"]
+__all__ = ["capture", "graph_of"]

@@ -155,8 +155,14 @@ def compile(
             disable=disable,
         )
     if not callable(model):
+        hint = ""
+        if isinstance(model, str):
+            hint = (
+                "; a model is named on the command line only, such as `corsac save "
+                "torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors`"
+            )
         raise TypeError(
-            f"expected a module or a function, got a {type(model).__name__}: {reprlib.repr(model)}"
+            f"expected a module or a function, got a {type(model).__name__}: {reprlib.repr(model)}{hint}"
         )
     if disable:
         return model

@@ -19,6 +19,7 @@ from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
 from corsac._panic import EngineError, as_compile_error
+from corsac._report_text import with_repeats
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
@@ -238,7 +239,9 @@ class CompiledGraph(EngineModule):
         lines = []
         for key, compiled in self._programs.items():
             key = key[0] if self._written else key
-            shapes = ", ".join(str(own if isinstance(own, int) else list(own[1])) for own in key)
+            shapes = with_repeats(
+                [str(own if isinstance(own, int) else list(own[1])) for own in key]
+            )
             if isinstance(compiled, str):
                 lines.append(f"{shapes}: not compiled: {compiled}")
                 continue

@@ -615,6 +615,9 @@ class Node:
         ...
     @_repr_fn.setter
     def _repr_fn(self, value: Any) -> None: ...
+    def _repr_html_(self) -> Any:
+        """What is known of the node, as a notebook shows it."""
+        ...
     @property
     def _sort_key(self) -> tuple[int, ...]:
         """A key that grows along the graph."""
@@ -1268,7 +1271,8 @@ def draw_difference(before: Any, before_notes: Any, after: Any, after_notes: Any
 
 def draw_graph(graph: Graph, notes: Any, style: Any) -> Any:
     """Writes a picture of `graph`. `notes` are pairs of a node and what is known of it; `style` says
-    format (`svg`, `dot`, `html`), title, overlay and how deep modules are open.
+    format (`svg`, `dot`, `html`), title, overlay, how deep modules are open, and whether nodes that
+    compute sizes are left out.
     """
     ...
 

@@ -15,10 +15,11 @@ import torch
 from corsac import _core
 from corsac import fx as corsac_fx
 from corsac._drawing_notes import notes_of, shape_and_dtype, text
+from corsac._example_inputs import ExampleInputs, as_tuple
 
 Overlay = Literal["time", "bytes", "flops"]
 
-_FORMATS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".html": "html", ".htm": "html"}
+FORMATS = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".html": "html", ".htm": "html"}
 # The height of a picture in a notebook, in pixels.
 _NOTEBOOK_HEIGHT = 640
 
@@ -29,6 +30,7 @@ class _Style:
     title: str
     overlay: str | None = None
     depth: int | None = None
+    hide_shape_arithmetic: bool = False
 
 
 def draw(
@@ -37,9 +39,10 @@ def draw(
     *,
     overlay: Overlay | None = None,
     annotations: Any = None,
-    inputs: tuple[Any, ...] | None = None,
+    inputs: ExampleInputs | None = None,
     depth: int | None = None,
     title: str | None = None,
+    hide_shape_arithmetic: bool = False,
 ) -> Path:
     """Draw a graph to a file; the name says as what.
 
@@ -59,12 +62,13 @@ def draw(
             any of ``flops``, ``bytes`` (read and written), ``time`` (seconds), ``shape``,
             ``dtype``, ``source``; other keys are listed with the node. A report of
             ``corsac.analysis`` will do.
-        inputs: positional arguments with which the module is run once, without gradients, to
-            learn the shapes.
+        inputs: a tensor, or a tuple of positional arguments, with which the module is run once,
+            without gradients, to learn the shapes.
         depth: how many modules around each other are shown with what is in them; 0 shows every
             module as one box. By default an SVG shows all, and the HTML page as much as can be
             read.
         title: what stands above the picture; by default the name of the module's class.
+        hide_shape_arithmetic: leave out what reads sizes of tensors, or computes numbers of them.
 
     Returns:
         The path.
@@ -74,7 +78,16 @@ def draw(
         TypeError: if ``graph`` is nothing that can be drawn.
     """
     target = Path(path)
-    picture = _written(graph, _format_of(target), overlay, annotations, inputs, depth, title)
+    picture = _written(
+        graph,
+        _format_of(target),
+        overlay,
+        annotations,
+        inputs,
+        depth,
+        title,
+        hide_shape_arithmetic,
+    )
     target.write_text(picture, encoding="utf-8")
     return target
 
@@ -139,13 +152,36 @@ class Picture:
 
 def notebook_page(graph: Any, **options: Any) -> str:
     """A picture as an element of a notebook: a frame of its own, without access to the notebook."""
-    known = {"overlay": None, "annotations": None, "inputs": None, "depth": None, "title": None}
-    page = _written(graph, "html", **(known | options))
+    names = ("overlay", "annotations", "inputs", "depth", "title")
+    page = _written(graph, "html", **(dict.fromkeys(names) | options))
     return (
-        f'<iframe sandbox="allow-scripts" title="graph" srcdoc="{html.escape(page)}" '
+        f'<iframe sandbox="allow-scripts allow-downloads" title="graph" srcdoc="{html.escape(page)}" '
         f'style="width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid #8884;border-radius:8px">'
         "</iframe>"
     )
+
+
+def node_table(node: Any) -> str:
+    """What is known of a node, as a table for a notebook."""
+    shape, dtype = shape_and_dtype(node.meta.get("tensor_meta", node.meta.get("val")))
+    source = node.source
+    known = {
+        "op": node.op,
+        "target": node._pretty_print_target(node.target),
+        "args": node.args,
+        "kwargs": node.kwargs or None,
+        "users": ", ".join(user.name for user in node.users),
+        "shape": shape,
+        "dtype": dtype,
+        "source": source and f"{source.file}:{source.line} in {source.function}",
+    }
+    rows = "".join(
+        f'<tr><th style="text-align:left">{key}</th>'
+        f'<td style="text-align:left"><code>{html.escape(text(value))}</code></td></tr>'
+        for key, value in known.items()
+        if value is not None
+    )
+    return f"<table><caption><code>{html.escape(text(node.name))}</code></caption>{rows}</table>"
 
 
 def _in_notebook() -> bool:
@@ -161,24 +197,27 @@ def _written(
     file_format: str,
     overlay: str | None,
     annotations: Any,
-    inputs: tuple[Any, ...] | None,
+    inputs: ExampleInputs | None,
     depth: int | None,
     title: str | None,
+    hide_shape_arithmetic: bool = False,
 ) -> str:
     module = _traced(graph)
     drawn = _graph_of(module)
     notes = notes_of(drawn, annotations)
     if inputs is not None:
-        shapes = _shapes(module, inputs)
+        shapes = _shapes(module, as_tuple(inputs))
         for node, note in notes:
             if node.name in shapes:
                 note.shape, note.dtype = shapes[node.name]
-    style = _Style(file_format, text(title or _title_of(graph)), overlay, depth)
+    style = _Style(
+        file_format, text(title or _title_of(graph)), overlay, depth, hide_shape_arithmetic
+    )
     return _core.draw_graph(drawn, notes, style)
 
 
 def _format_of(path: Path) -> str:
-    known = _FORMATS.get(path.suffix.lower())
+    known = FORMATS.get(path.suffix.lower())
     if known is None:
         raise ValueError(f"a picture is .svg, .dot or .html, not {path.suffix or path.name!r}")
     return known

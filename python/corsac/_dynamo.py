@@ -9,12 +9,13 @@ import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from corsac import _repro_switch
 
 #: With what convolutions and linear layers multiply.
-PRECISIONS = ("f32", "bf16")
+Precision: TypeAlias = Literal["f32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 #: Where graphs that autograd records run: natively where that was faster when it was tried, natively
 #: wherever the engine can, or by PyTorch.
 TRAINING = ("measured", "native", "host")
@@ -150,7 +151,7 @@ class Piece:
     def __init__(
         self,
         module: Any,
-        precision: str = "f32",
+        precision: Precision = "f32",
         inference: str = INFERENCE[0],
         compiled: Callable[[Any, Callable[[], Any]], Any] | None = None,
     ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from corsac import _core
 from corsac._native import observe
 from corsac._native_graph import CompileError
+from corsac._report_text import duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ class EngineProfile:
     def __str__(self) -> str:
         whole = self.seconds or 1.0
         rows = [(row.step, row.seconds) for row in self.slowest(20)]
-        lines = [f"{own * 1e3:9.3f} ms {own / whole:6.1%}  {text}" for text, own in rows]
+        lines = [f"{duration(own):>9} {own / whole:6.1%}  {text}" for text, own in rows]
         lines.append("by operator:")
         rows = list(self.by_operator().items())
-        lines += [f"{own * 1e3:9.3f} ms {own / whole:6.1%}  {text}" for text, own in rows]
-        lines.append(f"{len(self.steps)} steps, {self.seconds * 1e3:.3f} ms")
+        lines += [f"{duration(own):>9} {own / whole:6.1%}  {text}" for text, own in rows]
+        lines.append(f"{len(self.steps)} steps, {duration(self.seconds)}")
         return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from corsac import _core
 from corsac._run import filled
@@ -24,7 +24,7 @@ _NAMES = ("torch", "operator", "_operator", "builtins", "math", "torchvision.ops
 
 
 def load(
-    path: str | os.PathLike[str], *, framework: str | None = None
+    path: str | os.PathLike[str], *, framework: Literal["torch", "numpy"] | None = None
 ) -> CompiledGraph | NumpyModel:
     """The model in the file at ``path``, which :func:`corsac.save` wrote.
 

@@ -11,6 +11,7 @@ import torch
 from corsac import _core, cache
 from corsac._native import NativeCall
 from corsac._race import Race
+from corsac._report_text import duration, shortened
 from corsac.fx import GraphModule
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Compiled:
         return results
 
     def explain(self) -> str:
-        made = f"captured and compiled in {self.seconds * 1e3:.1f} ms{self._told()}"
+        made = f"captured and compiled in {duration(self.seconds)}{self._told()}"
         if isinstance(self.run, NativeCall):
             program = self.run.program
             rounded = ", products in bfloat16" if program.precision == "bf16" else ""
@@ -70,15 +71,21 @@ class Compiled:
             known = ", as in an earlier process" if self.kept else ""
             return f"{program.step_count} steps{rounded}, {values}, {made}{known}"
         assert self.preview is not None
-        lines = [f"{len(self.preview.parts)} native parts, {made}; PyTorch runs:"]
-        lines += [f"  {row.node} ({row.target}): {row.reason}" for row in self.preview.host]
+        parts = len(self.preview.parts)
+        lines = [f"{parts} native part{'' if parts == 1 else 's'}, {made}; PyTorch runs:"]
+        alike: dict[tuple[str, str | None], list[str]] = {}
+        for row in self.preview.host:
+            alike.setdefault((row.target, row.reason), []).append(row.node)
+        for (target, reason), nodes in alike.items():
+            several = f"{len(nodes)} × {target} ({shortened(nodes)})"
+            lines.append(f"  {several if nodes[1:] else f'{nodes[0]} ({target})'}: {reason}")
         return "\n".join(lines)
 
     def _told(self) -> str:
         """Who is faster, as far as that is known."""
         if self.took is None:
             return ""
-        native, host = (f"{seconds * 1e3:.3g} ms" for seconds in self.took)
+        native, host = map(duration, self.took)
         if self.is_slower():
             return f", and left to PyTorch: {native} natively, {host} by PyTorch"
         return f", {native} a call ({host} by PyTorch)"

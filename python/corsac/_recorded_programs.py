@@ -17,6 +17,7 @@ from corsac._native_graph import Compiled, CompileError, NativeGraph
 from corsac._panic import as_compile_error
 from corsac._recorder import Recorded, Refusal
 from corsac._recordings import Call, Entry, Recordings
+from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
@@ -102,8 +103,13 @@ class RecordedPrograms:
         for entry in self._recordings.entries():
             assert isinstance(entry.run, NativeProgram)
             lines.append(f"{entry.call.describe()}: {entry.run.compiled.explain()}")
+        alike: dict[str, list[str]] = {}
         for key, refusal in self._recordings.items():
-            lines.append(f"{Call((), key).describe()}: not compiled: {refusal.reason}")
+            alike.setdefault(refusal.reason, []).append(f"({Call((), key).describe()})")
+        for reason, calls in alike.items():
+            # Of one call, as those that are compiled are described.
+            described = calls[0][1:-1] if len(calls) == 1 else shortened(calls)
+            lines.append(f"{described}: not compiled: {reason}")
         return lines
 
     def _made(self, call: Call, recorded: Recorded) -> Entry:

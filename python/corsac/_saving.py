@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
-from corsac._capture import as_inputs, capture
+from corsac._capture import capture
 from corsac._compiled_function import module_of
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac._native_graph import CompileError
 from corsac._result_template import is_plain
 from corsac._stand_in import root_of
@@ -27,7 +28,7 @@ from corsac.passes import eliminate_dead_code, fold_constants, remove_no_ops
 def save(
     model: Callable[..., Any],
     path: str | os.PathLike[str],
-    example_inputs: torch.Tensor | Sequence[torch.Tensor],
+    example_inputs: ExampleInputs,
 ) -> None:
     """Write ``model`` to one file that runs without Python and PyTorch.
 
@@ -42,7 +43,7 @@ def save(
         model: a module, a graph module, what :func:`corsac.compile` made of one, a program of
             :func:`torch.export.export`, or a function of tensors.
         path: the file, by custom ``*.safetensors``.
-        example_inputs: tensors such as the model will get: their shapes and element types are those
+        example_inputs: a tensor, or a tuple of tensors, such as the model will get: their shapes and element types are those
             that the file is for.
 
     Raises:
@@ -50,7 +51,7 @@ def save(
             run the whole graph: the message names the operators.
         OSError: the file cannot be written.
     """
-    inputs = as_inputs(example_inputs)
+    inputs = as_tuple(example_inputs)
     with torch.no_grad():
         module = _program(model, inputs)
     placeholders = module.graph.find_nodes(op="placeholder")

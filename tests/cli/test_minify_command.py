@@ -67,7 +67,7 @@ def test_no_fault(net, capsys):
         (["faulty_net.py:Net", "--backend", "engin"], "did you mean engine"),
         (["faulty_net.py:Net", "--backend", "faulty_net.py:its"], "has no 'its'"),
         (["faulty_net.py"], "it does not define module, inputs, fails"),
-        (["faulty_net.py:Net", "--backend", "eager", "--out", "x.txt"], "is to be called *.py"),
+        (["faulty_net.py:Net", "--backend", "eager", "--out", "x.txt"], "expected a file *.py"),
         (["faulty_net.py:Net", "--input", "2,8", "--backend", "eager", "--options", "{"], "JSON"),
         (["faulty_net.py:Net", "--input", "2,9", "--backend", "eager"], "PyTorch can run"),
     ],

@@ -49,6 +49,31 @@ def test_commands_understand_model_files(saved, capfd):
     assert main(["diff", saved, saved]) == 0
 
 
+def test_model_files_show_every_form(saved, capfd):
+    assert main(["show", saved, "--lossless"]) == 0
+    lossless = capfd.readouterr().out
+    assert lossless.startswith("graph v1:")
+    assert main(["show", saved, "--format", "lossless"]) == 0
+    assert capfd.readouterr().out == lossless
+    assert main(["show", saved, "--sources"]) == 0
+    assert capfd.readouterr().out.startswith("graph():")
+
+
+def test_models_that_cannot_be_saved_or_run_say_what_to_do(capfd, folder):
+    (folder / "recurrent.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.lstm = torch.nn.LSTM(3, 4)\n"
+        "    def forward(self, x):\n        return self.lstm(x)[0]\n"
+    )
+    assert main(["save", "recurrent.py", "--input", "5,3", "--out", "x.safetensors"]) == 2
+    error = capfd.readouterr().err
+    assert "these modules cannot be written as such: lstm (lstm): no function is known" in error
+    assert "corsac.compile runs the model" in error
+    for model in ("recurrent.py", "torchvision.models:resnet18"):
+        assert main(["bench", model]) == 2
+        assert f"corsac save {model} --input SHAPE --out" in capfd.readouterr().err
+
+
 def test_help_and_errors_are_the_native_program_s(saved, capfd):
     for command in ("run", "bench"):
         assert main([command, "--help"]) == 0

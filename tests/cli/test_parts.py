@@ -7,11 +7,13 @@ import time
 import pytest
 import torch
 
+from corsac._report_text import duration, shortened, with_repeats
 from corsac.cli.batch_norm import randomize, untrained
+from corsac.cli.failure import Failure
 from corsac.cli.inputs import Input
 from corsac.cli.model import keywords
 from corsac.cli.progress import working
-from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.cli.timing import Comparison, compare
 from corsac.passes._agreement import Agreement, compare_outputs
 
 
@@ -24,6 +26,15 @@ def test_inputs_are_read_and_shown():
         given = Input.parse(text)
         tensor = given.random()
         assert (tuple(tensor.shape), tensor.dtype) == (given.shape, given.dtype)
+
+
+def test_inputs_may_be_expressions():
+    given = Input.parse("torch.arange(6).reshape(2, 3)")
+    assert torch.equal(given.random(), torch.tensor([[0, 1, 2], [3, 4, 5]]))
+    assert str(given) == "torch.arange(6).reshape(2, 3)"
+    assert Input.parse("[1, 2.5]").random() == [1, 2.5]
+    with pytest.raises(Failure, match=r"--input torch.aranje\(6\): AttributeError: "):
+        Input.parse("torch.aranje(6)").random()
 
 
 def test_keywords_are_json_where_they_can_be():
@@ -71,9 +82,16 @@ def test_times_are_compared_by_their_medians():
     comparison = Comparison([3.0, 1.0, 2.0], [1.0, 0.5, 9.0])
     assert comparison.medians == (2.0, 1.0)
     assert comparison.minima == (1.0, 0.5)
-    assert comparison.ratio == 2.0
-    assert [milliseconds(s) for s in (0.1234, 0.01234, 0.001234, 0.0001234)] == [
-        "123 ms", "12.3 ms", "1.23 ms", "0.123 ms",
+    assert comparison.spread == 4.25 and comparison.ratio is None
+    assert comparison.said == "no difference beyond the spread of 4.25 s"
+    far = Comparison([3.0, 3.1, 2.9], [1.5, 1.4, 1.6])
+    assert (far.ratio, far.said) == (2.0, "2.00 times as fast")
+    assert Comparison(far.second, far.first).said == "2.00 times as slow"
+    few = Comparison([3.0, 3.0], [1.0, 1.0])
+    assert few.ratio is None and few.said == "too few calls to compare"
+    times = (2.5, 0.99999, 0.1234, 0.01234, 0.001234, 0.0001234, 0.0000123, 3e-7, 0.0)
+    assert [duration(s) for s in times] == [
+        "2.50 s", "1.00 s", "123 ms", "12.3 ms", "1.23 ms", "123 µs", "12.3 µs", "300 ns", "0 ns",
     ]  # fmt: skip
 
 
@@ -96,3 +114,12 @@ def test_progress_is_shown_only_after_a_second(
     with working("slow"):
         time.sleep(0.1)
     assert capsys.readouterr().err == "corsac: slow ...\n"
+
+
+def test_what_repeats_in_lists_is_written_once():
+    assert with_repeats(["a", "k", "v", "k", "v", "k", "v", "b"]) == "a, 3 × (k, v), b"
+    assert with_repeats(["1", "1", "1", "2", "2"]) == "3 × 1, 2, 2"
+    assert with_repeats(["a", "b", "a"]) == "a, b, a"
+    assert with_repeats([]) == ""
+    assert shortened("abcde") == "a, b, c, d, e"
+    assert shortened("abcdefg") == "a, b, c, d and 3 others"

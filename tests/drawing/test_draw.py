@@ -167,12 +167,45 @@ def test_hostile_text_stays_text(tmp_path):
     assert tags == {"svg", "style", "rect", "g", "title", "path", "text"}
 
 
+def test_inputs_are_a_tensor_or_a_tuple(gm, tmp_path):
+    image = torch.zeros(1, 3, 8, 8)
+    one = corsac.draw(gm, tmp_path / "one.svg", inputs=image).read_text()
+    assert one == corsac.draw(gm, tmp_path / "several.svg", inputs=(image,)).read_text()
+    assert "1×3×8×8" in one
+
+
+def test_shape_arithmetic_can_be_hidden(tmp_path):
+    def program(x):
+        rows = x.shape[0] * x.size(1)
+        return x.reshape(rows // 2, -1) + 1
+
+    gm = corsac.fx.symbolic_trace(program)
+    names = {own["name"] for own in page_data(corsac.draw(gm, tmp_path / "a.html"))["nodes"]}
+    assert {"getattr_1", "size", "mul", "floordiv"} < names
+    page = corsac.draw(gm, tmp_path / "b.html", hide_shape_arithmetic=True)
+    assert [own["name"] for own in page_data(page)["nodes"]] == ["x", "reshape", "add", "output"]
+
+
 def test_notebooks_show_a_frame(gm):
     shown = gm._repr_html_()
-    assert shown.startswith('<iframe sandbox="allow-scripts"')
+    assert shown.startswith('<iframe sandbox="allow-scripts allow-downloads"')
     # The page is in an attribute, in which no quote ends it.
     attribute = re.search(r'srcdoc="([^"]*)"', shown)[1]
     assert "<" not in attribute and "first_conv" in attribute
+
+
+def test_notebooks_show_graphs_and_nodes(gm):
+    shown = gm.graph._repr_html_()
+    assert (
+        shown.startswith('<iframe sandbox="allow-scripts allow-downloads"')
+        and "first_conv" in shown
+    )
+    node = gm.graph.find_nodes(op="call_module")[0]
+    node.meta["tensor_meta"] = torch.empty(1, 3, device="meta")
+    node.target = "<b>first_conv"
+    table = node._repr_html_()
+    assert table.startswith("<table>") and "<code>&lt;b&gt;first_conv</code>" in table
+    assert "<code>1×3</code>" in table and "<code>float32</code>" in table
 
 
 def test_show_opens_the_browser(gm, monkeypatch):

@@ -6,6 +6,7 @@ Skipped where there is no Chromium. ``CORSAC_CHROMIUM`` names one that is elsewh
 import os
 import random
 import shutil
+import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -83,9 +84,11 @@ def open_page(browser, request):
     faults = []
     contexts = []
 
-    def opened(path, scheme="light"):
+    def opened(path, scheme="light", width=1400, height=900):
         context = browser.new_context(
-            viewport={"width": 1400, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            reduced_motion="reduce",
         )
         contexts.append(context)
         page = context.new_page()
@@ -425,3 +428,135 @@ def test_the_graph_cannot_be_lost(open_page, net_page):
             and at["top"] + at["height"] > 0
             for at in boxes
         ), (dx, dy)
+
+
+def inside(outer, inner):
+    return (
+        outer["x"] <= inner["x"]
+        and outer["y"] <= inner["y"]
+        and inner["x"] + inner["width"] <= outer["x"] + outer["width"]
+        and inner["y"] + inner["height"] <= outer["y"] + outer["height"]
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 640), (390, 800)])
+def test_everything_has_room_in_narrow_windows(open_page, net_page, width, height):
+    page = open_page(net_page, width=width, height=height)
+    header = page.locator("header").bounding_box()
+    assert inside({"x": 0, "y": 0, "width": width, "height": height}, header)
+    controls = page.locator(
+        "header button:visible, header label:visible, header input[type=search]"
+    )
+    boxes = [own.bounding_box() for own in controls.all()]
+    assert len(boxes) == 11 and all(inside(header, own) for own in boxes)
+    # The picture is between the header and the legend.
+    legend = page.locator("#legend")
+    top, bottom = box(page, "x"), box(page, "output")
+    assert top["top"] > header["y"] + header["height"]
+    end = legend.bounding_box()["y"] if legend.is_visible() else height
+    assert bottom["top"] + bottom["height"] < end
+    click(page, "flatten")
+    assert inside(
+        {"x": 0, "y": 0, "width": width, "height": height}, page.locator("#panel").bounding_box()
+    )
+
+
+def test_totals_are_in_the_header(open_page, net_page, gm):
+    flops = [at + 1 for at, node in enumerate(gm.graph.nodes) if node.op == "call_module"]
+    assert f"{sum(flops)} kFLOP" in open_page(net_page).locator("#summary").inner_text()
+
+
+def test_a_map_shows_where_one_is(open_page, net_page):
+    page = open_page(net_page)
+    assert page.locator("#map").is_hidden()
+    page.get_by_role("button", name="Expand").click()
+    settle(page)
+    for _ in range(4):
+        page.keyboard.press("+")
+    settle(page)
+    shown = page.locator("#map")
+    assert shown.is_visible()
+    at = shown.bounding_box()
+    page.mouse.click(at["x"] + at["width"] / 2, at["y"] + at["height"] - 3)
+    settle(page)
+    end = box(page, "output")
+    assert 64 < end["top"] < 900
+    page.keyboard.press("f")
+    settle(page)
+    assert shown.is_hidden()
+
+
+def test_keys_are_listed(open_page, net_page):
+    page = open_page(net_page)
+    page.keyboard.press("?")
+    assert "open, close all modules" in page.locator("#help").inner_text()
+    page.keyboard.press("Escape")
+    assert page.locator("#help").is_hidden()
+    page.get_by_role("button", name="Keys").click()
+    page.locator("#help-close").click()
+    assert page.locator("#help").is_hidden()
+
+
+def test_the_address_names_a_node(open_page, net_page, browser):
+    page = open_page(net_page)
+    click(page, "flatten")
+    assert page.evaluate("location.hash") == "#flatten"
+    page.evaluate("location.hash = '#body_3_conv'")
+    wait_until(page, "window.corsac.boxOf('body_3_conv') !== null")
+    assert "body.3.conv" in page.locator("#panel").inner_text()
+    page.keyboard.press("Escape")
+    assert page.evaluate("location.hash") == ""
+    other = browser.new_page()
+    other.goto(f"{net_page.as_uri()}#body.2")
+    wait_until(other, "window.corsac && window.corsac.firstPaint > 0")
+    assert "body.2" in other.locator("#panel").inner_text()
+    other.close()
+
+
+def test_pictures_are_saved(net_page, browser, tmp_path):
+    page = browser.new_page()
+    page.goto(net_page.as_uri())
+    wait_until(page, "window.corsac && window.corsac.firstPaint > 0")
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=kind, exact=True).click()
+        saved = tmp_path / download.value.suggested_filename
+        download.value.save_as(saved)
+        assert saved.name == f"Net.{kind.lower()}" and saved.read_bytes().startswith(start)
+    texts = [own.text for own in ElementTree.parse(tmp_path / "Net.svg").iter(f"{SVG}text")]
+    assert {"x", "flatten", "output"} <= set(texts)
+    page.close()
+
+
+def test_hostile_text_is_text_in_saved_pictures(open_page, tmp_path):
+    hostile = "<script>&\"'\x0b"
+    graph = corsac.fx.Graph()
+    graph.output(graph.call_method(hostile, (graph.placeholder("x"),)))
+    gm = corsac.fx.GraphModule({}, graph)
+    page = open_page(corsac.draw(gm, tmp_path / "a.html", title=hostile))
+    tree = ElementTree.fromstring(page.evaluate("window.corsac.svgText()"))
+    assert {own.tag.removeprefix(SVG) for own in tree.iter()} == {"svg", "path", "text"}
+    assert any("<script>&" in (own.text or "") for own in tree.iter())
+
+
+def test_it_is_painted_at_once(open_page, net_page):
+    page = open_page(net_page)
+    page.set_viewport_size({"width": 1000, "height": 700})
+    # In the same task as the event: nothing waits for a frame.
+    page.evaluate(
+        """() => { addEventListener("resize", () => {
+            const canvas = document.getElementById("graph");
+            window.painted = canvas.width === innerWidth; }); }"""
+    )
+    page.set_viewport_size({"width": 800, "height": 600})
+    wait_until(page, "window.painted !== undefined")
+    assert page.evaluate("window.painted")
+
+
+def test_a_command_takes_a_picture_of_the_page(net_page, tmp_path, browser):
+    program = os.environ.get("CORSAC_CHROMIUM") or next(filter(None, map(shutil.which, CANDIDATES)))
+    shot = tmp_path / "shot.png"
+    command = [program, *FLAGS, "--headless", f"--screenshot={shot}", "--window-size=900,700"]
+    subprocess.run([*command, net_page.as_uri()], capture_output=True, timeout=60, check=True)
+    # A page without a picture is a few thousand bytes.
+    assert shot.stat().st_size > 20_000

@@ -289,3 +289,16 @@ def test_all_models_of_torchvision():
     for name in done:
         check_model(name)
     assert len(done) >= 60
+
+
+def test_what_is_alike_is_explained_once():
+    def forward(x):
+        for _ in range(7):
+            x = torch.fft.fft(x * 2 + 1).real + 1
+        return x
+
+    compiled = corsac.compile(forward)
+    with torch.inference_mode():
+        compiled(torch.randn(3, 4))
+    text = compiled.explain()
+    assert "  7 × torch._C._fft.fft_fft (" in text and " and 3 others): " in text

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use corsac_engine::{Model, ModelFile, Precision};
+use corsac_engine::{MOST_THREADS, Model, ModelFile, Precision, parse_threads, threads_setting};
 
 use crate::failure::Failure;
 
@@ -56,7 +56,30 @@ pub(crate) enum PrecisionName {
 
 impl ModelArgument {
     pub(crate) fn open(&self) -> Result<ModelFile, Failure> {
+        if let Some(reason) = self.no_file() {
+            return Err(Failure::Usage(reason));
+        }
         ModelFile::open(&self.path).map_err(Failure::model(&self.path))
+    }
+
+    /// That something else than a model file is named.
+    fn no_file(&self) -> Option<String> {
+        let name = self.path.to_string_lossy();
+        let suffix = self.path.extension().and_then(|suffix| suffix.to_str());
+        let is_program = match suffix {
+            Some("py") => true,
+            Some("safetensors") => false,
+            _ => name.contains(':') && !self.path.exists(),
+        };
+        if is_program {
+            return Some(format!(
+                "{name} is a model in Python, and a file that `corsac save` wrote is needed: \
+                 corsac save {name} --input SHAPE --out model.safetensors"
+            ));
+        }
+        self.path
+            .is_dir()
+            .then(|| format!("{name} is a folder, and a file that `corsac save` wrote is needed"))
     }
 
     pub(crate) fn load(
@@ -64,10 +87,15 @@ impl ModelArgument {
         precision: PrecisionName,
         threads: Option<usize>,
     ) -> Result<Model, Failure> {
+        if let (None, Err(text)) = (threads, threads_setting()) {
+            return Err(Failure::Usage(format!(
+                "CORSAC_NUM_THREADS is {text:?}, and a number from 1 to {MOST_THREADS} is needed"
+            )));
+        }
         let file = self.open()?;
-        let file = match precision {
-            PrecisionName::F32 => Ok(file),
-            PrecisionName::Bf16 => file.with_precision(Precision::Bf16),
+        let file = match precision.precision() {
+            Precision::F32 => Ok(file),
+            precision @ Precision::Bf16 => file.with_precision(precision),
         };
         let model = file
             .and_then(Model::from_file)
@@ -79,11 +107,31 @@ impl ModelArgument {
     }
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(number @ 1..=65536) => Ok(number),
-        Ok(_) | Err(_) => Err("a number from 1 to 65536 is needed".to_owned()),
+impl PrecisionName {
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::F32,
+            Self::Bf16 => Precision::Bf16,
+        }
     }
+}
+
+impl Command {
+    /// What is done otherwise than it is asked for.
+    pub(crate) fn note(&self) -> Option<&'static str> {
+        let precision = match self {
+            Self::Run(options) => options.precision.precision(),
+            Self::Bench(options) => options.precision.precision(),
+            Self::Show(_) | Self::Ops(_) => Precision::F32,
+        };
+        (precision != precision.effective()).then_some(
+            "--precision bf16 changes nothing: this processor has no tiles for bfloat16 (AMX)",
+        )
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    parse_threads(text).ok_or_else(|| format!("a number from 1 to {MOST_THREADS} is needed"))
 }
 
 /// Options of `run`.
@@ -138,8 +186,11 @@ pub(crate) struct ShowOptions {
     /// What to print
     #[arg(long, value_enum, default_value = "graph")]
     pub(crate) format: Format,
-    /// Print JSON, for programs to read: inputs, results, weights, and the nodes of the graph
+    /// The same as --format lossless
     #[arg(long, conflicts_with = "format")]
+    pub(crate) lossless: bool,
+    /// Print JSON, for programs to read: inputs, results, weights, and the nodes of the graph
+    #[arg(long, conflicts_with_all = ["format", "lossless"])]
     pub(crate) json: bool,
 }
 

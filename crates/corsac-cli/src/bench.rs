@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use corsac_engine::{DType, Tensor, TensorSpec};
+use corsac_engine::{DType, Precision, Tensor, TensorSpec};
 use serde_json::json;
 
 use crate::arguments::BenchOptions;
@@ -40,11 +40,13 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
     times.sort_unstable();
     let (least, most) = (times[0], times[times.len() - 1]);
     let median = (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2;
+    let precision = options.precision.precision().effective();
     let arena = model.executable().plan().size_bytes();
     if options.json {
         let report = json!({
             "model": path.display().to_string(),
             "threads": model.threads(),
+            "precision": if precision == Precision::Bf16 { "bf16" } else { "f32" },
             "repeat": options.repeat,
             "load_seconds": load.as_secs_f64(),
             "first_seconds": first.as_secs_f64(),
@@ -56,12 +58,11 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
         writeln!(out, "{report:#}")?;
         return Ok(());
     }
-    let ms = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
-    writeln!(out, "load     {}", ms(load))?;
-    writeln!(out, "first    {}", ms(first))?;
-    writeln!(out, "min      {}", ms(least))?;
-    writeln!(out, "median   {}", ms(median))?;
-    writeln!(out, "max      {}", ms(most))?;
+    writeln!(out, "load     {}", shown(load))?;
+    writeln!(out, "first    {}", shown(first))?;
+    writeln!(out, "min      {}", shown(least))?;
+    writeln!(out, "median   {}", shown(median))?;
+    writeln!(out, "max      {}", shown(most))?;
     let arena = grouped(i64::try_from(arena).unwrap_or(i64::MAX));
     writeln!(
         out,
@@ -70,6 +71,14 @@ pub(crate) fn run(options: &BenchOptions, out: &mut dyn Write) -> Result<(), Fai
         model.threads()
     )?;
     Ok(())
+}
+
+/// A time, in milliseconds or, if it is shorter, microseconds.
+fn shown(time: Duration) -> String {
+    match time < Duration::from_millis(1) {
+        true => format!("{:.3} µs", time.as_secs_f64() * 1e6),
+        false => format!("{:.3} ms", time.as_secs_f64() * 1e3),
+    }
 }
 
 /// An input of numbers between -1 and 1, the same in every run; zeros of another type.

@@ -48,6 +48,9 @@ pub fn run(
         }
         Err(error) => return failed(&Failure::Usage(usage_error(&error)), err),
     };
+    if let Some(note) = arguments.command.note() {
+        let _ = writeln!(err, "corsac: note: {note}");
+    }
     let done = match &arguments.command {
         Command::Run(options) => run::run(options, out),
         Command::Bench(options) => bench::run(options, out),
@@ -78,6 +81,16 @@ fn usage_error(error: &clap::Error) -> String {
         // What follows is a list: of what is missing.
         let missing = lines.take_while(|line| !line.starts_with("Usage"));
         message = format!("{message} {}", missing.collect::<Vec<_>>().join(", "));
+    }
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        message = message.replace(
+            "the following required arguments were not provided: <MODEL>",
+            "MODEL is missing: a file that `corsac save` wrote",
+        );
+    }
+    let tip = text.lines().map(str::trim);
+    for tip in tip.filter_map(|line| line.strip_prefix("tip: ")) {
+        message = format!("{message}: {tip}");
     }
     let values = text.lines().map(str::trim);
     for values in values.filter(|line| line.starts_with("[possible values")) {

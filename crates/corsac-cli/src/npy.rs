@@ -21,7 +21,9 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
     // Headers are nested text: a hostile one is looked at before it is parsed.
     let head = head(&mut reader).map_err(|error| Failure::array(path, error))?;
     if !head.starts_with(b"\x93NUMPY") {
-        return Err(wrong("this is no .npy file".to_owned()));
+        return Err(wrong(
+            "this is no .npy file, as numpy.save writes".to_owned(),
+        ));
     }
     let text = &head[head.len().min(10)..];
     let text = &text[..text.iter().position(|&b| b == b'\n').unwrap_or(text.len())];

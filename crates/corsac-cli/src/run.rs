@@ -1,7 +1,7 @@
 //! `corsac run`
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use corsac_engine::{Elements, Model, Tensor, TensorSpec};
@@ -16,6 +16,14 @@ pub(crate) fn run(options: &RunOptions, out: &mut dyn Write) -> Result<(), Failu
     let model = options.model.load(options.precision, options.threads)?;
     let inputs = inputs(&model, &options.input)?;
     let wanted = placed("result", model.outputs(), &options.output)?;
+    for path in wanted.iter().flatten() {
+        if path.extension().is_none_or(|suffix| suffix != "npy") {
+            let path = path.display();
+            return Err(Failure::Usage(format!(
+                "--output {path}: results are written as *.npy"
+            )));
+        }
+    }
     let start = Instant::now();
     let results = model
         .run(&inputs)
@@ -97,15 +105,24 @@ fn placed(
             let at = specs.iter().position(|spec| spec.name == name)?;
             Some((at, path))
         });
+        if named.is_none()
+            && let Some((name, _)) = text.split_once('=')
+            && !name.contains(std::path::is_separator)
+            && !Path::new(text).exists()
+        {
+            return Err(Failure::Usage(format!(
+                "the model has no {what} {name}: its {what}s are {}",
+                listed(specs.iter())
+            )));
+        }
         let free = placed.iter().position(Option::is_none);
         let (at, path) = match (named, free) {
             (Some(named), _) => named,
             (None, Some(free)) => (free, text.as_str()),
             (None, None) => {
-                let names: Vec<String> = specs.iter().map(ToString::to_string).collect();
                 return Err(Failure::Usage(format!(
                     "{text} is one {what} too many: the model has {}",
-                    names.join(", ")
+                    listed(specs.iter())
                 )));
             }
         };

@@ -18,7 +18,11 @@ pub(crate) fn run(options: &ShowOptions, out: &mut dyn Write) -> Result<(), Fail
         writeln!(out, "{:#}", described(&file, options)?)?;
         return Ok(());
     }
-    match options.format {
+    let format = match options.lossless {
+        true => Format::Lossless,
+        false => options.format,
+    };
+    match format {
         Format::Graph => annotated(&file, options, out)?,
         Format::Table => writeln!(out, "{}", graph.to_table(&NoHost))?,
         Format::Code => {

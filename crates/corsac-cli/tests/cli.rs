@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use corsac_engine::{DType, TensorSpec, write_model};
+use corsac_engine::{DType, Precision, TensorSpec, write_model};
 use corsac_ir::Graph;
 use tempfile::TempDir;
 
@@ -129,6 +129,7 @@ fn graphs_are_shown_in_every_form() {
         text += &format!("-- {format}\n");
         text += &folder.out(&format!("show @net.safetensors --format {format}"));
     }
+    assert!(text.ends_with(&folder.out("show @net.safetensors --lossless")));
     text += "-- json\n";
     text += &folder.out("show @net.safetensors --json");
     insta::assert_snapshot!(text);
@@ -204,6 +205,34 @@ fn times_are_measured() {
 }
 
 #[test]
+fn what_changes_nothing_is_said() {
+    let folder = Folder::new();
+    let (code, _, err) = folder.corsac("bench @net.safetensors --repeat 1 --precision bf16 --json");
+    let has_tiles = Precision::Bf16.effective() == Precision::Bf16;
+    assert_eq!((code, err.is_empty()), (0, has_tiles), "{err}");
+    assert!(has_tiles || err.starts_with("corsac: note: --precision bf16 changes nothing: "));
+}
+
+#[test]
+fn numbers_of_threads_that_are_none_are_refused() {
+    let folder = Folder::new();
+    let bench = |threads: &str, more: &[&str]| {
+        let mut program = program();
+        program.env("CORSAC_NUM_THREADS", threads);
+        program.args(["bench", "--repeat", "1"]).args(more);
+        let done = program.arg(folder.path("net.safetensors")).output();
+        let done = done.unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.code(), text)
+    };
+    let said =
+        "corsac: error: CORSAC_NUM_THREADS is \"abc\", and a number from 1 to 65536 is needed\n";
+    assert_eq!(bench("abc", &[]), (Some(2), said.to_owned()));
+    assert_eq!(bench("abc", &["--threads", "1"]), (Some(0), String::new()));
+    assert_eq!(bench("", &[]), (Some(0), String::new()));
+}
+
+#[test]
 fn errors_are_one_line() {
     let folder = Folder::new();
     let x = bytes_of(&[1.0; 6]);
@@ -250,7 +279,16 @@ fn errors_are_one_line() {
         "run @net.safetensors --input @text.npy",
         "run @net.safetensors --input @empty.npy",
         "run @net.safetensors --input @x.npy --output @no/such.npy",
-        "run @net.safetensors --input @x.npy --output @a --output @b --output @c",
+        "run @net.safetensors --input @x.npy --output @a.npy --output @b.npy --output @c.npy",
+        "run @net.safetensors --input @x.npy --output @a.txt",
+        "run @net.safetensors --input @x.npy --output worst=@a.npy",
+        "run @net.safetensors --input y=@x.npy",
+        "run --input @net.py",
+        "run @net.py --input @x.npy",
+        "bench torchvision.models:resnet18",
+        "bench @",
+        "shwo @net.safetensors",
+        "show @net.safetensors --losless",
         "bench @net.safetensors --repeat many",
         "show @net.safetensors --format poem",
         "show @net.safetensors --json --format code",

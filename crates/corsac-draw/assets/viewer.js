@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const canvas = $("graph"), panel = $("panel"), hits = $("hits"), search = $("search");
 const data = JSON.parse($("data").textContent);
 const METRICS = { time: "Time", bytes: "Bytes", flops: "FLOPs" };
-const HEAD_ROOM = 64, MARGIN = 28, LARGEST_SCALE = 3, IN_SIGHT = 96;
+const MARGIN = 28, LARGEST_SCALE = 3, IN_SIGHT = 96;
 
 /** Groups around each node and group, from the inside out. */
 const parentOf = (what, index) => (what === "node" ? data.nodes[index].group : data.groups[index].parent);
@@ -102,7 +102,13 @@ function mixOf(group) {
 
 // -- what is visible --------------------------------------------------------------------------
 
-const size = () => [innerWidth, innerHeight];
+// A frame that is not shown yet has no size.
+const size = () => [Math.max(innerWidth, 1), Math.max(innerHeight, 1)];
+/** How much of the window the header covers. */
+const headRoom = () => $("title").parentElement.getBoundingClientRect().bottom + 10;
+/** How much of it the legend covers, besides a margin. */
+const footRoom = () => Math.max(0, $("legend").offsetHeight - 10);
+const isPhone = matchMedia("(max-width: 640px)");
 
 /** Lays out what is open now, keeping `anchor` (a box) where it is on the screen. */
 function layout(anchor) {
@@ -127,12 +133,12 @@ function measureLargest() {
 
 /** The scale and corner at which all of it fits into the window. */
 function fittingView(picture, largest = 1.15) {
-  const [width, height] = size();
-  const scale = Math.min((width - 2 * MARGIN) / Math.max(picture.width, 1),
-    (height - HEAD_ROOM - 2 * MARGIN - 20) / Math.max(picture.height, 1), largest);
+  const [width, height] = size(), head = headRoom(), foot = footRoom();
+  const scale = Math.max(1e-4, Math.min((width - 2 * MARGIN) / Math.max(picture.width, 1),
+    (height - head - 2 * MARGIN - foot) / Math.max(picture.height, 1), largest));
   return {
     scale, x: picture.width / 2 - width / 2 / scale,
-    y: picture.height / 2 - (height + HEAD_ROOM - 20) / 2 / scale,
+    y: picture.height / 2 - (height + head - foot) / 2 / scale,
   };
 }
 function fit() {
@@ -221,10 +227,10 @@ function inSight({ scale, x, y }) {
   const { picture } = state, [width, height] = size();
   // How much of the window or, if that is less, of the picture is to be seen at least.
   const apart = (window, whole) => Math.min(IN_SIGHT / scale, window / scale, whole);
-  const across = apart(width, picture.width), down = apart(height - HEAD_ROOM, picture.height);
+  const across = apart(width, picture.width), down = apart(height - headRoom(), picture.height);
   return {
     scale, x: Math.min(Math.max(x, across - width / scale), picture.width - across),
-    y: Math.min(Math.max(y, down - height / scale), picture.height - down - HEAD_ROOM / scale),
+    y: Math.min(Math.max(y, down - height / scale), picture.height - down - headRoom() / scale),
   };
 }
 function zoom(factor, x = innerWidth / 2, y = innerHeight / 2) {
@@ -269,6 +275,7 @@ function shift() {
   context.fillRect(0, 0, width, height);
   context.drawImage(stale, (view.x - state.view.x) * state.view.scale, (view.y - state.view.y) * state.view.scale,
     width * k, height * k);
+  showMap();
 }
 function paintNow() {
   const [width, height] = size(), ratio = Math.min(devicePixelRatio || 1, 2);
@@ -285,6 +292,7 @@ function paintNow() {
   });
   const took = performance.now() - start;
   lastPaint = { view: { ...state.view }, took, ratio, picture: state.picture };
+  showMap();
   if (took > 24) {
     stale.width = canvas.width;
     stale.height = canvas.height;
@@ -309,6 +317,128 @@ function joins({ what, index }) {
       || wire.to[0] === "group" && around.has(wire.to[1]));
 }
 
+// -- the map ----------------------------------------------------------------------------------
+
+// All of the picture, small, with a frame around what is seen; where all of it is seen, there is none.
+const map = { canvas: $("map"), whole: document.createElement("canvas"), picture: null, overlay: null, scale: 1 };
+const MAP_WIDTH = 180, MAP_HEIGHT = 260;
+function showMap() {
+  const { picture, view } = state, [width, height] = size(), head = headRoom();
+  const seesAll = view.x <= 1 && view.y + head / view.scale <= 1
+    && view.x + width / view.scale >= picture.width - 1 && view.y + height / view.scale >= picture.height - 1;
+  map.canvas.hidden = seesAll || width <= 640 || !picture.boxes.length;
+  if (map.canvas.hidden) return;
+  if (map.picture !== picture || map.overlay !== state.overlay) drawMap();
+  const small = map.canvas.getContext("2d"), k = map.scale;
+  small.setTransform(1, 0, 0, 1, 0, 0);
+  small.drawImage(map.whole, 0, 0);
+  small.scale(devicePixelRatio, devicePixelRatio);
+  small.strokeStyle = colour("ink");
+  small.lineWidth = 1.5;
+  const within = (at, most) => Math.min(Math.max(at * k, 1), most - 1);
+  const [right, bottom] = [map.canvas.width / devicePixelRatio, map.canvas.height / devicePixelRatio];
+  const [x, y] = [within(view.x, right), within(view.y + head / view.scale, bottom)];
+  small.strokeRect(x, y, within(view.x + width / view.scale, right) - x, within(view.y + height / view.scale, bottom) - y);
+}
+function drawMap() {
+  const { picture } = state, ratio = devicePixelRatio;
+  map.scale = Math.min(MAP_WIDTH / picture.width, MAP_HEIGHT / picture.height, 0.5);
+  const width = Math.max(picture.width * map.scale, 24), height = Math.max(picture.height * map.scale, 24);
+  for (const drawn of [map.whole, map.canvas]) {
+    drawn.width = Math.round(width * ratio);
+    drawn.height = Math.round(height * ratio);
+  }
+  map.canvas.style.width = `${width}px`;
+  map.canvas.style.height = `${height}px`;
+  paint(map.whole.getContext("2d"), data, picture, { x: 0, y: 0, scale: map.scale }, width, height, plainStyle(ratio));
+  Object.assign(map, { picture, overlay: state.overlay });
+}
+function goOnMap(event) {
+  if (!event.buttons) return;
+  const at = map.canvas.getBoundingClientRect(), [width, height] = size(), { scale } = state.view;
+  state.fitted = false;
+  state.view = inSight({
+    scale, x: (event.clientX - at.left) / map.scale - width / 2 / scale,
+    y: (event.clientY - at.top) / map.scale - (height + headRoom()) / 2 / scale,
+  });
+  redraw();
+}
+map.canvas.addEventListener("pointerdown", (event) => {
+  cancelAnimationFrame(motion);
+  map.canvas.setPointerCapture(event.pointerId);
+  goOnMap(event);
+});
+map.canvas.addEventListener("pointermove", goOnMap);
+
+// -- pictures to keep -------------------------------------------------------------------------
+
+/** How all of the picture is painted, with nothing selected and nothing looked for. */
+const plainStyle = (ratio) => ({
+  colour, colourOf, mixOf, ratio, faded: false, selected: () => false, isFaint: () => false, highlighted: null,
+});
+const EXPORT_MARGIN = 24, LONGEST_SIDE = 8192;
+function paintedWhole(target, scale, ratio) {
+  const { picture } = state;
+  const [width, height] = [picture.width, picture.height].map((side) => (side + 2 * EXPORT_MARGIN) * scale);
+  paint(target, data, picture, { x: -EXPORT_MARGIN, y: -EXPORT_MARGIN, scale }, width, height, plainStyle(ratio));
+  return [width, height];
+}
+function svgText() {
+  const target = new SvgContext(context), [width, height] = paintedWhole(target, 1, 1);
+  return target.document(width, height, data.title);
+}
+function save(blob, suffix) {
+  const url = URL.createObjectURL(blob), name = data.title.replace(/[^\w.-]+/g, "_") || "graph";
+  element("a", { href: url, download: `${name}.${suffix}` }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+  say(`saved as ${name}.${suffix}`);
+}
+function saveSvg() {
+  save(new Blob([svgText()], { type: "image/svg+xml" }), "svg");
+}
+function savePng() {
+  const { picture } = state, side = Math.max(picture.width, picture.height) + 2 * EXPORT_MARGIN;
+  const ratio = Math.min(2, LONGEST_SIDE / side), target = document.createElement("canvas");
+  target.width = Math.ceil((picture.width + 2 * EXPORT_MARGIN) * ratio);
+  target.height = Math.ceil((picture.height + 2 * EXPORT_MARGIN) * ratio);
+  paintedWhole(target.getContext("2d", { alpha: false }), ratio, 1);
+  target.toBlob((blob) => save(blob, "png"));
+}
+
+// -- links ------------------------------------------------------------------------------------
+
+/** The address names what is selected: `#conv1`, the name of a node or the path of a module. */
+function showLink() {
+  const { selected } = state;
+  const hash = selected ? `#${encodeURIComponent(titleOf(selected.what, selected.index))}` : "";
+  try {
+    if (location.hash !== hash) history.replaceState(null, "", hash || location.pathname + location.search);
+  } catch {
+    // A frame in a notebook has no address.
+  }
+}
+function goToLink() {
+  let name = location.hash.slice(1);
+  try {
+    name = decodeURIComponent(name);
+  } catch {
+    // It is taken as it is.
+  }
+  if (!name) return;
+  const node = data.nodes.findIndex((node) => node.name === name);
+  const group = data.groups.findIndex((group) => group.path === name);
+  if (node >= 0) reveal("node", node);
+  else if (group >= 0) reveal("group", group);
+}
+
+/** What all nodes cost together, as far as it is known. */
+function totals() {
+  return Object.keys(METRICS).flatMap((metric) => {
+    const known = data.nodes.map((node) => node[metric]).filter((amount) => amount !== undefined);
+    return known.length ? [amountText(metric, known.reduce((a, b) => a + b, 0))] : [];
+  });
+}
+
 // -- selecting --------------------------------------------------------------------------------
 
 function say(text) {
@@ -316,6 +446,7 @@ function say(text) {
 }
 function select(chosen) {
   state.selected = chosen;
+  showLink();
   showPanel();
   redraw();
   if (chosen) say(`${titleOf(chosen.what, chosen.index)} selected`);
@@ -333,9 +464,11 @@ function reveal(what, index) {
   const box = state.picture.boxes.find((b) => b.what === what && b.index === index);
   if (!box) return;
   const scale = Math.max(state.view.scale, 0.8), [width, height] = size();
+  // Beside the panel, or above it.
+  const [aside, below] = panel.hidden ? [0, 0] : isPhone.matches ? [0, 0.45 * height - headRoom()] : [340, 0];
   moveTo({
-    scale, x: box.x + box.width / 2 - (width - (panel.hidden ? 0 : 340)) / 2 / scale,
-    y: box.y + box.height / 2 - height / 2 / scale,
+    scale, x: box.x + box.width / 2 - (width - aside) / 2 / scale,
+    y: box.y + box.height / 2 - (height - below) / 2 / scale,
   });
 }
 
@@ -646,7 +779,18 @@ function goToChange(step) {
   atChange = (atChange + step + changed.length) % changed.length;
   reveal("node", changed[atChange]);
 }
+const KEY_HELP = [
+  [["/"], "search; Enter goes there"], [["arrows"], "along lines, and to the sides"], [["Enter"], "open or close a module"],
+  [["f"], "fit the graph to the window"], [["+", "-"], "zoom"], [["e", "c"], "open, close all modules"],
+  [["n", "p"], "next, previous change"], [["s"], "save as SVG"], [["Escape"], "let go of what is selected"], [["?"], "this list"],
+];
+function showKeys() {
+  const help = $("help");
+  if (help.open) return help.close();
+  help.showModal();
+}
 const KEYS = {
+  "?": showKeys, s: saveSvg,
   f: fit, "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8),
   e: () => setAll(true), c: () => setAll(false), n: () => goToChange(1), p: () => goToChange(-1),
   Escape: () => select(null),
@@ -689,6 +833,7 @@ window.corsac = {
     return { left, top, width: box.width * view.scale, height: box.height * view.scale, open: box.open, x: box.x, y: box.y };
   },
   get boxes() { return state.picture.boxes.length; },
+  svgText,
   get overlay() { return state.overlay; },
   get view() { return { ...state.view }; },
   get paintTook() { return lastPaint.took; },
@@ -698,8 +843,9 @@ window.corsac = {
   },
 };
 $("title").textContent = data.title;
-$("summary").textContent = data.summary
-  ?? `${data.nodes.length} nodes${data.groups.length ? `, ${data.groups.length} modules` : ""}`;
+$("summary").textContent = data.summary ?? [
+  `${data.nodes.length} nodes${data.groups.length ? `, ${data.groups.length} modules` : ""}`, ...totals()].join(" · ");
+$("summary").title = $("summary").textContent;
 canvas.setAttribute("aria-label", `Graph ${data.title}, ${data.nodes.length} nodes`);
 $("fit").addEventListener("click", fit);
 $("open").addEventListener("click", () => setAll(true));
@@ -710,17 +856,29 @@ for (const [id, step] of [["previous", -1], ["next", 1]]) {
   $(id).addEventListener("click", () => goToChange(step));
 }
 makeOverlays();
+showLegend();
 openAtFirst();
 state.picture = pictureOf(data, state.open);
 state.view = fittingView(state.picture);
 setOverlay(state.overlay);
 say("");
+$("svg").addEventListener("click", saveSvg);
+$("png").addEventListener("click", savePng);
+for (const id of ["keys-open", "help-close"]) $(id).addEventListener("click", showKeys);
+$("key-list").append(...KEY_HELP.flatMap(([keys, what]) => [
+  element("dt", {}, ...keys.flatMap((key, at) => (at ? [" ", element("kbd", {}, key)] : [element("kbd", {}, key)]))),
+  element("dd", {}, what)]));
+addEventListener("hashchange", goToLink);
+goToLink();
+// Now, and not in the next frame: pictures of the page are taken before there is one.
+paintNow();
 addEventListener("resize", () => {
   // A picture that fits goes on to fit.
   if (state.fitted) state.view = fittingView(state.picture);
-  redraw();
+  paintNow();
 });
 isDark.addEventListener("change", () => {
   colour = coloursNow();
+  map.picture = null;
   redraw();
 });

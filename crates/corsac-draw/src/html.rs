@@ -16,6 +16,7 @@ const PAGE: &str = include_str!("../assets/viewer.html");
 const STYLE: &str = include_str!("../assets/viewer.css");
 const LAYOUT_SCRIPT: &str = include_str!("../assets/layout.js");
 const PAINT_SCRIPT: &str = include_str!("../assets/paint.js");
+const SVG_SCRIPT: &str = include_str!("../assets/svg_context.js");
 const SCRIPT: &str = include_str!("../assets/viewer.js");
 
 /// How the page begins.
@@ -109,7 +110,7 @@ pub fn to_html(scene: &Scene, options: &HtmlOptions) -> String {
         palette::properties(true)
     );
     style.push_str(STYLE);
-    let script = [LAYOUT_SCRIPT, PAINT_SCRIPT, SCRIPT].concat();
+    let script = [LAYOUT_SCRIPT, PAINT_SCRIPT, SVG_SCRIPT, SCRIPT].concat();
     fill(
         PAGE,
         &[

@@ -39,6 +39,7 @@ pub mod layout;
 mod palette;
 mod records;
 mod scene;
+mod shape_arithmetic;
 mod svg;
 mod text_width;
 

@@ -1,11 +1,12 @@
 //! What there is to see: nodes, the modules they are in, edges.
 
 use corsac_ir::{Graph, HostText, NoHost, NodeId, Op, ScopeId, Source};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::heat::{Metric, Quantities};
 use crate::kind::{Kind, short_name};
+use crate::shape_arithmetic::shape_arithmetic;
 
 /// Modules inside modules that are told apart; what is deeper is shown in the deepest of them.
 const MAX_NESTING: usize = 64;
@@ -203,14 +204,33 @@ impl Scene {
     /// the values that only it understands.
     #[must_use]
     pub fn with(graph: &Graph, notes: &Notes, host: &dyn HostText) -> Self {
+        Self::without(graph, notes, host, &FxHashSet::default())
+    }
+
+    /// As [`Scene::with`], without the nodes that read sizes of tensors or compute numbers of sizes
+    /// alone.
+    #[must_use]
+    pub fn without_shape_arithmetic(graph: &Graph, notes: &Notes, host: &dyn HostText) -> Self {
+        Self::without(graph, notes, host, &shape_arithmetic(graph, host))
+    }
+
+    fn without(
+        graph: &Graph,
+        notes: &Notes,
+        host: &dyn HostText,
+        hidden: &FxHashSet<NodeId>,
+    ) -> Self {
         let mut builder = Builder::default();
         let mut index: FxHashMap<NodeId, u32> = FxHashMap::default();
-        for id in graph.nodes() {
+        let shown = || graph.nodes().filter(|id| !hidden.contains(id));
+        for id in shown() {
             index.insert(id, builder.node(graph, id, notes, host));
         }
-        for id in graph.nodes() {
+        for id in shown() {
             for input in graph.inputs(id) {
-                builder.edge(index[&input], index[&id], EdgeChange::Kept);
+                if let Some(&from) = index.get(&input) {
+                    builder.edge(from, index[&id], EdgeChange::Kept);
+                }
             }
         }
         builder.finish()
@@ -472,6 +492,35 @@ mod tests {
         assert_eq!(scene.nodes[3].group, Some(1));
         assert_eq!(scene.nodes[0].group, None);
         assert_eq!(scene.edges.len(), 5);
+    }
+
+    #[test]
+    fn shape_arithmetic_can_be_left_out() {
+        let graph = parse(
+            "graph v1:
+    %x = placeholder[target=x]
+    %n = placeholder[target=n]
+    %size = call_method[target=size](args = (%x, 1), kwargs = {})
+    %shape = call_function[target=builtins.getattr](args = (%x, 'shape'), kwargs = {})
+    %item = call_function[target=operator.getitem](args = (%shape, 0), kwargs = {})
+    %half = call_function[target=operator.floordiv](args = (%item, 2), kwargs = {})
+    %both = call_function[target=operator.mul](args = (%half, %size), kwargs = {})
+    %data = call_function[target=builtins.getattr](args = (%x, 'T'), kwargs = {})
+    %scaled = call_function[target=operator.mul](args = (%data, %both), kwargs = {})
+    %given = call_function[target=operator.add](args = (%n, %half), kwargs = {})
+    %view = call_method[target=view](args = (%scaled, %size, %given), kwargs = {})
+    %o = output[target=output](args = (%view,), kwargs = {})",
+        );
+        let scene = Scene::without_shape_arithmetic(&graph, &Notes::default(), &NoHost);
+        let names: Vec<_> = scene.nodes.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["x", "n", "data", "scaled", "given", "view", "o"]);
+        let edges: Vec<_> = scene
+            .edges
+            .iter()
+            .map(|edge| (edge.from, edge.to))
+            .collect();
+        assert_eq!(edges, [(0, 2), (2, 3), (1, 4), (3, 5), (4, 5), (5, 6)]);
+        assert_eq!(Scene::of(&graph).nodes.len(), 12);
     }
 
     #[test]

@@ -60,5 +60,7 @@ pub use program::{
     Attention, Binary, Conv, Element, Layout, Op, Output, Pool, Post, Precision, Program, Recipe,
     Reduction, Source, Step, Unary, ValueId, ValueInfo, View,
 };
-pub use threads::{chosen_threads, default_threads, on_threads};
+pub use threads::{
+    MOST_THREADS, chosen_threads, default_threads, on_threads, parse_threads, threads_setting,
+};
 pub use weight_cache::WeightCache;

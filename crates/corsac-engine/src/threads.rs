@@ -13,10 +13,33 @@ type Pools = HashMap<(u32, usize), Option<Arc<ThreadPool>>>;
 /// none of its parent's threads, so that pools are each process's own.
 static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
 
-/// How many threads the user wants: `CORSAC_NUM_THREADS`, where it is a number above zero.
+/// The most threads that may be asked for.
+pub const MOST_THREADS: usize = 65536;
+
+/// A number of threads as a user writes it. `None` if it is no number from 1 to [`MOST_THREADS`].
+pub fn parse_threads(text: &str) -> Option<usize> {
+    let threads = text.trim().parse().ok()?;
+    (1..=MOST_THREADS).contains(&threads).then_some(threads)
+}
+
+/// What `CORSAC_NUM_THREADS` says: `None` if it is not set, or empty.
+///
+/// # Errors
+/// Its text, if that is no number of threads.
+pub fn threads_setting() -> Result<Option<usize>, String> {
+    let Some(text) = std::env::var_os("CORSAC_NUM_THREADS") else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    match text.trim().is_empty() {
+        true => Ok(None),
+        false => parse_threads(&text).map(Some).ok_or(text.into_owned()),
+    }
+}
+
+/// How many threads the user wants: [`threads_setting`], where it is one.
 pub fn chosen_threads() -> Option<usize> {
-    let wanted = std::env::var("CORSAC_NUM_THREADS").ok()?;
-    wanted.trim().parse().ok().filter(|&threads| threads > 0)
+    threads_setting().ok().flatten()
 }
 
 /// How many threads take part where nobody says it: [`chosen_threads`], or as many as the process may
@@ -122,6 +145,23 @@ mod tests {
         }
         // The caller may go where it could before.
         assert_eq!(allowed(&sched_getaffinity(None).unwrap()), all);
+    }
+
+    #[test]
+    fn numbers_of_threads_are_read() {
+        let cases = [
+            ("1", Some(1)),
+            (" 8 ", Some(8)),
+            ("65536", Some(65536)),
+            ("65537", None),
+            ("0", None),
+            ("-1", None),
+            ("abc", None),
+            ("", None),
+        ];
+        for (text, threads) in cases {
+            assert_eq!(parse_threads(text), threads, "{text}");
+        }
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub(crate) struct Style {
     title: String,
     overlay: Option<String>,
     depth: Option<u32>,
+    hide_shape_arithmetic: bool,
 }
 
 fn written(py: Python<'_>, mut scene: Scene, style: Style) -> PyResult<String> {
@@ -92,7 +93,8 @@ fn written(py: Python<'_>, mut scene: Scene, style: Style) -> PyResult<String> {
 }
 
 /// Writes a picture of `graph`. `notes` are pairs of a node and what is known of it; `style` says
-/// format (`svg`, `dot`, `html`), title, overlay and how deep modules are open.
+/// format (`svg`, `dot`, `html`), title, overlay, how deep modules are open, and whether nodes that
+/// compute sizes are left out.
 #[pyfunction]
 #[pyo3(signature = (graph, notes, style))]
 pub(crate) fn draw_graph(
@@ -101,7 +103,10 @@ pub(crate) fn draw_graph(
     style: Style,
 ) -> PyResult<String> {
     let notes = notes_of(notes);
-    let scene = with_objects(graph, |graph, host| Scene::with(graph, &notes, host))?;
+    let scene = with_objects(graph, |graph, host| match style.hide_shape_arithmetic {
+        true => Scene::without_shape_arithmetic(graph, &notes, host),
+        false => Scene::with(graph, &notes, host),
+    })?;
     written(graph.py(), scene, style)
 }
 

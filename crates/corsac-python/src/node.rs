@@ -606,6 +606,12 @@ impl PyNode {
             .is_truthy()
     }
 
+    /// What is known of the node, as a notebook shows it.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let module = slf.py().import(intern!(slf.py(), "corsac._drawing"))?;
+        module.call_method1(intern!(slf.py(), "node_table"), (slf,))
+    }
+
     /// The arguments matched to the parameters of the function or module called, with default
     /// values filled in: a pair of args and kwargs, or None where they cannot be told.
     ///

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from corsac._report_text import duration
 from corsac.analysis._cost import CostReport, NodeCost, cost, table
 from corsac.analysis._machine import Machine, machine
 from corsac.fx import Interpreter, Node
@@ -104,14 +105,14 @@ class Profile:
         return pandas.DataFrame([self._plain(row) for row in self.rows])
 
     def __str__(self) -> str:
-        cells = [("name", "target", "ms", "share", "roofline", "bound", "source")]
+        cells = [("name", "target", "time", "share", "roofline", "bound", "source")]
         for row in self.slowest(20):
             roofline = "" if row.roofline is None else f"{row.roofline:.0%}"
             cells.append(
                 (
                     row.name,
                     row.cost.target[:32],
-                    f"{row.seconds * 1e3:.3f}",
+                    duration(row.seconds),
                     f"{row.share:.1%}",
                     roofline,
                     row.bound or "",
@@ -120,7 +121,7 @@ class Profile:
             )
         lines = table(cells, left=(0, 1, 6))
         lines.append(
-            f"the whole {self.seconds * 1e3:.3f} ms, nodes {self.sum_seconds * 1e3:.3f} ms; "
+            f"the whole {duration(self.seconds)}, nodes {duration(self.sum_seconds)}; "
             f"machine {self.machine.gflops:.0f} GFLOP/s, {self.machine.gbytes:.1f} GB/s"
         )
         return "\n".join(lines)

@@ -62,6 +62,7 @@ def _is_about_a_file(words: Sequence[str]) -> bool:
     if words[:1] in (["run"], ["bench"]):
         return True
     is_file = any(word.endswith(".safetensors") for word in words)
-    # That program knows a file's own shapes only.
-    has_input = any(word.split("=")[0] == "--input" for word in words)
-    return words[:1] in (["show"], ["ops"]) and is_file and not has_input
+    # That program knows a file's own shapes only, and no exceptions of Python.
+    own = ("--input", "--sources", "--traceback", "--kwargs", "--seed", "--weights")
+    has_own = any(word.split("=")[0] in own for word in words)
+    return words[:1] in (["show"], ["ops"]) and is_file and not has_own

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from corsac import __version__
 
@@ -20,9 +22,47 @@ class Command:
     add_arguments: Callable[[argparse.ArgumentParser], None]
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with what was probably meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_args(
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            known = COMMAND_PARSERS[options.command]._option_string_actions
+            self.error(f"unexpected argument {unknown[0]!r}{_meant(unknown[0], known)}")
+        return options
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if action.dest == "command":
+            raise argparse.ArgumentError(
+                None, f"there is no command {value!r}{_meant(value, action.choices)}"
+            )
+        known = ", ".join(map(str, action.choices))
+        raise argparse.ArgumentError(action, f"expected one of {known}, got {value!r}")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"corsac: error: {message} ({self.prog} --help shows how)\n")
+
+
+def _meant(word: str, known: Any) -> str:
+    near = difflib.get_close_matches(word, [*known], n=1, cutoff=0.7)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+#: The parser of each command.
+COMMAND_PARSERS: dict[str, argparse.ArgumentParser] = {}
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    program = argparse.ArgumentParser(
+    program = Parser(
         prog="corsac",
         description="torch.fx in Rust: capture, transform and run PyTorch programs.",
     )
@@ -38,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
             epilog=command.examples,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        COMMAND_PARSERS[command.name] = subparser
         command.add_arguments(subparser)
         subparser.add_argument(
             "--traceback",
@@ -94,6 +135,15 @@ def _model(parser: argparse.ArgumentParser, *names: str) -> None:
         metavar="N",
         help="seed for the model's weights and the inputs (0)",
     )
+    _weights(parser)
+
+
+def _weights(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="weights for the model: *.safetensors, or a state dict that torch.save wrote",
+    )
 
 
 def _input(parser: argparse.ArgumentParser) -> None:
@@ -101,8 +151,9 @@ def _input(parser: argparse.ArgumentParser) -> None:
         "--input",
         action="append",
         default=[],
-        metavar="SHAPE[:DTYPE]",
-        help="shape of a positional input, such as 1,3,224,224 or 1,16:int64; once per input",
+        metavar="SHAPE[:DTYPE]|EXPRESSION",
+        help="a positional input: its shape, such as 1,3,224,224 or 1,16:int64, or an expression of "
+        "Python, such as 'torch.arange(16)[None]'; once per input",
     )
 
 
@@ -158,6 +209,11 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
 def _show(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     parser.add_argument(
+        "--format",
+        choices=("graph", "table", "code", "lossless"),
+        help="what to print (graph); of model files, program, too",
+    )
+    parser.add_argument(
         "--lossless", action="store_true", help="the text that reads back as the same graph"
     )
     parser.add_argument(
@@ -195,6 +251,11 @@ def _draw(parser: argparse.ArgumentParser) -> None:
         choices=("time", "bytes", "flops"),
         help="colour nodes by what they cost on the given input",
     )
+    parser.add_argument(
+        "--hide-shape-arithmetic",
+        action="store_true",
+        help="leave out what reads sizes of tensors, or computes numbers of them",
+    )
     _json(parser)
 
 
@@ -216,7 +277,9 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 def _split(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     parser.add_argument("--parts", type=positive, default=2, metavar="N", help="how many parts (2)")
-    parser.add_argument("--out", metavar="DIR", help="write the split model and its weights")
+    parser.add_argument(
+        "--out", metavar="DIR", help="write the parts, importable, and their weights"
+    )
     _json(parser)
 
 
@@ -256,9 +319,7 @@ def _lower(parser: argparse.ArgumentParser) -> None:
 def _save(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     _input(parser)
-    parser.add_argument(
-        "--out", metavar="FILE", required=True, help="the file, by custom *.safetensors"
-    )
+    parser.add_argument("--out", metavar="FILE", required=True, help="the file: *.safetensors")
     _json(parser)
 
 
@@ -312,6 +373,10 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _completions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to print")
+
+
 def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="*.toml, *.json or *.graph")
     parser.add_argument(
@@ -320,6 +385,7 @@ def _build(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed for the model's weights (0)"
     )
+    _weights(parser)
     parser.add_argument(
         "--max-gib",
         type=float,
@@ -509,6 +575,17 @@ examples:
         "Say what the folder in CORSAC_CACHE_DIR has of compiled programs, or remove it.",
         "example (with CORSAC_CACHE_DIR set):\n  corsac cache --clear\n",
         _cache,
+    ),
+    Command(
+        "completions",
+        "print what completes commands and options in a shell",
+        "Print a script that completes commands, options and files in bash, zsh or fish.",
+        """\
+examples:
+  corsac completions bash > ~/.local/share/bash-completion/completions/corsac
+  corsac completions fish > ~/.config/fish/completions/corsac.fish
+""",
+        _completions,
     ),
     Command(
         "run",

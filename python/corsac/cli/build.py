@@ -12,9 +12,11 @@ import corsac
 from corsac import fx
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input, declared_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-from corsac.cli.rows import described_tensor, print_json
+from corsac.cli.rows import described_tensor
+from corsac.cli.weights import weights_of
 from corsac.config import Limits
 from corsac.config._limits import described_size
 
@@ -28,7 +30,9 @@ def run(options: argparse.Namespace) -> bool:
     try:
         with working(f"building {options.file}"):
             limits = Limits(size_bytes=int(options.max_gib * 2**30))
-            module = corsac.build(options.file, limits=limits).eval()
+            with weights_of(options, options.file) as made:
+                module = corsac.build(options.file, limits=limits).eval()
+                made.append(module)
     except (ValueError, OSError) as error:
         raise Failure(str(error)) from error
     made: dict[str, Any] = {

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from corsac import cache
 from corsac.cli.failure import Failure
-from corsac.cli.rows import print_json
+from corsac.cli.json_output import print_json
 
 
 def run(options: argparse.Namespace) -> bool:

@@ -6,7 +6,7 @@ import argparse
 import linecache
 
 from corsac import fx
-from corsac.cli.rows import print_json
+from corsac.cli.json_output import print_json
 from corsac.cli.subject import captured
 
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 import corsac
-from corsac.cli.failure import Failure
-from corsac.cli.rows import print_json
+from corsac.cli.failure import Failure, check_suffix
+from corsac.cli.json_output import print_json
 from corsac.cli.subject import captured
 
 
@@ -15,6 +15,8 @@ def run(options: argparse.Namespace) -> bool:
     """Write the configuration of a model."""
     if options.json and options.format not in (None, "json"):
         raise Failure(f"--json is --format json, and --format is {options.format}")
+    if options.out is not None and options.format is None:
+        check_suffix(options.out, (".graph", ".toml", ".json"))
     module = captured(options.model, options).runnable("a configuration")
     format = "json" if options.json and options.out is None else options.format
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from corsac.cli.colour import GREEN, RED, YELLOW, coloured
-from corsac.cli.rows import print_json, row
+from corsac.cli.json_output import print_json
+from corsac.cli.rows import row
 from corsac.cli.subject import captured
 
 COLOURS = {"-": RED, "+": GREEN, "~": YELLOW, "!": YELLOW}

@@ -8,16 +8,18 @@ from pathlib import Path
 import torch
 
 import corsac
+from corsac._drawing import FORMATS
 from corsac.analysis import cost, profile, propagate
-from corsac.cli.failure import Failure
+from corsac.cli.failure import Failure, check_suffix
 from corsac.cli.inputs import accepted, given_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
-from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 
 
 def run(options: argparse.Namespace) -> bool:
     """Draw the graph to a file."""
+    check_suffix(options.out, tuple(FORMATS))
     subject = captured(options.model, options)
     report = None
     if options.input or options.overlay:
@@ -30,7 +32,13 @@ def run(options: argparse.Namespace) -> bool:
     target = subject.module if subject.module is not None else subject.graph
     try:
         with working(f"drawing {options.out}"):
-            corsac.draw(target, options.out, overlay=options.overlay, annotations=report)
+            corsac.draw(
+                target,
+                options.out,
+                overlay=options.overlay,
+                annotations=report,
+                hide_shape_arithmetic=options.hide_shape_arithmetic,
+            )
     except (ValueError, OSError) as error:
         raise Failure(f"--out {options.out}: {error}") from error
     if options.json:

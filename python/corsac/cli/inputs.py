@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from corsac.cli.failure import Failure, first_line
 from corsac.fx import GraphModule
 
+#: What is in an expression, and in no shape.
+EXPRESSION_SIGNS = "([{."
 #: Integers are drawn from 0 up to this, which suits embeddings of ten rows and more.
 INTEGERS_BELOW = 10
 
@@ -24,8 +27,10 @@ class Input:
     dtype: torch.dtype
 
     @classmethod
-    def parse(cls, text: str) -> Input:
-        """Reads ``SHAPE[:DTYPE]``; an empty shape is that of a scalar."""
+    def parse(cls, text: str) -> Input | Expression:
+        """Reads ``SHAPE[:DTYPE]`` or an expression; an empty shape is that of a scalar."""
+        if any(sign in text for sign in EXPRESSION_SIGNS):
+            return Expression(text)
         sizes, _, name = text.partition(":")
         try:
             shape = tuple(int(size) for size in sizes.split(",")) if sizes else ()
@@ -60,14 +65,32 @@ class Input:
         return f"{sizes} {str(self.dtype).removeprefix('torch.')}"
 
 
+@dataclass(frozen=True)
+class Expression:
+    """A positional input that an expression of Python gives."""
+
+    text: str
+
+    def random(self) -> Any:
+        """Its value; each time anew, so that it may use random numbers."""
+        try:
+            return eval(self.text, {"torch": torch, "math": math})
+        except Exception as error:
+            raise Failure(f"--input {self.text}: {first_line(error)}") from error
+
+    def __str__(self) -> str:
+        return self.text
+
+
 #: The size that a dimension gets where a configuration allows any.
 ANY = 2
 
 
-def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[torch.Tensor, ...]:
-    """Random tensors for all inputs of ``module``: of the shapes on the command line, or else of those
-    that its configuration or its file declares. ``why`` says what they are needed for."""
-    given = [Input.parse(text) for text in texts] or declared_inputs(module)
+def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[Any, ...]:
+    """Values for all inputs of ``module``: those on the command line, random where only shapes are
+    given, or else those that its configuration or its file declares. ``why`` says what they are needed
+    for."""
+    given: list[Any] = [Input.parse(text) for text in texts] or declared_inputs(module)
     taken = [node for node in module.graph.find_nodes(op="placeholder")]
     takes_more = any(node.target.startswith("*") for node in taken)
     taken = [node for node in taken if not node.target.startswith("*")]

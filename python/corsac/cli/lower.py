@@ -11,17 +11,20 @@ from typing import Any
 import torch
 
 from corsac import fx, lowering
-from corsac.cli.failure import Failure, first_line
+from corsac._report_text import duration
+from corsac.cli.failure import Failure, check_suffix, first_line
 from corsac.cli.inputs import accepted, given_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
-from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
-from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.cli.timing import Comparison, compare
 from corsac.passes._agreement import Agreement, compare_outputs
 
 
 def run(options: argparse.Namespace) -> bool:
     """Lower the model and check it, or say what would go where, or write it as ONNX."""
+    if options.out:
+        check_suffix(options.out, (".onnx",))
     module = captured(options.model, options).runnable("lowering")
     inputs = given_inputs(options.input, module, "lowering")
     if options.out:
@@ -64,8 +67,8 @@ def _print(preview: lowering.Preview, agreement: Agreement | str, calls: Compari
     else:
         error, scale = agreement.error, agreement.scale
         print(f"maximum absolute error   {error:.2e}  (largest output {scale:.3g})")
-    before, after = (milliseconds(seconds) for seconds in calls.medians)
-    print(f"time per call            {before} -> {after}, {calls.ratio:.2f} times as fast")
+    before, after = (duration(seconds) for seconds in calls.medians)
+    print(f"time per call            {before} -> {after}, {calls.said}")
 
 
 def _summary(
@@ -77,6 +80,7 @@ def _summary(
         "error": None if isinstance(agreement, str) else agreement.error,
         "seconds_before": before,
         "seconds_after": after,
+        "ratio": calls.ratio,
     }
 
 
@@ -85,8 +89,6 @@ def _write(module: fx.GraphModule, inputs: tuple[Any, ...], options: argparse.Na
     from corsac.onnx import ExportError, save, to_onnx
 
     path = Path(options.out)
-    if path.suffix != ".onnx":
-        raise Failure(f"--out {path}: the file is to be called *.onnx")
     try:
         with working("writing the model as ONNX"), accepted():
             proto = to_onnx(module, inputs)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from corsac.backends import UnknownBackend, lookup_backend
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, check_suffix, first_line
 from corsac.cli.inputs import given_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.model import look_up
-from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 from corsac.fx import GraphModule
 from corsac.minifier import BackendFails, Minified, NoFault, minify
@@ -27,8 +27,7 @@ _PURPOSE = "looking for a fault"
 def run(options: argparse.Namespace) -> bool:
     """Make a graph with a fault smaller; answers whether a script shows it."""
     out = Path(options.out)
-    if out.suffix != ".py":
-        raise Failure(f"--out {out}: the file is to be called *.py")
+    check_suffix(options.out, (".py",))
     module, inputs, fails = _case(options)
     try:
         found = minify(

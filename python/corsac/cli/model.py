@@ -16,6 +16,10 @@ from typing import Any
 import torch
 
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.weights import SUFFIXES as WEIGHTS
+
+#: How files of other programs with models are called.
+FOREIGN = (*WEIGHTS, ".onnx", ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
 
 
 def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
@@ -31,6 +35,12 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
             raise Failure(f"which model of {reference}? Write {named}")
         reference = names[0]
     place, colon, attribute = reference.rpartition(":")
+    suffix = Path(reference).suffix
+    if not colon and (Path(reference).is_file() or suffix.lower() in FOREIGN):
+        raise Failure(
+            f"{reference}: expected a file *.py, *.safetensors, *.toml, *.json, *.graph or *.txt, "
+            f"not *{suffix}" + ("; --weights reads weights" if suffix in WEIGHTS else "")
+        )
     if not colon or not place or not attribute:
         raise Failure(
             f"{reference!r} does not name a model: write module:callable or file.py:callable, "

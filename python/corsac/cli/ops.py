@@ -6,7 +6,7 @@ import argparse
 
 from corsac.analysis import cost
 from corsac.cli.inputs import accepted, given_inputs
-from corsac.cli.rows import print_json
+from corsac.cli.json_output import print_json
 from corsac.cli.subject import captured
 
 

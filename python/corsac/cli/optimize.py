@@ -13,16 +13,18 @@ from typing import Any
 import torch
 
 from corsac import __version__
+from corsac._report_text import duration
 from corsac.cli import batch_norm
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input, declared_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.peer import compare_with_torch_fx
 from corsac.cli.pipeline import Step, capture_and_optimize
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-from corsac.cli.rows import described_tensor, print_json
+from corsac.cli.rows import described_tensor
 from corsac.cli.subject import original
-from corsac.cli.timing import Comparison, compare, milliseconds
+from corsac.cli.timing import Comparison, compare
 from corsac.fx import GraphModule
 from corsac.passes._agreement import Agreement, compare_outputs
 
@@ -94,6 +96,7 @@ def run(options: argparse.Namespace) -> bool:
                 "largest_output": None if isinstance(agreement, str) else agreement.scale,
                 "seconds_before": calls.medians[0],
                 "seconds_after": calls.medians[1],
+                "ratio": calls.ratio,
                 "torch_fx": _peer(peer),
                 "folder": None if folder is None else str(folder),
             }
@@ -155,10 +158,10 @@ def print_steps(steps: list[Step]) -> None:
         before, after = step.nodes_before, step.nodes_after
         nodes = f"{before} -> {after}" if before != after else f"{after}"
         error = "" if step.error is None else f"  {step.error:>8.1e}"
-        print(f"{step.name:{width}}  {nodes:>15}  {milliseconds(step.seconds):>10}{error}")
+        print(f"{step.name:{width}}  {nodes:>15}  {duration(step.seconds):>10}{error}")
     total = sum(step.seconds for step in steps)
     nodes = f"{steps[0].nodes_before} -> {steps[-1].nodes_after}"
-    print(f"{'in all':{width}}  {nodes:>15}  {milliseconds(total):>10}")
+    print(f"{'in all':{width}}  {nodes:>15}  {duration(total):>10}")
 
 
 def print_sites(steps: list[Step]) -> None:
@@ -186,10 +189,10 @@ def print_agreement(agreement: Agreement | str) -> None:
 
 def print_calls(calls: Comparison) -> None:
     """Time per call before and after."""
-    before, after = (milliseconds(seconds) for seconds in calls.medians)
-    least_before, least_after = (milliseconds(seconds) for seconds in calls.minima)
+    before, after = (duration(seconds) for seconds in calls.medians)
+    least_before, least_after = (duration(seconds) for seconds in calls.minima)
     print(
-        f"time per call            {before} -> {after}, {calls.ratio:.2f} times as fast"
+        f"time per call            {before} -> {after}, {calls.said}"
         f"  (medians of {len(calls.first)}; minima {least_before} -> {least_after})"
     )
 
@@ -199,8 +202,8 @@ def print_peer(peer: Comparison | str) -> None:
     if isinstance(peer, str):
         print(f"capture and fusion       torch.fx cannot: {peer}")
         return
-    theirs, ours = (milliseconds(seconds) for seconds in peer.medians)
+    theirs, ours = (duration(seconds) for seconds in peer.medians)
     print(
-        f"capture and fusion       torch.fx {theirs}, corsac {ours}, {peer.ratio:.1f} times as fast"
+        f"capture and fusion       torch.fx {theirs}, corsac {ours}, {peer.said}"
         f"  (medians of {len(peer.first)})"
     )

@@ -8,8 +8,8 @@ import torch
 
 from corsac.analysis import profile
 from corsac.cli.inputs import accepted, given_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
-from corsac.cli.rows import print_json
 from corsac.cli.subject import captured
 
 

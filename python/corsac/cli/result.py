@@ -1,12 +1,13 @@
-"""Writing the optimized model."""
+"""Writing a model to a folder."""
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 from corsac import fx
+from corsac._safetensors import write_safetensors
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.module_source import WEIGHTS, module_source
 
 #: The file that marks a folder as written by this program.
 GRAPH = "graph.txt"
@@ -21,13 +22,16 @@ def check_folder(folder: Path) -> None:
 
 
 def write(module: fx.GraphModule, folder: Path, class_name: str) -> None:
-    """Write ``module`` as an importable package with its weights, and its graph as text."""
+    """Write ``module`` as an importable package with its weights, and its graph as text.
+
+    The folder can be moved, and read where corsac is not: ``module.py`` needs torch alone.
+    """
+    source = module_source(module, class_name)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with warnings.catch_warnings():
-            # That parts are pickled: said in the report.
-            warnings.simplefilter("ignore")
-            module.to_folder(folder.resolve(), class_name)
-        (folder / GRAPH).write_text(f"{module.graph}\n")
-    except OSError as error:
+        write_safetensors(folder / WEIGHTS, source.weights)
+        (folder / "module.py").write_text(source.text, encoding="utf-8")
+        (folder / "__init__.py").write_text("from .module import *\n", encoding="utf-8")
+        (folder / GRAPH).write_text(f"{module.graph}\n", encoding="utf-8")
+    except (OSError, TypeError) as error:
         raise Failure(f"--out {folder} cannot be written: {first_line(error)}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
@@ -31,11 +30,8 @@ def row(node: fx.Node) -> dict[str, Any]:
     }
 
 
-def described_tensor(tensor: torch.Tensor) -> dict[str, Any]:
-    """The shape and dtype of a tensor."""
+def described_tensor(tensor: Any) -> dict[str, Any]:
+    """The shape and dtype of a tensor; what else is an input, as Python writes it."""
+    if not isinstance(tensor, torch.Tensor):
+        return {"value": repr(tensor)}
     return {"shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-
-
-def print_json(value: Any) -> None:
-    """Print ``value`` as JSON."""
-    print(json.dumps(value, indent=2))

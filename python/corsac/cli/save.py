@@ -6,21 +6,25 @@ import argparse
 from pathlib import Path
 
 import corsac
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, check_suffix, first_line
 from corsac.cli.inputs import given_inputs
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
-from corsac.cli.rows import described_tensor, print_json
+from corsac.cli.rows import described_tensor
 from corsac.cli.subject import captured
 
 
 def run(options: argparse.Namespace) -> bool:
     """Write the model to a file that runs without Python."""
+    check_suffix(options.out, (".safetensors",))
     module = captured(options.model, options).runnable("saving")
     inputs = given_inputs(options.input, module, "saving")
     with working("saving"):
         try:
             corsac.save(module, options.out, inputs)
-        except (corsac.CompileError, corsac.ModelFileError, TypeError, OSError) as error:
+        except corsac.CompileError as error:
+            raise Failure(f"the model cannot be saved: {error}") from error
+        except (corsac.ModelFileError, TypeError, OSError) as error:
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
     size = Path(options.out).stat().st_size
     if options.json:

@@ -10,9 +10,9 @@ from torch import nn
 
 from corsac import fx
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
 from corsac.cli.result import check_folder, write
-from corsac.cli.rows import print_json
 from corsac.cli.subject import Subject, captured
 from corsac.fx.passes.split_module import split_module
 
@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> bool:
     with working("splitting"):
         try:
             parent = split_module(module, module, lambda node: part_of.get(node, 0))
+            parent.train(module.training)
         except Exception as error:
             raise Failure(f"the model cannot be split: {first_line(error)}") from error
     parts = [_describe(parent, node) for node in parent.graph.find_nodes(op="call_module")]

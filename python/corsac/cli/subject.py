@@ -15,6 +15,7 @@ from corsac.cli.failure import Failure, first_line
 from corsac.cli.model import keywords, load
 from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
+from corsac.cli.weights import weights_of
 
 #: How files that hold a graph or a model are called.
 FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
@@ -59,22 +60,28 @@ def original(reference: str, options: argparse.Namespace) -> torch.nn.Module:
     if Path(reference).is_dir() or Path(reference).suffix in FILES:
         return captured(reference, options).runnable("running it")
     torch.manual_seed(options.seed)
-    with working(f"loading {reference}"):
-        return load(reference, keywords(options.kwargs))
+    with weights_of(options, reference) as made, working(f"loading {reference}"):
+        made.append(load(reference, keywords(options.kwargs)))
+    return made[0]
 
 
 def _model_in(folder: Path) -> str:
     """How to name the model of a folder that this program wrote."""
     module = folder / "module.py"
-    found = module.is_file() and re.search(r"^class (\w+)\(", _read(module), re.MULTILINE)
+    # Those of parts come before that of the whole.
+    found = module.is_file() and re.findall(r"^class (\w+)\(", _read(module), re.MULTILINE)
     if not found or folder.is_absolute() or ".." in folder.parts:
         return ""
-    return f", which is {'.'.join(folder.parts)}:{found[1]}"
+    return f", which is {'.'.join(folder.parts)}:{found[-1]}"
 
 
 def captured(reference: str, options: argparse.Namespace) -> Subject:
     """What ``reference`` names, as a graph."""
     path = Path(reference)
+    if options.weights is not None and (path.is_dir() or _is_whole(path)):
+        raise Failure(f"--weights {options.weights}: {reference} takes none; name the model itself")
+    if options.kwargs and (path.is_dir() or path.suffix in FILES):
+        raise Failure(f"{reference} is no callable, so --kwargs has nothing to go to")
     if path.is_dir():
         if not (path / GRAPH).is_file():
             raise Failure(f"{reference}: a folder without {GRAPH}, so not one that corsac wrote")
@@ -108,6 +115,13 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
     return Subject(reference, module.graph, module)
 
 
+def _is_whole(path: Path) -> bool:
+    """Whether a file has weights, or is a text that has no modules to give any."""
+    return path.suffix in (".safetensors", ".txt") or (
+        path.suffix == ".graph" and path.is_file() and _is_graph_text(path)
+    )
+
+
 def _is_graph_text(path: Path) -> bool:
     lines = (line.strip() for line in _read(path).splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
@@ -131,7 +145,9 @@ def _from_text(reference: str, path: Path) -> Subject:
 def _from_configuration(reference: str, path: Path, options: argparse.Namespace) -> Subject:
     torch.manual_seed(options.seed)
     try:
-        module = corsac.build(path)
+        with weights_of(options, reference) as made:
+            module = corsac.build(path)
+            made.append(module)
     except (ValueError, OSError) as error:
         raise Failure(str(error)) from error
     return Subject(reference, module.graph, module.eval())

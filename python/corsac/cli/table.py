@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from corsac.cli.rows import print_json, rows
+from corsac.cli.json_output import print_json
+from corsac.cli.rows import rows
 from corsac.cli.subject import captured
 
 

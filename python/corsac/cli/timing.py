@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from corsac._report_text import duration
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,38 @@ class Comparison:
         return min(self.first), min(self.second)
 
     @property
-    def ratio(self) -> float:
-        """How many times as long as ``second`` ``first`` takes, by the medians."""
+    def spread(self) -> float:
+        """How far apart medians are by chance: the larger range of the middle half of the times.
+
+        Infinite where there are too few times to tell.
+        """
+        return max(_middle_half(self.first), _middle_half(self.second))
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long as ``second`` ``first`` takes, by the medians; None where these differ
+        by no more than the spread."""
         first, second = self.medians
-        return first / second
+        return first / second if abs(first - second) > self.spread else None
+
+    @property
+    def said(self) -> str:
+        """The ratio in words, or that there is none."""
+        ratio = self.ratio
+        if ratio is None:
+            if math.isinf(self.spread):
+                return "too few calls to compare"
+            return f"no difference beyond the spread of {duration(self.spread)}"
+        if ratio >= 1:
+            return f"{ratio:.2f} times as fast"
+        return f"{1 / ratio:.2f} times as slow"
+
+
+def _middle_half(times: list[float]) -> float:
+    if len(times) < 3:
+        return math.inf
+    lower, _, upper = statistics.quantiles(times, n=4, method="inclusive")
+    return upper - lower
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -59,10 +90,3 @@ def compare(
         comparison.first.append(timed(first)[1])
         comparison.second.append(timed(second)[1])
     return comparison
-
-
-def milliseconds(seconds: float) -> str:
-    """``12.3 ms``, with three digits."""
-    value = seconds * 1e3
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3
-    return f"{value:.{digits}f} ms"

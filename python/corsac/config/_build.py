@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from corsac import _core
-from corsac.config._format import format_of
+from corsac.config._format import Format, format_of
 from corsac.config._limits import Limits, Meter, TooLarge
 from corsac.fx import Graph
 from corsac.fx.graph_module import GraphModule
@@ -24,7 +24,7 @@ def build(
     file: str | os.PathLike[str],
     *,
     text: str | None = None,
-    format: str | None = None,
+    format: Format | None = None,
     allow: Allowed | None = None,
     limits: Limits | None = None,
 ) -> GraphModule:

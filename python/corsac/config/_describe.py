@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from corsac import _core
-from corsac.config._format import format_of
+from corsac.config._format import Format, format_of
 from corsac.fx.graph_module import GraphModule
 
 # Tensors of more elements are described by their shape alone.
@@ -19,11 +19,26 @@ _WRITTEN_OUT = 64
 _KEPT_AS = {
     (torch.nn.MultiheadAttention, "bias"): lambda m: m.in_proj_bias is not None,
     (torch.nn.MultiheadAttention, "add_bias_kv"): lambda m: m.bias_k is not None,
+} | {
+    (layer, name): kept
+    for layer in (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)
+    for name, kept in {
+        "d_model": lambda m: m.self_attn.embed_dim,
+        "nhead": lambda m: m.self_attn.num_heads,
+        "dim_feedforward": lambda m: m.linear1.out_features,
+        "dropout": lambda m: m.dropout.p,
+        "activation": lambda m: getattr(m.activation, "__name__", m.activation),
+        "layer_norm_eps": lambda m: m.norm1.eps,
+        "batch_first": lambda m: m.self_attn.batch_first,
+        "bias": lambda m: m.linear1.bias is not None,
+    }.items()
 }
+# A parameter of the constructor of RNN, and of no other recurrent layer.
+_NONLINEARITY = inspect.Parameter("nonlinearity", inspect.Parameter.KEYWORD_ONLY, default="tanh")
 
 
 def describe(
-    gm: GraphModule, file: str | os.PathLike[str] | None = None, *, format: str | None = None
+    gm: GraphModule, file: str | os.PathLike[str] | None = None, *, format: Format | None = None
 ) -> str:
     """Describe a graph module by a configuration, from which :func:`build` makes it again.
 
@@ -78,8 +93,14 @@ def constructor_arguments(path: str, module: torch.nn.Module) -> tuple[list[Any]
     cls = type(module)
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
-    for name, parameter in inspect.signature(cls.__init__).parameters.items():
-        if name in ("self", "device") or name.startswith("_"):
+    # Recurrent layers pass on what they get.
+    recurrent = issubclass(cls, torch.nn.RNNBase)
+    constructor = torch.nn.RNNBase.__init__ if recurrent else cls.__init__
+    parameters = dict(inspect.signature(constructor).parameters)
+    if cls is torch.nn.RNN:
+        parameters["nonlinearity"] = _NONLINEARITY
+    for name, parameter in parameters.items():
+        if name in ("self", "device") or name.startswith("_") or (recurrent and name == "mode"):
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
-FORMATS = ("graph", "toml", "json")
+Format: TypeAlias = Literal["graph", "toml", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def format_of(file: str | os.PathLike[str], given: str | None) -> str:

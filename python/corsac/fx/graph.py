@@ -182,6 +182,12 @@ class Graph(_core.Graph):
         graph._parse(text, allow)
         return graph
 
+    def _repr_html_(self) -> str:
+        """The picture that a notebook shows."""
+        from corsac._drawing import notebook_page
+
+        return notebook_page(self)
+
     def print_tabular(self) -> None:
         """Print the graph as a table: opcode, name, target, args and kwargs of each node."""
         print(self._table())

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac.fx import Node
 from corsac.fx._own_copy import own_copy
 from corsac.fx.convert import from_torch
@@ -119,7 +120,7 @@ def _name(number: int) -> str:
 def lower(
     model: torch.nn.Module,
     backend: str | Backend,
-    example_inputs: Any,
+    example_inputs: ExampleInputs,
     *,
     kwargs: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -162,7 +163,7 @@ def lower(
 def preview(
     model: torch.nn.Module,
     backend: str | Backend,
-    example_inputs: Any,
+    example_inputs: ExampleInputs,
     *,
     kwargs: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -176,7 +177,7 @@ def preview(
 def _plan(
     model: torch.nn.Module,
     backend: str | Backend,
-    example_inputs: Any,
+    example_inputs: ExampleInputs,
     kwargs: Mapping[str, Any],
     options: Mapping[str, Any],
     min_nodes: int,
@@ -232,11 +233,10 @@ def _is_flat(module: GraphModule) -> bool:
 
 
 def _by_position(
-    module: GraphModule, example_inputs: Any, kwargs: Mapping[str, Any]
+    module: GraphModule, example_inputs: ExampleInputs, kwargs: Mapping[str, Any]
 ) -> tuple[Any, ...]:
     """The inputs in the order of the placeholders."""
-    several = isinstance(example_inputs, (tuple, list))
-    given = list(example_inputs) if several else [example_inputs]
+    given = list(as_tuple(example_inputs))
     if _is_flat(module):
         given = torch.utils._pytree.tree_leaves((tuple(given), dict(kwargs)))
         kwargs = {}

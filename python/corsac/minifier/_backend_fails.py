@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -19,7 +19,8 @@ from corsac.minifier._difference import Values, as_good, difference, not_finite
 from corsac.minifier._fault import DIFFERS, Fault
 
 #: How closely a backend is looked at; each includes those before it.
-LOOKS = ("compile", "run", "accuracy")
+Look: TypeAlias = Literal["compile", "run", "accuracy"]
+LOOKS: tuple[Look, ...] = get_args(Look)
 #: What a process is at, as it is announced, while PyTorch runs a graph.
 BY_PYTORCH = "run by PyTorch"
 #: What products in bfloat16 may differ by.
@@ -44,7 +45,7 @@ class BackendFails:
     """
 
     backend: str | Callable[..., Any]
-    look: str = "accuracy"
+    look: Look = "accuracy"
     options: Mapping[str, Any] | None = None
     tolerance: float | None = None
     grad: bool = False

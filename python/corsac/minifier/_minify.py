@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch
 from corsac.minifier._case import Case
@@ -83,7 +83,7 @@ class Minified:
 
 def minify(
     module: GraphModule | torch.fx.GraphModule,
-    inputs: Sequence[Any],
+    inputs: ExampleInputs,
     fails: Fails,
     *,
     seconds: float = 60.0,
@@ -104,7 +104,7 @@ def minify(
     Args:
         module: a graph, of corsac.fx or torch.fx: of a model, of ``torch.compile``, of AOTAutograd.
             Calls of modules of ``torch.nn`` become functions of their weights where the fault stays.
-        inputs: a value for each of its inputs.
+        inputs: a tensor, or a tuple of a value for each of its inputs.
         fails: ``fails(module, inputs)``: raises, or returns True or a text, if there is the fault; False
             or None if there is not. It may crash or hang. :class:`corsac.minifier.BackendFails` is one
             for a backend. What it is made of goes into the script.
@@ -121,7 +121,7 @@ def minify(
         ValueError: PyTorch itself cannot run the graph.
     """
     start = time.monotonic()
-    case = Case(from_torch(module), list(inputs))
+    case = Case(from_torch(module), list(as_tuple(inputs)))
     bar = Bar(len(case.calls), seconds) if progress is True else None
     patience = hang_seconds if verify else None
 

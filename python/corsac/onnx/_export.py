@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac import __version__
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac.analysis import Dim, TensorSpec
 from corsac.fx import Node, symbolic_trace
 from corsac.fx.graph_module import GraphModule
@@ -46,7 +47,7 @@ def require_onnx() -> Any:
 
 def to_onnx(
     model: torch.nn.Module,
-    example_inputs: Any,
+    example_inputs: ExampleInputs,
     *,
     dynamic: dict[str | int, dict[int, str]] | None = None,
     opset: int = DEFAULT_OPSET,
@@ -78,13 +79,6 @@ def to_onnx(
     inputs = with_symbols(module, as_tuple(example_inputs), dynamic or {})
     written = Written.of_module(module, inputs, opset, input_names=input_names)
     return written.proto(output_names)
-
-
-def as_tuple(example_inputs: Any) -> tuple[Any, ...]:
-    """One input, or several, as a tuple."""
-    if isinstance(example_inputs, (tuple, list)):
-        return tuple(example_inputs)
-    return (example_inputs,)
 
 
 def with_symbols(

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from corsac import _core
+from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._agreement import Agreement, compare_outputs, default_tolerance
 from corsac.passes._budget import Budget, rewrite_budget
@@ -132,7 +131,7 @@ class PassManager:
 
     Args:
         passes: the passes, in order.
-        verify: positional inputs to run on, or one tensor.
+        verify: a tensor, or a tuple of positional inputs, to run on.
         tolerance: what may differ, as a part of the largest value; by default 1e-4 for float32,
             1e-9 for float64, 1e-2 for float16, 5e-2 for bfloat16, nothing for integers.
         stop_after: how many changes may be made in all; any number by default. Passes that know no
@@ -151,7 +150,7 @@ class PassManager:
     """
 
     passes: Sequence[Pass]
-    verify: Sequence[Any] | torch.Tensor | None = None
+    verify: ExampleInputs | None = None
     tolerance: float | None = None
     stop_after: int | None = None
     _names: list[str] = field(init=False, repr=False)
@@ -206,7 +205,7 @@ class PassManager:
     def _execution(self) -> Execution | None:
         if self.verify is None:
             return None
-        inputs = (self.verify,) if isinstance(self.verify, torch.Tensor) else self.verify
+        inputs = as_tuple(self.verify)
         return Execution(inputs)
 
     def _tolerance(self, run: Run) -> float:

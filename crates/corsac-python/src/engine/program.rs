@@ -1,15 +1,17 @@
 //! Programs with their weights, called with tensors or with arrays.
 
+use std::ffi::CString;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corsac_engine::{
-    Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
-    Source, ValueId, chosen_threads, default_threads,
+    Context, DType, Data, DataMut, Element, Elements, Executable, MOST_THREADS, Output, Precision,
+    RunError, Source, ValueId, default_threads, threads_setting,
 };
 use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyUserWarning, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::panic::PanicException;
@@ -97,11 +99,27 @@ fn write(array: &Bound<'_, PyAny>, from: &Elements) -> PyResult<()> {
 /// How many threads take part: `CORSAC_NUM_THREADS`, or as many as PyTorch uses.
 fn threads(py: Python<'_>) -> PyResult<usize> {
     static COUNT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if let Some(threads) = chosen_threads() {
+    if let Some(threads) = checked_setting(py)? {
         return Ok(threads);
     }
     let count = COUNT.import(py, "torch", "get_num_threads")?;
     Ok(count.call0()?.extract::<usize>()?.max(1))
+}
+
+/// `CORSAC_NUM_THREADS`; where that is no number, says so once.
+fn checked_setting(py: Python<'_>) -> PyResult<Option<usize>> {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let text = match threads_setting() {
+        Ok(threads) => return Ok(threads),
+        Err(_) if SAID.swap(true, Ordering::Relaxed) => return Ok(None),
+        Err(text) => text,
+    };
+    let text = format!(
+        "CORSAC_NUM_THREADS is {text:?}, and a number from 1 to {MOST_THREADS} is expected: it is ignored"
+    );
+    let text = CString::new(text)?;
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
+    Ok(None)
 }
 
 /// An input of a call: read where it is, or copied.
@@ -431,6 +449,7 @@ impl PyProgram {
         inputs: Vec<Bound<'_, PyAny>>,
         outputs: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
+        checked_setting(py)?;
         let run = || self.run_arrays(py, &inputs, &outputs, default_threads(), None);
         // Nobody is there who could run the call otherwise: a fault of the engine is an error.
         let failed = |text: &str| PyRuntimeError::new_err(format!("the engine failed: {text}"));

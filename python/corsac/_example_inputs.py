@@ -1,0 +1,18 @@
+"""Example inputs, as every function takes them that needs some as one argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+#: A tensor, or the positional arguments in a tuple or list.
+ExampleInputs: TypeAlias = torch.Tensor | Sequence[Any]
+
+
+def as_tuple(example_inputs: ExampleInputs) -> tuple[Any, ...]:
+    """The positional arguments: those in a tuple or list, or the one value."""
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs)
+    return (example_inputs,)

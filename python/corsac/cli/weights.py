@@ -1,0 +1,124 @@
+"""``--weights``, and whether a model's weights are random."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from corsac._safetensors import read_safetensors
+from corsac.cli.failure import Failure, first_line
+
+#: How files with weights are called.
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+#: Under which names checkpoints hold the state dict.
+NESTED = ("state_dict", "model_state_dict", "model")
+#: The commands that write weights with ``--out``.
+WRITING = ("optimize", "split", "save", "lower", "build")
+#: So many names an error lists.
+NAMED = 4
+
+
+@contextmanager
+def weights_of(options: argparse.Namespace, reference: str) -> Iterator[list[torch.nn.Module]]:
+    """Around making a model, which the block adds to the list: gives it the weights of ``--weights``,
+    or notes that what will be written is random."""
+    made: list[torch.nn.Module] = []
+    loads = 0
+    load_state_dict = torch.nn.Module.load_state_dict
+
+    def counted(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        return load_state_dict(self, *args, **kwargs)
+
+    before = torch.get_rng_state()
+    torch.nn.Module.load_state_dict = counted
+    try:
+        yield made
+    finally:
+        torch.nn.Module.load_state_dict = load_state_dict
+    if options.weights is not None:
+        for model in made:
+            load_weights(model, options.weights)
+        return
+    is_random = not loads and not torch.equal(before, torch.get_rng_state())
+    if is_random and options.command in WRITING and options.out:
+        print(
+            f"corsac: note: the weights of {reference} are random (--seed {options.seed}); "
+            "--weights FILE reads others",
+            file=sys.stderr,
+        )
+
+
+def load_weights(model: torch.nn.Module, path: str) -> None:
+    """Give ``model`` the weights in the file at ``path``, which are exactly its own."""
+    state = read_weights(path)
+    own = model.state_dict()
+    if not set(state) & set(own) and all(name.startswith("module.") for name in state):
+        # As torch.nn.DataParallel names them.
+        state = {name.removeprefix("module."): value for name, value in state.items()}
+    faults = [
+        *_listed("has none of", [name for name in own if name not in state]),
+        *_listed("has, and the model does not,", [name for name in state if name not in own]),
+        *_listed(
+            "has in another shape",
+            [
+                f"{name} ({list(state[name].shape)}, not {list(value.shape)})"
+                for name, value in own.items()
+                if name in state and state[name].shape != value.shape
+            ],
+        ),
+    ]
+    if faults:
+        raise Failure(f"--weights {path}: the file {'; it '.join(faults)}")
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise Failure(f"--weights {path}: {first_line(error)}") from error
+
+
+def _listed(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+    return [f"{what} {', '.join(names[:NAMED])}{others}"]
+
+
+def read_weights(path: str) -> dict[str, torch.Tensor]:
+    """The tensors of a safetensors file, or of a state dict that torch.save wrote. No code of the file
+    is run."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        known = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
+        raise Failure(f"--weights {path}: expected a file {known}")
+    try:
+        if suffix == ".safetensors":
+            return read_safetensors(path)
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise Failure(f"--weights {path}: {first_line(error)}") from error
+    except Exception as error:
+        if suffix == ".safetensors":
+            raise Failure(f"--weights {path}: {error}") from error
+        # What torch.load raises of a damaged file may be anything.
+        raise Failure(
+            f"--weights {path}: the file holds more than tensors, or is damaged, and nothing of it is "
+            "run: write it with torch.save(model.state_dict(), FILE)"
+        ) from error
+    nested = [state[name] for name in NESTED if isinstance(state, dict) and name in state]
+    if nested and isinstance(nested[0], dict):
+        state = nested[0]
+    if not isinstance(state, dict) or not state:
+        raise Failure(f"--weights {path}: expected a state dict, got a {type(state).__name__}")
+    for name, value in state.items():
+        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
+            raise Failure(
+                f"--weights {path}: expected a state dict, and {name!r} is a {type(value).__name__}"
+            )
+    return state
