@@ -309,4 +309,6 @@ def test_verification_names_the_change_that_is_wrong(folder: Path, monkeypatch):
     model = torch.nn.Sequential()
     model.add_module("conv", torch.nn.Conv2d(2, 2, 1))
     with pytest.raises(Failure, match=r"(?s)wrong changed .*change 1, by wrong"):
-        pipeline.capture_and_optimize(model.eval(), [torch.randn(1, 2, 3, 3)], 1e-5)
+        pipeline.capture_and_optimize(
+            model.eval(), [torch.randn(1, 2, 3, 3)], verify=True, tolerance=1e-5
+        )

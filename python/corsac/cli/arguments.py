@@ -208,6 +208,7 @@ def _optimize(parser: argparse.ArgumentParser) -> None:
 
 def _show(parser: argparse.ArgumentParser) -> None:
     _model(parser)
+    _input(parser)
     parser.add_argument(
         "--format",
         choices=("graph", "table", "code", "lossless"),
@@ -224,11 +225,13 @@ def _show(parser: argparse.ArgumentParser) -> None:
 
 def _table(parser: argparse.ArgumentParser) -> None:
     _model(parser)
+    _input(parser)
     _json(parser)
 
 
 def _code(parser: argparse.ArgumentParser) -> None:
     _model(parser)
+    _input(parser)
     parser.add_argument(
         "--verbose", action="store_true", help="with the user's source lines as comments"
     )
@@ -276,6 +279,7 @@ def _profile(parser: argparse.ArgumentParser) -> None:
 
 def _split(parser: argparse.ArgumentParser) -> None:
     _model(parser)
+    _input(parser)
     parser.add_argument("--parts", type=positive, default=2, metavar="N", help="how many parts (2)")
     parser.add_argument(
         "--out", metavar="DIR", help="write the parts, importable, and their weights"
@@ -398,6 +402,7 @@ def _build(parser: argparse.ArgumentParser) -> None:
 
 def _describe(parser: argparse.ArgumentParser) -> None:
     _model(parser)
+    _input(parser)
     parser.add_argument(
         "--format", choices=("graph", "toml", "json"), help="the notation (graph, or as --out says)"
     )

@@ -86,6 +86,11 @@ class Expression:
 ANY = 2
 
 
+def random_inputs(texts: list[str]) -> tuple[Any, ...]:
+    """Values for the inputs on the command line, random where only shapes are given."""
+    return tuple(Input.parse(text).random() for text in texts)
+
+
 def given_inputs(texts: list[str], module: GraphModule, why: str) -> tuple[Any, ...]:
     """Values for all inputs of ``module``: those on the command line, random where only shapes are
     given, or else those that its configuration or its file declares. ``why`` says what they are needed

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from corsac import fx, passes
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.capture import graph_module
+from corsac.cli.failure import Failure
 from corsac.cli.progress import working
 from corsac.cli.timing import timed
 
@@ -39,22 +40,24 @@ PASSES: tuple[tuple[str, Callable[[fx.GraphModule], Any]], ...] = (
 
 
 def capture_and_optimize(
-    model: torch.nn.Module, verify: list[Any] | None = None, tolerance: float | None = None
+    model: torch.nn.Module,
+    inputs: Sequence[Any],
+    *,
+    verify: bool = False,
+    tolerance: float | None = None,
 ) -> tuple[fx.GraphModule, list[Step]]:
     """The optimized model, which shares no changed module with ``model``, and how it came about.
 
-    With ``verify``, the model is run on these inputs before and after each pass.
+    With ``verify``, the model is run on ``inputs`` before and after each pass.
     """
     with working("capturing the model"):
-        try:
-            module, seconds = timed(lambda: fx.symbolic_trace(model))
-        except Exception as error:
-            raise Failure(f"the model cannot be captured: {first_line(error, 1500)}") from error
+        module, seconds = timed(lambda: graph_module(model, lambda: tuple(inputs)))
     nodes = len(module.graph.nodes)
     steps = [Step("capture", nodes, nodes, seconds)]
     for name, run in PASSES:
         with working(name):
-            seconds, checked, report = _apply(run, module, verify, tolerance)
+            checked_on = list(inputs) if verify else None
+            seconds, checked, report = _apply(run, module, checked_on, tolerance)
         nodes = len(module.graph.nodes)
         sites = report.sites if isinstance(report, passes.Report) else ()
         steps.append(Step(name, steps[-1].nodes_after, nodes, seconds, checked, sites))

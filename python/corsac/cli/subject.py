@@ -11,7 +11,9 @@ import torch
 
 import corsac
 from corsac import _core, fx
+from corsac.cli.capture import graph_module
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.inputs import random_inputs
 from corsac.cli.model import keywords, load
 from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
@@ -108,10 +110,8 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
         return _from_configuration(reference, path, options)
     model = original(reference, options)
     with working("capturing the model"):
-        try:
-            module = fx.symbolic_trace(model)
-        except Exception as error:
-            raise Failure(f"the model cannot be captured: {first_line(error, 1500)}") from error
+        texts = getattr(options, "input", None)
+        module = graph_module(model, (lambda: random_inputs(texts)) if texts else None)
     return Subject(reference, module.graph, module)
 
 
