@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> bool:
         expected = call(model, inputs, described)
 
     verify = inputs if options.verify else None
-    module, steps = capture_and_optimize(model, verify, options.tolerance)
+    module, steps = capture_and_optimize(model, verify, options.tolerance, inputs)
     if not options.json:
         print_steps(steps)
         if options.report:
