@@ -8,6 +8,7 @@ mod depthwise;
 pub mod elementwise;
 pub mod fused;
 pub mod generic;
+mod grouped;
 pub mod layout;
 pub mod matmul;
 pub mod normalise;
