@@ -239,8 +239,12 @@ pub(super) fn atan2(y: f32, x: f32) -> f32 {
     let (own_y, own_x) = (f64::from(y).abs(), f64::from(x).abs());
     // Both 0 or both infinite: as if both were 1 along the diagonal, and 0 above the axis.
     let ratio = if own_y == own_x { 1.0 } else { own_y / own_x };
-    let ratio = if own_y == 0.0 && x == x { 0.0 } else { ratio };
-    let ratio = if y != y { f64::NAN } else { ratio };
+    let ratio = if own_y == 0.0 && !x.is_nan() {
+        0.0
+    } else {
+        ratio
+    };
+    let ratio = if y.is_nan() { f64::NAN } else { ratio };
     let angle = atan64(ratio);
     let angle = if x.is_sign_negative() {
         std::f64::consts::PI - angle
@@ -477,7 +481,8 @@ mod tests {
 
     #[test]
     fn functions_are_right_to_the_last_bit_but_one() {
-        let all: [(&str, fn(f32) -> f32, fn(f64) -> f64); 16] = [
+        type Case = (&'static str, fn(f32) -> f32, fn(f64) -> f64);
+        let all: [Case; 16] = [
             ("atan", atan, f64::atan),
             ("asin", asin, f64::asin),
             ("acos", acos, f64::acos),

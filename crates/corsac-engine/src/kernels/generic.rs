@@ -483,6 +483,9 @@ impl Placed for Packed {
 
 /// The places of the `keep` smallest, or largest, elements along a dimension of `size` elements
 /// that lie `inner` apart, in order. Of equal ones the first comes first.
+///
+/// # Panics
+/// If there are more than 32 bits count.
 pub fn sort<T: Ordered>(
     input: &[T],
     [size, inner]: [usize; 2],

@@ -104,7 +104,6 @@ impl Sums<'_> {
 
     /// The sums of `P` results, beginning with `first`.
     // Loops over ranges, as in the tiles of blocks: they are unrolled before sums are put in registers.
-    #[expect(clippy::needless_range_loop, reason = "iterators are not unrolled")]
     #[inline(always)]
     fn rows<I: Isa, const P: usize>(&mut self, isa: I, first: usize) -> usize {
         let ops = isa.f32();

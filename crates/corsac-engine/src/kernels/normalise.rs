@@ -4,12 +4,13 @@ use std::array::from_fn;
 
 use multiversion::multiversion;
 use rten_simd::{SimdOp, SimdUnaryOp};
-use rten_vecmath::{Exp, LogSoftmax, Normalize, NormalizeOptions, Sum, SumSquareSub};
+use rten_vecmath::{Exp, Normalize, NormalizeOptions, Sum, SumSquareSub};
 
-use super::elementwise::{affine, binary_in_place};
+use super::elementwise::{affine, binary_in_place, binary_rows};
 use super::functions;
 use super::over::Over;
-use crate::program::Binary;
+use super::reduce;
+use crate::program::{Binary, Reduction};
 
 /// What an element costs, counted in the simplest functions.
 const COST: usize = 4;
@@ -28,16 +29,14 @@ pub fn softmax_rows(over: &Over<'_>, out: &mut [f32], row: usize, log: bool) {
     if row == 0 {
         return;
     }
-    if log && row > TOGETHER {
-        return over.rows(out, row, COST, |row| {
-            LogSoftmax::new_mut(row).dispatch();
-        });
+    if row >= SHORT {
+        return over.rows(out, row, COST, |row| long_softmax(row, log));
     }
     let together = TOGETHER.div_ceil(row) * row;
     over.rows(out, together, COST, |rows| {
         move_below_zero(rows, row);
         if log {
-            let mut powers = [0.0; 2 * TOGETHER];
+            let mut powers = [0.0; TOGETHER + SHORT];
             let powers = &mut powers[..rows.len()];
             powers.copy_from_slice(rows);
             Exp {}.map_mut(powers);
@@ -47,6 +46,27 @@ pub fn softmax_rows(over: &Over<'_>, out: &mut [f32], row: usize, log: bool) {
             divide_by_sums(rows, row);
         }
     });
+}
+
+fn long_softmax(row: &mut [f32], log: bool) {
+    let len = row.len();
+    let most = reduce::of_row(Reduction::Max, row);
+    binary_rows(Binary::Sub, row, &[most], len, false);
+    if log {
+        let mut powers = [0.0; TOGETHER];
+        let sums = row.chunks(TOGETHER).map(|piece| {
+            let powers = &mut powers[..piece.len()];
+            powers.copy_from_slice(piece);
+            Exp {}.map_mut(powers);
+            Sum::new(powers).dispatch()
+        });
+        let logarithm = sums.sum::<f32>().ln();
+        binary_rows(Binary::Sub, row, &[logarithm], len, false);
+    } else {
+        Exp {}.map_mut(row);
+        let factor = 1.0 / Sum::new(row).dispatch();
+        binary_rows(Binary::Mul, row, &[factor], len, false);
+    }
 }
 
 /// Subtracts the largest element of each row.
@@ -123,8 +143,14 @@ fn divide_by_sums(rows: &mut [f32], row: usize) {
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn subtract_logarithms(rows: &mut [f32], powers: &[f32], row: usize) {
-    for (row, powers) in rows.chunks_exact_mut(row).zip(powers.chunks_exact(row)) {
-        let logarithm = functions::ln(sum(powers));
+    // All at once: a logarithm alone takes as long as a row.
+    let mut logarithms = [0.0; TOGETHER];
+    let logarithms = &mut logarithms[..rows.len() / row];
+    for (logarithm, powers) in logarithms.iter_mut().zip(powers.chunks_exact(row)) {
+        *logarithm = sum(powers);
+    }
+    logarithms.iter_mut().for_each(|x| *x = functions::ln(*x));
+    for (row, logarithm) in rows.chunks_exact_mut(row).zip(&*logarithms) {
         each(row, |x| x - logarithm);
     }
 }
