@@ -95,7 +95,9 @@ bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/
 	@$(PY) benches/fx.py
 
 .PHONY: bench-engine
-bench-engine: $(EXTENSION) ## models, calls, training steps, texts and partitioners: corsac and its peers; writes target/bench/*.json
+bench-engine: $(EXTENSION) ## operators, models, calls, training steps, texts and partitioners: corsac and its peers; writes target/bench/*.json
+	$(call say,'operators: eager against corsac$(,) one thread$(,) worst first')
+	@$(PY) benches/operators.py
 	$(call say,'models: eager$(,) torch.fx$(,) inductor$(,) ONNX Runtime and OpenVINO against corsac$(,) in one process')
 	@$(PY) benches/engine.py
 	$(call say,'calls of small programs through Dynamo: eager and inductor against corsac')

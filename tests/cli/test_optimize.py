@@ -312,3 +312,22 @@ def test_verification_names_the_change_that_is_wrong(folder: Path, monkeypatch):
         pipeline.capture_and_optimize(
             model.eval(), [torch.randn(1, 2, 3, 3)], verify=True, tolerance=1e-5
         )
+
+
+@pytest.mark.parametrize(("shape", "folded"), [((5, 3), True), ((5, 4, 3), False)])
+def test_batch_norms_after_linear_layers_go_where_inputs_say_that_there_are_rows(shape, folded):
+    import torch
+
+    from corsac.cli import pipeline
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).eval()
+    torch.nn.init.normal_(model[1].running_mean)
+    for verify in (False, True):
+        module, _ = pipeline.capture_and_optimize(
+            model, [torch.randn(shape)], verify=verify, tolerance=1e-4
+        )
+        norms = [own for own in module.modules() if isinstance(own, torch.nn.BatchNorm1d)]
+        assert bool(norms) is not folded
+        assert all("tensor_meta" not in node.meta for node in module.graph.nodes)
+        x = torch.randn(shape)
+        torch.testing.assert_close(module(x), model(x))

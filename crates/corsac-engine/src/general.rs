@@ -4,10 +4,13 @@ use smallvec::SmallVec;
 
 use crate::data::{Data, DataMut};
 use crate::execute::{RunError, Values};
+use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::generic::{self, Steps};
+use crate::kernels::resample::resample;
 use crate::kernels::volume::Volume;
+use crate::kernels::{layout, reduce};
 use crate::lower::wrapped;
-use crate::program::{Element, Program, Step};
+use crate::program::{Element, Program, Reduction, Step};
 
 /// What two numbers are compared for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,9 +345,9 @@ pub(crate) fn run(
         General::Copy { offset, steps } => {
             let shape = program.shape(step.output);
             match (work.data(0), out) {
-                (Data::F32(x), DataMut::F32(out)) => generic::copy(x, *offset, steps, shape, out),
-                (Data::I64(x), DataMut::I64(out)) => generic::copy(x, *offset, steps, shape, out),
-                (Data::Bool(x), DataMut::Bool(out)) => generic::copy(x, *offset, steps, shape, out),
+                (Data::F32(x), DataMut::F32(out)) => layout::copy(x, *offset, steps, shape, out),
+                (Data::I64(x), DataMut::I64(out)) => layout::copy(x, *offset, steps, shape, out),
+                (Data::Bool(x), DataMut::Bool(out)) => layout::copy(x, *offset, steps, shape, out),
                 _ => return Err(work.mismatch()),
             }
         }
@@ -448,6 +451,14 @@ pub(crate) fn run(
         General::Extreme { dim, largest } => {
             let sizes = work.along(*dim);
             match (work.data(0), out) {
+                (Data::F32(x), DataMut::I64(out)) if sizes[0] > 0 && sizes[1] == 1 => {
+                    let reduction = if *largest {
+                        Reduction::Max
+                    } else {
+                        Reduction::Min
+                    };
+                    reduce::places(reduction, x, sizes[0], out);
+                }
                 (Data::F32(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 (Data::I64(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
                 (Data::Bool(x), DataMut::I64(out)) => generic::extreme(x, sizes, *largest, out),
@@ -466,7 +477,7 @@ pub(crate) fn run(
                 return Err(work.mismatch());
             };
             let [size, inner] = work.along(*dim);
-            generic::resample(work.data(0).numbers(), size, inner, taps, out);
+            resample(work.data(0).numbers(), size, inner, taps, out);
         }
         General::Causal | General::SafeSoftmax => {
             let shape = work.shape(0);
@@ -587,8 +598,9 @@ impl<'a> Work<'a> {
         let (a_shape, b_shape) = (self.shape(0), self.shape(1));
         match (self.data(0), self.data(1), out) {
             (Data::F32(a), Data::F32(b), DataMut::F32(out)) => {
-                let f = of_floats(function);
-                generic::zip((a, a_shape), (b, b_shape), shape, out, f);
+                let operand = |data, shape| Operand { data, shape };
+                let (a, b) = (operand(a, a_shape), operand(b, b_shape));
+                elementwise::arithmetic(function, a, b, shape, out);
             }
             (Data::I64(a), Data::I64(b), DataMut::I64(out)) => {
                 let divides = matches!(
@@ -631,14 +643,19 @@ impl<'a> Work<'a> {
         let done = match (self.data(0), self.data(2), out) {
             (Data::F32(x), Data::F32(source), DataMut::F32(out)) => {
                 out.copy_from_slice(x);
-                let f: fn(f32, f32) -> f32 = match combination {
-                    Combination::Replace => |_, b| b,
-                    Combination::Add => |a, b| a + b,
-                    Combination::Multiply => |a, b| a * b,
-                    Combination::Largest => of_floats(Arithmetic::Maximum),
-                    Combination::Smallest => of_floats(Arithmetic::Minimum),
-                };
-                generic::scatter(shape, dim, indices, (source, from), out, f)
+                let (indices, source) = (indices, (source, from));
+                macro_rules! scatter {
+                    ($f:expr) => {
+                        generic::scatter(shape, dim, indices, source, out, $f)
+                    };
+                }
+                match combination {
+                    Combination::Replace => scatter!(|_, b| b),
+                    Combination::Add => scatter!(|a, b| a + b),
+                    Combination::Multiply => scatter!(|a, b| a * b),
+                    Combination::Largest => scatter!(of_floats(Arithmetic::Maximum)),
+                    Combination::Smallest => scatter!(of_floats(Arithmetic::Minimum)),
+                }
             }
             (Data::I64(x), Data::I64(source), DataMut::I64(out)) => {
                 out.copy_from_slice(x);
@@ -663,32 +680,33 @@ impl<'a> Work<'a> {
 
     fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) -> Result<(), RunError> {
         let shape = self.shape(0);
+        macro_rules! fold {
+            ($x:expr, $out:expr, $zero:expr, $f:expr, $join:expr) => {
+                generic::fold($x, shape, dims, $zero, ($f, $join), $out)
+            };
+        }
         match (self.data(0), out) {
             (Data::F32(x), DataMut::F32(out)) => {
                 let mut sums = vec![0.0_f64; out.len()];
-                let (zero, f): (f64, fn(f64, f32) -> f64) = match folding {
-                    Folding::Product => (1.0, |a, x| a * f64::from(x)),
-                    _ => (0.0, |a, x| a + f64::from(x)),
-                };
-                generic::fold(x, shape, dims, zero, f, &mut sums);
+                match folding {
+                    Folding::Product => {
+                        let f = |a, x| a * f64::from(x);
+                        fold!(x, &mut sums, 1.0, f, |a, b| a * b);
+                    }
+                    _ => fold!(x, &mut sums, 0.0, |a, x| a + f64::from(x), |a, b| a + b),
+                }
                 generic::map(&sums, out, |x| x as f32);
             }
-            (Data::I64(x), DataMut::I64(out)) => {
-                let (zero, f): (i64, fn(i64, i64) -> i64) = match folding {
-                    Folding::Sum => (0, i64::wrapping_add),
-                    Folding::Product => (1, i64::wrapping_mul),
-                    Folding::Max => (i64::MIN, i64::max),
-                    Folding::Min => (i64::MAX, i64::min),
-                };
-                generic::fold(x, shape, dims, zero, f, out);
-            }
-            (Data::Bool(x), DataMut::Bool(out)) => {
-                let (zero, f): (u8, fn(u8, u8) -> u8) = match folding {
-                    Folding::Sum | Folding::Max => (0, |a, x| a | x),
-                    Folding::Product | Folding::Min => (1, |a, x| a & x),
-                };
-                generic::fold(x, shape, dims, zero, f, out);
-            }
+            (Data::I64(x), DataMut::I64(out)) => match folding {
+                Folding::Sum => fold!(x, out, 0, i64::wrapping_add, i64::wrapping_add),
+                Folding::Product => fold!(x, out, 1, i64::wrapping_mul, i64::wrapping_mul),
+                Folding::Max => fold!(x, out, i64::MIN, i64::max, i64::max),
+                Folding::Min => fold!(x, out, i64::MAX, i64::min, i64::min),
+            },
+            (Data::Bool(x), DataMut::Bool(out)) => match folding {
+                Folding::Sum | Folding::Max => fold!(x, out, 0, |a, x| a | x, |a, b| a | b),
+                Folding::Product | Folding::Min => fold!(x, out, 1, |a, x| a & x, |a, b| a & b),
+            },
             _ => return Err(self.mismatch()),
         }
         Ok(())
@@ -705,7 +723,7 @@ pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
         Arithmetic::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
         Arithmetic::Fmax => f32::max,
         Arithmetic::Fmin => f32::min,
-        Arithmetic::FloorDivide => floor_divide,
+        Arithmetic::FloorDivide => |a, b| floor_divide(a, b, a % b),
         Arithmetic::TruncDivide => |a, b| (a / b).trunc(),
         Arithmetic::Remainder => |a, b| {
             let rest = a % b;
@@ -724,25 +742,22 @@ pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
     }
 }
 
+/// The next integer below a quotient, of which `rest` is what is left of `a`.
 /// Source: `div_floor_floating` of PyTorch, which is Python's.
-fn floor_divide(a: f32, b: f32) -> f32 {
-    if b == 0.0 {
-        return a / b;
-    }
-    let rest = a % b;
-    let mut quotient = (a - rest) / b;
-    if rest != 0.0 && (b < 0.0) != (rest < 0.0) {
-        quotient -= 1.0;
-    }
-    if quotient == 0.0 {
-        return 0.0_f32.copysign(a / b);
-    }
-    let floor = quotient.floor();
-    if quotient - floor > 0.5 {
+#[inline(always)]
+pub(crate) fn floor_divide(a: f32, b: f32, rest: f32) -> f32 {
+    let exact = (a - rest) / b;
+    let is_below = rest != 0.0 && (b < 0.0) != (rest < 0.0);
+    let exact = if is_below { exact - 1.0 } else { exact };
+    let floor = exact.floor();
+    let nearest = if exact - floor > 0.5 {
         floor + 1.0
     } else {
         floor
-    }
+    };
+    let zero = 0.0_f32.copysign(a / b);
+    let found = if exact == 0.0 { zero } else { nearest };
+    if b == 0.0 { a / b } else { found }
 }
 
 fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {

@@ -93,8 +93,18 @@ fn absorb(
     match &step.op {
         Op::BatchNorm { eps } => {
             let at = made_by(program, step.inputs[0])?;
+            let rows = program.shape(step.output).len() == 2;
             let before = &mut kept[at];
-            if !matches!(before.op, Op::Conv(_)) || !before.post.is_empty() {
+            let takes_factors = match before.op {
+                Op::Conv(_) => true,
+                // Its outputs are channels where nothing follows them.
+                Op::Linear => rows,
+                _ => false,
+            };
+            let known = before.inputs[1..]
+                .iter()
+                .all(|&value| program.is_weight(value));
+            if !takes_factors || !known || !before.post.is_empty() {
                 return None;
             }
             let norm = &step.inputs[1..];

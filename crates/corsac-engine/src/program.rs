@@ -295,6 +295,8 @@ pub enum Binary {
     Maximum,
     /// The smaller one, NaN if one is.
     Minimum,
+    /// The first if it is positive, otherwise their product.
+    Prelu,
 }
 
 /// What is computed of the elements along some dimensions.
@@ -783,6 +785,7 @@ impl Op {
             Self::Binary(Binary::Div) => "div",
             Self::Binary(Binary::Maximum) => "maximum",
             Self::Binary(Binary::Minimum) => "minimum",
+            Self::Binary(Binary::Prelu) => "prelu",
             Self::Fused(_) => "fused",
             Self::MaxPool(_) => "max_pool",
             Self::AvgPool { .. } => "avg_pool",

@@ -49,10 +49,10 @@ fn of_step(program: &Program, step: &Step) -> usize {
             of_general(general, step, program)
         }
         Op::Unary(function) => of_unary(*function),
-        Op::Softmax { .. } => 72,
+        Op::Softmax { .. } => 32,
         Op::LayerNorm { .. } => 32,
-        Op::MaxPool(pool) => 32 * pool.kernel.iter().product::<usize>(),
-        Op::AvgPool { pool, .. } => 128 * pool.kernel.iter().product::<usize>(),
+        Op::MaxPool(pool) => SIMPLE * pool.kernel.iter().product::<usize>(),
+        Op::AvgPool { pool, .. } => SIMPLE * pool.kernel.iter().product::<usize>(),
         Op::AdaptiveAvgPool | Op::Reduce { .. } => {
             read = read.saturating_mul(2 * SIMPLE);
             SIMPLE
@@ -99,10 +99,10 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
             // Elements are put into the columns, or taken from them, one by one.
             product.depth.saturating_mul(2) + SINGLE * product.depth / product.rows.max(1)
         }
-        // About 100 for each time that the line is divided in two.
+        // About 50 for each time that the line is divided in two.
         General::Sort { dim, .. } => {
             let size = shape.get(*dim).copied().unwrap_or(1).max(1);
-            100 * (size.ilog2() as usize + 1)
+            50 * (size.ilog2() as usize + 1)
         }
         General::Extreme { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
         General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
@@ -144,7 +144,7 @@ fn of_arithmetic(function: Arithmetic) -> usize {
         | Arithmetic::Fmod
         | Arithmetic::Power
         | Arithmetic::Atan2
-        | Arithmetic::Hypot => 4 * SINGLE,
+        | Arithmetic::Hypot => SINGLE,
     }
 }
 
@@ -173,8 +173,11 @@ fn of_unary(function: Unary) -> usize {
         Unary::Sqrt | Unary::Rsqrt => 12,
         Unary::Exp | Unary::Sigmoid | Unary::Silu | Unary::Erf | Unary::Elu(_) => 16,
         Unary::Tanh | Unary::Gelu | Unary::GeluTanh => 24,
-        Unary::Log | Unary::Sin | Unary::Cos => 96,
-        Unary::Power(_)
+        // Series in double precision.
+        Unary::Log
+        | Unary::Sin
+        | Unary::Cos
+        | Unary::Power(_)
         | Unary::Tan
         | Unary::Asin
         | Unary::Acos
@@ -190,8 +193,9 @@ fn of_unary(function: Unary) -> usize {
         | Unary::Log2
         | Unary::Log10
         | Unary::Tanhshrink
-        | Unary::Celu(_) => 192,
-        Unary::Softplus(..) | Unary::LogSigmoid => 512,
-        Unary::Mish => 1400,
+        | Unary::Celu(_)
+        | Unary::Softplus(..)
+        | Unary::LogSigmoid
+        | Unary::Mish => SINGLE,
     }
 }

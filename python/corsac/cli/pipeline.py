@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from corsac import fx, passes
+from corsac.analysis import ShapeInferenceError, propagate
 from corsac.cli.capture import graph_module
 from corsac.cli.failure import Failure
 from corsac.cli.progress import working
@@ -48,14 +50,15 @@ def capture_and_optimize(
 ) -> tuple[fx.GraphModule, list[Step]]:
     """The optimized model, which shares no changed module with ``model``, and how it came about.
 
-    With ``verify``, the model is run on ``inputs`` before and after each pass.
+    ``inputs`` say how many dimensions values have, which a batch norm after a linear layer needs; with ``verify``, the
+    model is run on them before and after each pass.
     """
     with working("capturing the model"):
         module, seconds = timed(lambda: graph_module(model, lambda: tuple(inputs)))
     nodes = len(module.graph.nodes)
     steps = [Step("capture", nodes, nodes, seconds)]
     for name, run in PASSES:
-        with working(name):
+        with working(name), _types(module, inputs if run is passes.fuse_conv_bn else None):
             checked_on = list(inputs) if verify else None
             seconds, checked, report = _apply(run, module, checked_on, tolerance)
         nodes = len(module.graph.nodes)
@@ -67,6 +70,23 @@ def capture_and_optimize(
         _, seconds = timed(lambda: (module.recompile(), module.code))
     steps.append(Step("Python code", nodes, nodes, seconds))
     return module, steps
+
+
+@contextmanager
+def _types(module: fx.GraphModule, inputs: list[Any] | None) -> Iterator[None]:
+    """The types of all values in ``meta`` meanwhile, where the graph has none of its own."""
+    known = inputs is None or any("tensor_meta" in node.meta for node in module.graph.nodes)
+    if not known:
+        try:
+            propagate(module, *inputs, fallback=False)
+        except ShapeInferenceError:
+            known = True
+    try:
+        yield
+    finally:
+        for node in module.graph.nodes if not known else ():
+            for key in ("tensor_meta", "type"):
+                node.meta.pop(key, None)
 
 
 def _apply(

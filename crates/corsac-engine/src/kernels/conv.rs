@@ -1,6 +1,7 @@
-//! Convolutions in two dimensions, in one of five forms: a product with the image itself, sums of
+//! Convolutions in two dimensions, in one of six forms: a product with the image itself, sums of
 //! products with shifted runs of it, a product with a matrix of patches that is never written down
-//! whole, a small product with one that is, or sums of shifted runs where each channel is on its own.
+//! whole, a small product with one that is, or sums of shifted runs in registers, where each channel is on
+//! its own or channels are in small groups.
 
 use rayon::prelude::*;
 use rten_gemm::{
@@ -10,6 +11,7 @@ use rten_gemm::{
 use rten_tensor::{Matrix, NdTensorView};
 
 use super::depthwise::{depthwise, scratch_len};
+use super::grouped::{Group, Scratch};
 use super::shifted::Shifted;
 use super::volume::Volume;
 use crate::lines::zeros;
@@ -56,6 +58,8 @@ enum Form {
     },
     /// A small product for each group, by the thread that asks for it.
     Small { weights: Vec<f32>, volume: Volume },
+    /// Few channels in each group.
+    Grouped { weights: Vec<f32>, layout: Shifted },
     /// One channel in and one out for each group.
     Depthwise { weights: Vec<f32>, layout: Shifted },
 }
@@ -83,6 +87,11 @@ impl ConvKernel {
         let (inputs, outputs) = (shape.input[0] / groups, shape.output[0] / groups);
         let form = if shape.is_depthwise() {
             Form::Depthwise {
+                weights: weight.to_vec(),
+                layout: Shifted::new(&shape),
+            }
+        } else if shape.is_grouped() {
+            Form::Grouped {
                 weights: weight.to_vec(),
                 layout: Shifted::new(&shape),
             }
@@ -141,6 +150,9 @@ impl ConvKernel {
         match &self.form {
             Form::Depthwise { weights, layout } => {
                 self.depthwise(layout, weights, input, out, finish);
+            }
+            Form::Grouped { weights, layout } => {
+                self.grouped(layout, weights, input, out, finish);
             }
             Form::Shifted { weights, layout } => {
                 let images = input.chunks(image).zip(out.chunks_mut(result));
@@ -267,6 +279,41 @@ impl ConvKernel {
         }
     }
 
+    fn grouped(
+        &self,
+        layout: &Shifted,
+        weights: &[f32],
+        input: &[f32],
+        out: &mut [f32],
+        finish: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) {
+        let shape = &self.shape;
+        let groups = shape.conv.groups;
+        let (inputs, outputs) = (shape.input[0] / groups, shape.output[0] / groups);
+        let image = shape.input[1] * shape.input[2];
+        let plane = shape.output[1] * shape.output[2];
+        let depth = inputs * layout.taps.len();
+        out.par_chunks_mut(outputs * plane)
+            .zip(input.par_chunks(inputs * image))
+            .enumerate()
+            .with_min_len(super::GRAIN.div_ceil(outputs * plane * depth))
+            .spread_with(
+                || Scratch::new(layout, inputs, outputs),
+                |scratch, (at, (out, images))| {
+                    let group = at % groups;
+                    let bias = self.bias.as_ref();
+                    let group = Group {
+                        layout,
+                        inputs,
+                        weights: &weights[group * outputs * depth..][..outputs * depth],
+                        bias: bias.map(|bias| &bias[group * outputs..][..outputs]),
+                    };
+                    group.run(images, image, out, plane, scratch);
+                    finish(at * outputs * plane, out);
+                },
+            );
+    }
+
     fn depthwise(
         &self,
         layout: &Shifted,
@@ -303,9 +350,15 @@ impl ConvShape {
         self.input[0] == groups && self.output[0] == groups
     }
 
+    /// Whether channels are in groups of so few that a product for each is too small.
+    fn is_grouped(&self) -> bool {
+        let groups = self.conv.groups;
+        groups > 1 && !self.is_depthwise() && self.input[0] / groups < SHIFTED_FROM
+    }
+
     /// Whether [`ConvKernel`] leaves its products to rten-gemm, which may start threads.
     pub(crate) fn uses_library(&self) -> bool {
-        !self.is_depthwise() && !self.volume().product().is_small()
+        !self.is_depthwise() && !self.is_grouped() && !self.volume().product().is_small()
     }
 
     fn volume(&self) -> Volume {

@@ -1,25 +1,39 @@
 //! Functions of single elements and of pairs.
 
+use std::borrow::Cow;
+use std::iter::repeat_n;
+
 use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::SimdUnaryOp;
-use rten_vecmath::{ApproxGelu, Elu, Erf, Exp, Gelu, LeakyRelu, Sigmoid, Silu, Tanh};
+use rten_vecmath::{ApproxGelu, Elu, Erf, Exp, Gelu, Sigmoid, Silu, Tanh};
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use super::over::Over;
+use super::functions;
+use super::fused::Access;
+use super::over::{Over, put};
+use crate::general::{Arithmetic, floor_divide, of_floats};
 use crate::program::{Binary, Unary};
 use crate::spread::Spread;
 
 /// Applies `function` to each element.
 pub fn unary(over: &Over<'_>, function: Unary, out: &mut [f32]) {
-    over.pieces(out, GRAIN, |_, piece| unary_chunk(function, piece));
+    over.elements(out, |from, piece| unary_from(function, from, piece));
 }
 
 /// Applies `function` to each element of a piece that fits a cache.
 pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
+    unary_from(function, None, data);
+}
+
+/// `data[i] = function(from[i])`, or of what is there.
+fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
+    if function.is_simple() {
+        return simple_unary(function, from, data);
+    }
+    put(from, data);
     match function {
-        Unary::LeakyRelu(slope) => LeakyRelu { alpha: slope }.map_mut(data),
         // Near zero what is lost is the whole.
         Unary::Elu(alpha) => mended(
             data,
@@ -44,7 +58,38 @@ pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
             },
         ),
         Unary::Exp => Exp {}.map_mut(data),
-        simple => simple_unary(simple, data),
+        _ => series(function, data),
+    }
+}
+
+impl Unary {
+    /// Whether it is a few instructions, so that reading and writing is most of it.
+    fn is_simple(self) -> bool {
+        matches!(
+            self,
+            Self::Relu
+                | Self::Clamp(..)
+                | Self::LeakyRelu(_)
+                | Self::Hardswish
+                | Self::Hardsigmoid
+                | Self::Sqrt
+                | Self::Rsqrt
+                | Self::Abs
+                | Self::Affine(..)
+                | Self::Power(2.0)
+                | Self::DivideInto(_)
+                | Self::DivideBy(_)
+                | Self::Floor
+                | Self::Ceil
+                | Self::Round
+                | Self::Trunc
+                | Self::Frac
+                | Self::Sign
+                | Self::Softsign
+                | Self::Softshrink(_)
+                | Self::Hardshrink(_)
+                | Self::Threshold(..)
+        )
     }
 }
 
@@ -68,11 +113,15 @@ fn erf_near_zero(x: f32) -> f32 {
     std::f32::consts::FRAC_2_SQRT_PI * x * (1.0 - square * (1.0 / 3.0 - square * 0.1))
 }
 
+/// Functions of a few instructions.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn simple_unary(function: Unary, data: &mut [f32]) {
+fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     macro_rules! map {
         ($f:expr) => {
-            data.iter_mut().for_each(|x| *x = $f(*x))
+            match from {
+                None => data.iter_mut().for_each(|x| *x = $f(*x)),
+                Some(from) => data.iter_mut().zip(from).for_each(|(y, &x)| *y = $f(x)),
+            }
         };
     }
     // Comparisons that are false for NaN keep it.
@@ -89,27 +138,8 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
         Unary::Abs => map!(f32::abs),
         Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
         Unary::Power(2.0) => map!(|x: f32| x * x),
-        Unary::Power(exponent) => map!(|x: f32| x.powf(exponent)),
         Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
         Unary::DivideBy(divisor) => map!(|x: f32| x / divisor),
-        Unary::Log => map!(f32::ln),
-        Unary::Sin => map!(f32::sin),
-        Unary::Cos => map!(f32::cos),
-        Unary::Tan => map!(f32::tan),
-        Unary::Asin => map!(f32::asin),
-        Unary::Acos => map!(f32::acos),
-        Unary::Atan => map!(f32::atan),
-        Unary::Sinh => map!(f32::sinh),
-        Unary::Cosh => map!(f32::cosh),
-        // The standard library's lose digits of small and large numbers in single precision.
-        Unary::Asinh => map!(|x: f32| f64::from(x).asinh() as f32),
-        Unary::Acosh => map!(|x: f32| f64::from(x).acosh() as f32),
-        Unary::Atanh => map!(|x: f32| f64::from(x).atanh() as f32),
-        Unary::Exp2 => map!(f32::exp2),
-        Unary::Expm1 => map!(f32::exp_m1),
-        Unary::Log1p => map!(f32::ln_1p),
-        Unary::Log2 => map!(f32::log2),
-        Unary::Log10 => map!(f32::log10),
         Unary::Floor => map!(f32::floor),
         Unary::Ceil => map!(f32::ceil),
         Unary::Round => map!(f32::round_ties_even),
@@ -120,20 +150,7 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
             x if x < 0.0 => -1.0,
             _ => 0.0,
         }),
-        Unary::Softplus(beta, threshold) => map!(|x: f32| {
-            let scaled = x * beta;
-            if scaled > threshold {
-                x
-            } else {
-                scaled.exp().ln_1p() / beta
-            }
-        }),
-        Unary::Mish => map!(|x: f32| x * x.exp().ln_1p().tanh()),
         Unary::Softsign => map!(|x: f32| x / (1.0 + x.abs())),
-        Unary::LogSigmoid => map!(|x: f32| {
-            let least = if x > 0.0 { 0.0 } else { x };
-            least - (-x.abs()).exp().ln_1p()
-        }),
         Unary::Softshrink(by) => map!(|x: f32| match x {
             x if x > by => x - by,
             x if x < -by => x + by,
@@ -141,24 +158,62 @@ fn simple_unary(function: Unary, data: &mut [f32]) {
             _ => 0.0,
         }),
         Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
-        Unary::Tanhshrink => map!(|x: f32| x - x.tanh()),
         Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
-        Unary::Celu(alpha) => map!(|x: f32| {
-            if x > 0.0 {
-                x
-            } else {
-                alpha * (x / alpha).exp_m1()
-            }
+        Unary::LeakyRelu(slope) => map!(|x: f32| {
+            let scaled = x * slope;
+            if x > 0.0 { x } else { scaled }
         }),
-        Unary::LeakyRelu(_)
-        | Unary::Elu(_)
-        | Unary::Sigmoid
-        | Unary::Silu
-        | Unary::Tanh
-        | Unary::Gelu
-        | Unary::GeluTanh
-        | Unary::Erf
-        | Unary::Exp => unreachable!("these have kernels of their own"),
+        _ => unreachable!("not simple"),
+    }
+}
+
+/// Functions that are computed as series.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn series(function: Unary, data: &mut [f32]) {
+    macro_rules! map {
+        ($f:expr) => {
+            data.iter_mut().for_each(|x| *x = $f(*x))
+        };
+    }
+    // Angles that are too large for vectors, and NaN, are rare.
+    macro_rules! angles {
+        ($f:expr, $of_any:expr) => {
+            for piece in data.chunks_mut(64) {
+                let known = |known, x: &f32| known & (x.abs() <= functions::LARGEST_ANGLE);
+                match piece.iter().fold(true, known) {
+                    true => piece.iter_mut().for_each(|x| *x = $f(*x)),
+                    false => piece.iter_mut().for_each(|x| *x = $of_any(*x)),
+                }
+            }
+        };
+    }
+    match function {
+        Unary::Power(exponent) => map!(|x: f32| functions::power(x, exponent)),
+        Unary::Log => map!(functions::ln),
+        Unary::Sin => angles!(functions::sin, f32::sin),
+        Unary::Cos => angles!(functions::cos, f32::cos),
+        Unary::Tan => angles!(functions::tan, f32::tan),
+        Unary::Asin => map!(functions::asin),
+        Unary::Acos => map!(functions::acos),
+        Unary::Atan => map!(functions::atan),
+        Unary::Sinh => map!(functions::sinh),
+        Unary::Cosh => map!(functions::cosh),
+        Unary::Asinh => map!(functions::asinh),
+        Unary::Acosh => map!(functions::acosh),
+        Unary::Atanh => map!(functions::atanh),
+        Unary::Exp2 => map!(functions::exp2),
+        Unary::Expm1 => map!(functions::expm1),
+        Unary::Log1p => map!(functions::ln_1p),
+        Unary::Log2 => map!(functions::log2),
+        Unary::Log10 => map!(functions::log10),
+        Unary::Softplus(beta, threshold) => {
+            map!(|x: f32| functions::softplus(x, beta, threshold));
+        }
+        Unary::Mish => map!(functions::mish),
+        Unary::LogSigmoid => map!(functions::log_sigmoid),
+        Unary::Tanhshrink => map!(functions::tanhshrink),
+        Unary::Celu(alpha) => map!(|x: f32| functions::celu(x, alpha)),
+        _ => unreachable!("these have kernels of their own"),
     }
 }
 
@@ -187,6 +242,7 @@ pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
         Binary::Div => zip!(|x: f32, y: f32| x / y),
         Binary::Maximum => zip!(maximum),
         Binary::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
+        Binary::Prelu => zip!(prelu),
     }
 }
 
@@ -194,6 +250,13 @@ pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
 #[inline(always)]
 pub(crate) fn maximum(x: f32, y: f32) -> f32 {
     if x > y || x.is_nan() { x } else { y }
+}
+
+/// `x` if positive, otherwise times the slope.
+#[inline(always)]
+pub(crate) fn prelu(x: f32, slope: f32) -> f32 {
+    let scaled = x * slope;
+    if x > 0.0 { x } else { scaled }
 }
 
 /// The same for any number of elements.
@@ -220,6 +283,7 @@ pub(crate) fn binary_chunk(function: Binary, a: &[f32], b: &[f32], out: &mut [f3
         Binary::Div => zip!(|x: f32, y: f32| x / y),
         Binary::Maximum => zip!(maximum),
         Binary::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
+        Binary::Prelu => zip!(prelu),
     }
 }
 
@@ -251,6 +315,7 @@ pub(crate) fn binary_rows(
         Binary::Div => rows!(|x: f32, y: f32| x / y),
         Binary::Maximum => rows!(maximum),
         Binary::Minimum => rows!(|x: f32, y: f32| -maximum(-x, -y)),
+        Binary::Prelu => rows!(prelu),
     }
 }
 
@@ -276,7 +341,39 @@ impl Operand<'_> {
         }
         strides
     }
+
+    /// Sizes of a result, and steps along its dimensions, those as one that are for both.
+    fn together(self, other: Self, shape: &[usize]) -> (Steps, Steps, Steps) {
+        let (a, b) = (self.strides(shape.len()), other.strides(shape.len()));
+        let (mut sizes, mut own, mut others) = (Steps::new(), Steps::new(), Steps::new());
+        for at in (0..shape.len()).rev().filter(|&at| shape[at] != 1) {
+            if let Some(last) = sizes.len().checked_sub(1)
+                // Rows that are long enough stay, so that threads divide them.
+                && sizes[last] < GRAIN
+                && a[at] == own[last] * sizes[last]
+                && b[at] == others[last] * sizes[last]
+            {
+                sizes[last] *= shape[at];
+                continue;
+            }
+            sizes.push(shape[at]);
+            own.push(a[at]);
+            others.push(b[at]);
+        }
+        if sizes.is_empty() {
+            sizes.push(1);
+            own.push(0);
+            others.push(0);
+        }
+        for all in [&mut sizes, &mut own, &mut others] {
+            all.reverse();
+        }
+        (sizes, own, others)
+    }
 }
+
+/// Numbers for dimensions.
+type Steps = SmallVec<[usize; 6]>;
 
 /// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`.
 pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize], out: &mut [f32]) {
@@ -287,10 +384,10 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
             .spread(|((out, a), b)| binary_chunk(function, a, b, out));
         return;
     }
+    let (shape, a_strides, b_strides) = a.together(b, shape);
     let Some((&row, outer)) = shape.split_last() else {
         return;
     };
-    let (a_strides, b_strides) = (a.strides(shape.len()), b.strides(shape.len()));
     let start = |strides: &[usize], mut index: usize| {
         let mut offset = 0;
         for (at, &size) in outer.iter().enumerate().rev() {
@@ -326,6 +423,91 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
         });
 }
 
+/// Functions of two numbers that [`Binary`] has not: `out[i] = function(a[i], b[i])`.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: &mut [f32]) {
+    macro_rules! zip {
+        ($f:expr, $a:expr, $b:expr, $out:expr) => {
+            for ((out, &x), &y) in $out.iter_mut().zip($a).zip($b) {
+                *out = $f(x, y);
+            }
+        };
+        ($f:expr) => {
+            zip!($f, a, b, out)
+        };
+    }
+    // Quotients that are too large for vectors, infinities and NaN are rare.
+    macro_rules! quotients {
+        ($f:expr) => {
+            let pieces = a.chunks(64).zip(b.chunks(64)).zip(out.chunks_mut(64));
+            for ((a, b), out) in pieces {
+                let known = |known, (&a, &b)| known & functions::is_small_quotient(a, b);
+                match a.iter().zip(b).fold(true, known) {
+                    true => zip!($f, a, b, out),
+                    false => zip!(of_floats(function), a, b, out),
+                }
+            }
+        };
+    }
+    match function {
+        Arithmetic::Add => zip!(|x: f32, y: f32| x + y),
+        Arithmetic::Sub => zip!(|x: f32, y: f32| x - y),
+        Arithmetic::Mul => zip!(|x: f32, y: f32| x * y),
+        Arithmetic::Maximum => zip!(maximum),
+        Arithmetic::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
+        Arithmetic::TruncDivide => zip!(|x: f32, y: f32| (x / y).trunc()),
+        Arithmetic::Fmod => {
+            quotients!(functions::fmod);
+        }
+        Arithmetic::Remainder => {
+            quotients!(functions::remainder);
+        }
+        Arithmetic::FloorDivide => {
+            quotients!(|x, y| floor_divide(x, y, functions::fmod(x, y)));
+        }
+        Arithmetic::Power => zip!(functions::power),
+        Arithmetic::Atan2 => zip!(functions::atan2),
+        Arithmetic::Hypot => zip!(functions::hypot),
+        Arithmetic::Fmax
+        | Arithmetic::Fmin
+        | Arithmetic::And
+        | Arithmetic::Or
+        | Arithmetic::Xor => zip!(of_floats(function)),
+    }
+}
+
+/// The same after broadcasting to `shape`.
+pub(crate) fn arithmetic(
+    function: Arithmetic,
+    a: Operand<'_>,
+    b: Operand<'_>,
+    shape: &[usize],
+    out: &mut [f32],
+) {
+    /// Elements of a row that are computed at a time.
+    const PIECE: usize = 512;
+    if a.data.len() == out.len() && b.data.len() == out.len() {
+        let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
+        return chunks
+            .zip(b.data.par_chunks(GRAIN))
+            .spread(|((out, a), b)| arithmetic_chunk(function, a, b, out));
+    }
+    let [a_access, b_access] = [a, b].map(|own| Access::of(own.shape, shape));
+    out.par_chunks_mut(PIECE)
+        .enumerate()
+        .with_min_len(GRAIN / PIECE)
+        .spread(|(number, out)| {
+            let (mut x, mut y) = ([0.0; PIECE], [0.0; PIECE]);
+            let (x, y) = (&mut x[..out.len()], &mut y[..out.len()]);
+            a_access.read(a.data, number * PIECE, x, |x| x);
+            b_access.read(b.data, number * PIECE, y, |y| y);
+            arithmetic_chunk(function, x, y, out);
+        });
+}
+
+/// Channels of fewer elements have no loop of their own.
+const SHORT: usize = 32;
+
 /// `x * factor + offset` by channel: `out` has rows of `row` elements, the channels of which repeat.
 pub fn channel_affine(
     over: &Over<'_>,
@@ -334,8 +516,41 @@ pub fn channel_affine(
     offsets: &[f32],
     row: usize,
 ) {
+    if row < SHORT {
+        let (factors, offsets) = (for_elements(factors, row), for_elements(offsets, row));
+        let all = factors.len();
+        let several = (super::over::TILE / all.max(1)).max(1);
+        return over.rows(out, several * all, 1, |rows| {
+            affine(rows, &factors, &offsets)
+        });
+    }
     over.pieces(out, row, |number, piece| {
         let channel = number % factors.len();
-        simple_unary(Unary::Affine(factors[channel], offsets[channel]), piece);
+        simple_unary(
+            Unary::Affine(factors[channel], offsets[channel]),
+            None,
+            piece,
+        );
     });
+}
+
+/// Each number `count` times.
+fn for_elements(numbers: &[f32], count: usize) -> Cow<'_, [f32]> {
+    match count {
+        1 => Cow::Borrowed(numbers),
+        _ => numbers
+            .iter()
+            .flat_map(|&number| repeat_n(number, count))
+            .collect(),
+    }
+}
+
+/// `x * factor + offset` for each element of rows.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub(super) fn affine(rows: &mut [f32], factors: &[f32], offsets: &[f32]) {
+    for row in rows.chunks_exact_mut(factors.len()) {
+        for (x, (factor, offset)) in row.iter_mut().zip(factors.iter().zip(offsets)) {
+            *x = *x * factor + offset;
+        }
+    }
 }

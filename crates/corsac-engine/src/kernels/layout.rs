@@ -1,45 +1,223 @@
 //! Moving elements.
 
 use rayon::prelude::*;
+use smallvec::SmallVec;
 
 use super::GRAIN;
-use crate::spread::Spread;
+use crate::spread::{Spread, thread_count};
+
+/// A dimension of a result: how many elements it has, how far apart they lie there, and in what is copied.
+#[derive(Clone, Copy, Debug)]
+struct Dim {
+    size: usize,
+    to: usize,
+    from: isize,
+}
+
+/// How many elements of a dimension are copied at a time if it is that in which the source is contiguous, and the
+/// result is not: lines of the cache are whole there.
+const TURNED: usize = 16;
 
 /// Copies a view: element `i` of a result of shape `shape` lies `offset` plus `i` times `strides`
-/// from the first of `input`.
-pub fn copy(input: &[f32], offset: usize, strides: &[isize], shape: &[usize], out: &mut [f32]) {
-    let (Some((&row, outer)), Some((&step, outer_strides))) =
-        (shape.split_last(), strides.split_last())
-    else {
-        out[0] = input[offset];
-        return;
-    };
-    if row == 0 {
+/// from the first of `input`. Strides may be negative.
+pub fn copy<T: Copy + Send + Sync>(
+    input: &[T],
+    offset: usize,
+    strides: &[isize],
+    shape: &[usize],
+    out: &mut [T],
+) {
+    if out.is_empty() {
         return;
     }
-    let start = |mut index: usize| {
-        let mut at = offset as isize;
-        for (&size, &stride) in outer.iter().zip(outer_strides).rev() {
-            at += (index % size) as isize * stride;
-            index /= size;
-        }
-        at.unsigned_abs()
+    let mut dims = merged(strides, shape);
+    let row = dims.pop().unwrap_or(Dim {
+        size: 1,
+        to: 1,
+        from: 1,
+    });
+    // Where rows of the result are spread over the source, a dimension that is not.
+    let is_run = |dim: &Dim| dim.from == 1 && row.from != 1 && row.from != 0;
+    let run = match dims.iter().rposition(is_run) {
+        Some(at) => dims.remove(at),
+        None => dims.pop().unwrap_or(Dim {
+            size: 1,
+            to: row.size,
+            from: 0,
+        }),
     };
-    let step = step.unsigned_abs();
-    out.par_chunks_mut(row)
+    // What lies within the runs in the result is gone through for each.
+    let within = dims
+        .iter()
+        .position(|dim| dim.to < run.to)
+        .unwrap_or(dims.len());
+    let inside: SmallVec<[Dim; 6]> = dims.drain(within..).collect();
+    // As many rows as divide them, so that there is work for several threads.
+    let most = match thread_count() {
+        1 => run.size,
+        _ => (GRAIN / run.to).clamp(1, run.size),
+    };
+    let divides = |&count: &usize| run.size.is_multiple_of(count);
+    let count = (1..=most).rev().find(divides).unwrap_or(1);
+    let parts = run.size / count;
+    out.par_chunks_mut(run.to * count)
         .enumerate()
-        .with_min_len(GRAIN.div_ceil(row))
+        .with_min_len(GRAIN.div_ceil(run.to * count))
         .spread(|(index, out)| {
-            let at = start(index);
-            match step {
-                0 => out.fill(input[at]),
-                1 => out.copy_from_slice(&input[at..at + row]),
-                _ => {
-                    let from = input[at..].iter().step_by(step);
-                    out.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                }
+            let first = (index % parts * count) as isize * run.from;
+            let from = offset as isize + first + start(&dims, index / parts);
+            let run = Dim { size: count, ..run };
+            let all: usize = inside.iter().map(|dim| dim.size).product();
+            for index in 0..all {
+                let to = inside_start(&inside, index);
+                plane(
+                    input,
+                    from + start(&inside, index),
+                    run,
+                    row,
+                    &mut out[to..],
+                );
             }
         });
+}
+
+/// Dimensions of more than one element, those that are passed in one go as one.
+fn merged(strides: &[isize], shape: &[usize]) -> SmallVec<[Dim; 6]> {
+    let mut dims: SmallVec<[Dim; 6]> = SmallVec::new();
+    let mut to = 1;
+    for (&size, &from) in shape.iter().zip(strides).rev() {
+        if size == 1 {
+            continue;
+        }
+        match dims.last_mut() {
+            Some(last) if from == last.size as isize * last.from => last.size *= size,
+            _ => dims.push(Dim { size, to, from }),
+        }
+        to *= size;
+    }
+    dims.reverse();
+    dims
+}
+
+/// Where the source has the elements with this number in `dims`.
+fn start(dims: &[Dim], mut index: usize) -> isize {
+    let mut at = 0;
+    for dim in dims.iter().rev() {
+        at += (index % dim.size) as isize * dim.from;
+        index /= dim.size;
+    }
+    at
+}
+
+/// The same for the result.
+fn inside_start(dims: &[Dim], mut index: usize) -> usize {
+    let mut at = 0;
+    for dim in dims.iter().rev() {
+        at += index % dim.size * dim.to;
+        index /= dim.size;
+    }
+    at
+}
+
+/// Copies rows, which follow each other along `run`.
+#[inline(always)]
+fn plane<T: Copy>(input: &[T], from: isize, run: Dim, row: Dim, out: &mut [T]) {
+    let source = |at: isize| &input[at.unsigned_abs()..];
+    let begins = |at: usize| from + at as isize * run.from;
+    let rows = out.chunks_mut(run.to).take(run.size).enumerate();
+    match row.from {
+        0 => rows.for_each(|(at, out)| out[..row.size].fill(source(begins(at))[0])),
+        1 => match row.size {
+            // Shorter than a call to copy them.
+            1 => rows.for_each(|(at, out)| out[0] = source(begins(at))[0]),
+            2 => rows.for_each(|(at, out)| copy_array::<T, 2>(source(begins(at)), out)),
+            3 => rows.for_each(|(at, out)| copy_array::<T, 3>(source(begins(at)), out)),
+            4 => rows.for_each(|(at, out)| copy_array::<T, 4>(source(begins(at)), out)),
+            8 => rows.for_each(|(at, out)| copy_array::<T, 8>(source(begins(at)), out)),
+            size => {
+                rows.for_each(|(at, out)| out[..size].copy_from_slice(&source(begins(at))[..size]));
+            }
+        },
+        -1 => rows.for_each(|(at, out)| {
+            let last = (begins(at) + 1).unsigned_abs();
+            let own = input[last - row.size..last].iter().rev();
+            out.iter_mut().zip(own).for_each(|(out, x)| *out = *x);
+        }),
+        step if run.from == 1 && step > 0 => match (row.size, run.to) {
+            (2, 2) => interleave::<T, 2>(source(from), step.unsigned_abs(), run.size, out),
+            (3, 3) => interleave::<T, 3>(source(from), step.unsigned_abs(), run.size, out),
+            (4, 4) => interleave::<T, 4>(source(from), step.unsigned_abs(), run.size, out),
+            _ => turn(source(from), step.unsigned_abs(), run, row.size, out),
+        },
+        2 => rows.for_each(|(at, out)| {
+            let own = source(begins(at)).chunks(2).map(|pair| pair[0]);
+            out[..row.size]
+                .iter_mut()
+                .zip(own)
+                .for_each(|(out, x)| *out = x);
+        }),
+        step => rows.for_each(|(at, out)| {
+            let mut at = begins(at);
+            for out in &mut out[..row.size] {
+                *out = input[at.unsigned_abs()];
+                at += step;
+            }
+        }),
+    }
+}
+
+#[inline(always)]
+fn copy_array<T: Copy, const N: usize>(from: &[T], to: &mut [T]) {
+    if let (Some(from), Some(to)) = (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+        *to = *from;
+    }
+}
+
+/// `out[i][j] = input[j * step + i]` for `N` runs of `len` elements.
+#[inline(always)]
+fn interleave<T: Copy, const N: usize>(input: &[T], step: usize, len: usize, out: &mut [T]) {
+    let runs: [&[T]; N] = std::array::from_fn(|run| &input[run * step..][..len]);
+    for (at, out) in out.as_chunks_mut::<N>().0.iter_mut().enumerate().take(len) {
+        *out = std::array::from_fn(|run| runs[run][at]);
+    }
+}
+
+/// `out[i * run.to + j] = input[j * step + i]` for rows of `row` elements.
+fn turn<T: Copy>(input: &[T], step: usize, run: Dim, row: usize, out: &mut [T]) {
+    for first in (0..run.size).step_by(TURNED) {
+        let count = TURNED.min(run.size - first);
+        let out = &mut out[first * run.to..];
+        for across in (0..row).step_by(TURNED) {
+            let columns = TURNED.min(row - across);
+            if count == TURNED && columns == TURNED {
+                turn_square(
+                    &input[across * step + first..],
+                    step,
+                    run.to,
+                    &mut out[across..],
+                );
+                continue;
+            }
+            for j in across..across + columns {
+                let from = &input[j * step + first..][..count];
+                for (i, x) in from.iter().enumerate() {
+                    out[i * run.to + j] = *x;
+                }
+            }
+        }
+    }
+}
+
+/// The same for as many rows as columns, which the compiler knows.
+#[inline(always)]
+fn turn_square<T: Copy>(input: &[T], step: usize, to: usize, out: &mut [T]) {
+    let rows: [&[T]; TURNED] = std::array::from_fn(|row| &input[row * step..][..TURNED]);
+    for i in 0..TURNED {
+        let out = &mut out[i * to..][..TURNED];
+        for (out, row) in out.iter_mut().zip(&rows) {
+            *out = row[i];
+        }
+    }
 }
 
 /// Puts `part`, of rows of `row` elements, into rows of `out_row` elements from `at` on.

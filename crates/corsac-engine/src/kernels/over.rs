@@ -6,7 +6,7 @@ use super::GRAIN;
 use crate::spread::Spread;
 
 /// How many elements are worked on at once where rows need not be whole: they stay in the first-level cache.
-const TILE: usize = 4 * 1024;
+pub(super) const TILE: usize = 4 * 1024;
 
 /// What is done to each piece of a result before and after.
 #[derive(Clone, Copy)]
@@ -27,7 +27,10 @@ impl Over<'_> {
         cost: usize,
         compute: impl Fn(&mut [f32]) + Sync,
     ) {
-        self.tiles(out, [row, row], cost, |_, row| compute(row));
+        self.tiles(out, [row, row], cost, |_, from, row| {
+            put(from, row);
+            compute(row);
+        });
     }
 
     /// Calls `compute` with the number of a row and a piece of it, for all of them.
@@ -37,7 +40,19 @@ impl Over<'_> {
         row: usize,
         compute: impl Fn(usize, &mut [f32]) + Sync,
     ) {
-        self.tiles(out, [row, TILE], 1, compute);
+        self.tiles(out, [row, TILE], 1, |number, from, piece| {
+            put(from, piece);
+            compute(number, piece);
+        });
+    }
+
+    /// Calls `compute` with pieces, and with what they are computed of if it is not in them already.
+    pub(super) fn elements(
+        &self,
+        out: &mut [f32],
+        compute: impl Fn(Option<&[f32]>, &mut [f32]) + Sync,
+    ) {
+        self.tiles(out, [GRAIN, TILE], 1, |_, from, piece| compute(from, piece));
     }
 
     fn tiles(
@@ -45,7 +60,7 @@ impl Over<'_> {
         out: &mut [f32],
         [row, tile]: [usize; 2],
         cost: usize,
-        compute: impl Fn(usize, &mut [f32]) + Sync,
+        compute: impl Fn(usize, Option<&[f32]>, &mut [f32]) + Sync,
     ) {
         if row == 0 {
             return;
@@ -53,10 +68,8 @@ impl Over<'_> {
         let one_row = |(number, elements): (usize, &mut [f32])| {
             for (at, piece) in elements.chunks_mut(tile).enumerate() {
                 let start = number * row + at * tile;
-                if let Some(from) = self.from {
-                    piece.copy_from_slice(&from[start..start + piece.len()]);
-                }
-                compute(number, piece);
+                let from = self.from.map(|from| &from[start..start + piece.len()]);
+                compute(number, from, piece);
                 (self.finish)(start, piece);
             }
         };
@@ -67,6 +80,13 @@ impl Over<'_> {
             .enumerate()
             .with_min_len(GRAIN.div_ceil(cost * row))
             .spread(one_row);
+    }
+}
+
+/// What a piece is computed of, in the piece.
+pub(super) fn put(from: Option<&[f32]>, piece: &mut [f32]) {
+    if let Some(from) = from {
+        piece.copy_from_slice(from);
     }
 }
 

@@ -1,7 +1,9 @@
 //! Windows over images of shape `[planes, rows, columns]`.
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 
+use super::GRAIN;
 use crate::program::Pool;
 use crate::spread::Spread;
 
@@ -39,25 +41,124 @@ pub fn max_pool(
     [out_rows, out_columns]: [usize; 2],
     out: &mut [f32],
 ) {
-    planes(input, [rows, columns], [out_rows, out_columns], out).spread(|(out, plane)| {
-        // First along columns, for each row that a window touches, then along rows.
-        let mut line = vec![f32::NEG_INFINITY; columns];
-        for (at, out) in out.chunks_mut(out_columns).enumerate() {
-            line.fill(f32::NEG_INFINITY);
-            for row in window(at, rows, pool, 0) {
-                let row = &plane[row * columns..(row + 1) * columns];
-                for (most, &x) in line.iter_mut().zip(row) {
-                    *most = if x > *most || x.is_nan() { x } else { *most };
+    planes(input, [rows, columns], [out_rows, out_columns], out)
+        .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
+        .spread_with(
+            || Line::new(columns, pool, out_columns, f32::NEG_INFINITY),
+            |line, (out, plane)| {
+                for (at, out) in out.chunks_mut(out_columns).enumerate() {
+                    let rows =
+                        window(at, rows, pool, 0).map(|row| &plane[row * columns..][..columns]);
+                    largest(line, rows, pool, out);
                 }
-            }
-            for (at, out) in out.iter_mut().enumerate() {
-                *out = window(at, columns, pool, 1).fold(f32::NEG_INFINITY, |most, column| {
-                    let x = line[column];
-                    if x > most || x.is_nan() { x } else { most }
-                });
-            }
+            },
+        );
+}
+
+/// What there is of a row of windows when their rows have become one, with what lies outside the image.
+struct Line {
+    elements: Vec<f32>,
+    /// Where the image begins.
+    padding: usize,
+    /// How wide it is.
+    columns: usize,
+    outside: f32,
+}
+
+impl Line {
+    fn new(columns: usize, pool: &Pool, out_columns: usize, outside: f32) -> Self {
+        let padding = pool.padding[1];
+        let reached = out_columns.saturating_sub(1) * pool.stride[1]
+            + pool.kernel[1].saturating_sub(1) * pool.dilation[1]
+            // The last window is read in whole strides.
+            + pool.stride[1];
+        Self {
+            elements: vec![outside; reached.max(padding + columns)],
+            padding,
+            columns,
+            outside,
         }
-    });
+    }
+
+    fn image(&mut self) -> &mut [f32] {
+        &mut self.elements[self.padding..][..self.columns]
+    }
+}
+
+/// `out[i] = f(out[i], line[i * stride])`
+#[inline(always)]
+fn along(line: &[f32], stride: usize, out: &mut [f32], f: impl Fn(f32, f32) -> f32) {
+    match stride {
+        1 => out
+            .iter_mut()
+            .zip(line)
+            .for_each(|(out, &x)| *out = f(*out, x)),
+        2 => {
+            let pairs = line.as_chunks::<2>().0;
+            out.iter_mut()
+                .zip(pairs)
+                .for_each(|(out, pair)| *out = f(*out, pair[0]));
+        }
+        _ => {
+            let every = line.iter().step_by(stride);
+            out.iter_mut()
+                .zip(every)
+                .for_each(|(out, &x)| *out = f(*out, x));
+        }
+    }
+}
+
+#[inline(always)]
+fn larger(most: f32, x: f32) -> f32 {
+    if x > most || x.is_nan() { x } else { most }
+}
+
+/// The largest of each window: first along columns, then along rows.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn largest<'a>(
+    line: &mut Line,
+    rows: impl Iterator<Item = &'a [f32]>,
+    pool: &Pool,
+    out: &mut [f32],
+) {
+    let outside = line.outside;
+    let image = line.image();
+    image.fill(outside);
+    for row in rows {
+        along(row, 1, image, larger);
+    }
+    out.fill(outside);
+    for k in 0..pool.kernel[1] {
+        along(
+            &line.elements[k * pool.dilation[1]..],
+            pool.stride[1],
+            out,
+            larger,
+        );
+    }
+}
+
+/// The mean of each window: sums along columns, then along rows.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn means<'a>(
+    line: &mut Line,
+    rows: impl Iterator<Item = &'a [f32]>,
+    pool: &Pool,
+    (counts, count): (&[f32], f32),
+    out: &mut [f32],
+) {
+    let image = line.image();
+    image.fill(0.0);
+    for row in rows {
+        along(row, 1, image, |sum, x| sum + x);
+    }
+    out.fill(0.0);
+    for k in 0..pool.kernel[1] {
+        along(&line.elements[k..], pool.stride[1], out, |sum, x| sum + x);
+    }
+    out.iter_mut()
+        .zip(counts)
+        .for_each(|(sum, own)| *sum /= own * count);
 }
 
 /// What the means of windows are of.
@@ -74,17 +175,23 @@ pub struct Averages<'a> {
 impl Averages<'_> {
     /// What the sum of the window at this row and column of the result is divided by.
     pub(super) fn count(&self, at: [usize; 2], image: [usize; 2]) -> f32 {
+        self.along(0, at[0], image[0]) * self.along(1, at[1], image[1])
+    }
+
+    /// Its factor for a dimension, of an image of that size.
+    fn along(&self, dim: usize, at: usize, size: usize) -> f32 {
+        if let Some(divisor) = self.divisor {
+            return if dim == 0 { 1.0 } else { divisor as f32 };
+        }
         // With zeros outside the image counted, a window still ends where they do.
-        let counted = |dim: usize| {
-            let (pool, size) = (self.pool, image[dim]);
-            let start = (at[dim] * pool.stride[dim]) as isize - pool.padding[dim] as isize;
-            let end = (start + pool.kernel[dim] as isize).min((size + pool.padding[dim]) as isize);
-            match self.count_padding {
-                true => (end - start).unsigned_abs(),
-                false => (end.min(size as isize) - start.max(0)).unsigned_abs(),
-            }
+        let pool = self.pool;
+        let start = (at * pool.stride[dim]) as isize - pool.padding[dim] as isize;
+        let end = (start + pool.kernel[dim] as isize).min((size + pool.padding[dim]) as isize);
+        let count = match self.count_padding {
+            true => end - start,
+            false => end.min(size as isize) - start.max(0),
         };
-        self.divisor.unwrap_or_else(|| counted(0) * counted(1)) as f32
+        count.unsigned_abs() as f32
     }
 }
 
@@ -97,19 +204,20 @@ pub fn avg_pool(
     out: &mut [f32],
 ) {
     let pool = averages.pool;
-    planes(input, [rows, columns], [out_rows, out_columns], out).spread(|(out, plane)| {
-        for (i, out) in out.chunks_mut(out_columns).enumerate() {
-            for (j, out) in out.iter_mut().enumerate() {
-                let mut sum = 0.0;
-                for row in window(i, rows, pool, 0) {
-                    for column in window(j, columns, pool, 1) {
-                        sum += plane[row * columns + column];
-                    }
-                }
-                *out = sum / averages.count([i, j], [rows, columns]);
+    let scratch = || {
+        let counts = (0..out_columns).map(|at| averages.along(1, at, columns));
+        let line = Line::new(columns, pool, out_columns, 0.0);
+        (line, counts.collect::<Vec<f32>>())
+    };
+    planes(input, [rows, columns], [out_rows, out_columns], out)
+        .with_min_len(GRAIN.div_ceil((rows * columns).max(1)))
+        .spread_with(scratch, |(line, counts), (out, plane)| {
+            for (i, out) in out.chunks_mut(out_columns).enumerate() {
+                let count = averages.along(0, i, rows);
+                let rows = window(i, rows, pool, 0).map(|row| &plane[row * columns..][..columns]);
+                means(line, rows, pool, (counts, count), out);
             }
-        }
-    });
+        });
 }
 
 /// Which elements the window at `at` covers, of `parts` windows over `size` elements.

@@ -75,9 +75,7 @@ pub fn reduce(
             };
             out[at] = combine(reduction, out[at], partial);
         } else {
-            for (to, &x) in out[at..].iter_mut().zip(row) {
-                *to = combine(reduction, *to, x);
-            }
+            combine_rows(reduction, &mut out[at..at + row.len()], row);
         }
     }
     if reduction == Reduction::Mean {
@@ -95,31 +93,77 @@ pub(crate) fn of_row(reduction: Reduction, row: &[f32]) -> f32 {
     }
 }
 
+/// The place of the largest or smallest of each row of `row` elements: the first of several, and the first NaN where
+/// there is one.
+pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut [i64]) {
+    out.par_iter_mut()
+        .zip(input.par_chunks(row))
+        .with_min_len(GRAIN.div_ceil(row))
+        .spread(|(out, row)| {
+            let extreme = extreme(reduction, row);
+            let is_it = |x: f32| x == extreme || x.is_nan();
+            // A piece at a time: whether it is there takes less than where.
+            let has = |piece: &[f32]| piece.iter().fold(false, |has, &x| has | is_it(x));
+            let pieces = row.chunks(64);
+            let before = pieces.take_while(|piece| !has(piece)).count() * 64;
+            let place = row[before.min(row.len())..].iter().position(|&x| is_it(x));
+            *out = (before + place.unwrap_or(0)) as i64;
+        });
+}
+
 /// The largest or smallest of a row, NaN if there is one.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
     const LANES: usize = 64;
+    // NaN is looked for beside, so that an extreme is one instruction.
+    let is_nan = row.iter().fold(false, |is_nan, x| is_nan | x.is_nan());
+    if is_nan {
+        return f32::NAN;
+    }
     macro_rules! of {
-        ($reduction:expr) => {{
+        ($f:expr) => {{
             let (whole, rest) = row.as_chunks::<LANES>();
             let own = whole.split_first().map(|(first, more)| {
                 let mut lanes = *first;
                 for chunk in more {
                     for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                        *lane = combine($reduction, *lane, x);
+                        *lane = $f(*lane, x);
                     }
                 }
                 lanes
             });
-            let lanes = own.iter().flatten().chain(rest).copied();
-            lanes
-                .reduce(|a, b| combine($reduction, a, b))
-                .unwrap_or(f32::NAN)
+            let own = own.map(|mut lanes| {
+                for half in [32, 16, 8, 4, 2, 1] {
+                    let (low, high) = lanes.split_at_mut(half);
+                    for (a, &b) in low.iter_mut().zip(&*high) {
+                        *a = $f(*a, b);
+                    }
+                }
+                lanes[0]
+            });
+            let rest = rest.iter().copied().chain(own);
+            rest.reduce(|a, b| $f(a, b)).unwrap_or(f32::NAN)
         }};
     }
     match reduction {
-        Reduction::Min => of!(Reduction::Min),
-        _ => of!(Reduction::Max),
+        Reduction::Min => of!(|a: f32, b: f32| if b < a { b } else { a }),
+        _ => of!(|a: f32, b: f32| if b > a { b } else { a }),
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn combine_rows(reduction: Reduction, out: &mut [f32], row: &[f32]) {
+    macro_rules! each {
+        ($reduction:expr) => {
+            for (to, &x) in out.iter_mut().zip(row) {
+                *to = combine($reduction, *to, x);
+            }
+        };
+    }
+    match reduction {
+        Reduction::Sum | Reduction::Mean => each!(Reduction::Sum),
+        Reduction::Max => each!(Reduction::Max),
+        Reduction::Min => each!(Reduction::Min),
     }
 }
 

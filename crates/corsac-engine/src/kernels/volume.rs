@@ -1,6 +1,8 @@
 //! Convolutions in any number of dimensions up to three, and transposed ones: a product of matrices,
 //! and elements moved to or from where windows have them.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::matmul::Product;
@@ -71,13 +73,29 @@ impl Volume {
                 let weight = &weight[..own * own_out * taps];
                 if self.transposed {
                     product.run(weight, input, columns);
-                    self.each(|channel, at_result, at_column| {
-                        out[channel * result + at_result] += columns[at_column];
+                    self.each(|channel, at_result, at_columns| {
+                        let out = &mut out[channel * result + at_result..];
+                        let columns = &columns[at_columns];
+                        match self.stride[2] {
+                            1 => out.iter_mut().zip(columns).for_each(|(out, x)| *out += x),
+                            step => {
+                                let out = out.iter_mut().step_by(step);
+                                out.zip(columns).for_each(|(out, x)| *out += x);
+                            }
+                        }
                     });
                 } else {
                     columns.fill(0.0);
-                    self.each(|channel, at_image, at_column| {
-                        columns[at_column] = input[channel * image + at_image];
+                    self.each(|channel, at_image, at_columns| {
+                        let input = &input[channel * image + at_image..];
+                        let columns = &mut columns[at_columns];
+                        match self.stride[2] {
+                            1 => columns.copy_from_slice(&input[..columns.len()]),
+                            step => {
+                                let input = input.iter().step_by(step);
+                                columns.iter_mut().zip(input).for_each(|(to, x)| *to = *x);
+                            }
+                        }
                     });
                     product.run(weight, columns, made);
                     out.iter_mut().zip(&*made).for_each(|(out, x)| *out += x);
@@ -112,9 +130,9 @@ impl Volume {
         }
     }
 
-    /// Calls `visit` with a channel, a place in the larger volume and one among the columns, for all
-    /// that windows reach.
-    fn each(&self, mut visit: impl FnMut(usize, usize, usize)) {
+    /// Calls `visit` with a channel, a place in the larger volume and columns, for all rows that windows
+    /// reach: from one column to the next it is a stride there.
+    fn each(&self, mut visit: impl FnMut(usize, usize, Range<usize>)) {
         // Windows lie in the image, or in the result of the transposed one.
         let (whole, windows, channels) = match self.transposed {
             true => (self.output, self.input, self.out_channels / self.groups),
@@ -150,8 +168,8 @@ impl Volume {
                         let Some(y) = place(1, j, h) else { continue };
                         let first = (z * whole[1] + y) * whole[2] + x;
                         let line = row + (i * wh + j) * ww;
-                        for (at, k) in inside.clone().enumerate() {
-                            visit(channel, first + at * self.stride[2], line + k);
+                        if !inside.is_empty() {
+                            visit(channel, first, line + inside.start..line + inside.end);
                         }
                     }
                 }

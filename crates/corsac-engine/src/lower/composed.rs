@@ -102,9 +102,7 @@ impl Lowerer<'_, '_> {
                     own[0] = count;
                 }
                 let weight = self.alias(weight, own);
-                let scaled = self.pairwise(Binary::Mul, input, weight)?;
-                let positive = self.compared(Comparison::Gt, input, 0.0);
-                self.choose(positive, input, scaled)?
+                self.pairwise(Binary::Prelu, input, weight)?
             }
             "glu" => {
                 let input = call.tensor("input")?;

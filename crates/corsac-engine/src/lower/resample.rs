@@ -48,8 +48,14 @@ impl Lowerer<'_, '_> {
         }
         let mut value = input;
         let mut shape = from.clone();
-        for (at, factor) in factors.into_iter().enumerate() {
-            let dim = at + 2;
+        // Those first that become shortest, and of equal ones that within rows, as PyTorch has it.
+        let mut order: SmallVec<[usize; 3]> = (0..spatial).rev().collect();
+        order.sort_by(|&a, &b| {
+            let grown = |at: usize| to[at + 2] as f64 / from[at + 2] as f64;
+            grown(a).total_cmp(&grown(b))
+        });
+        for at in order {
+            let (dim, factor) = (at + 2, factors[at]);
             let [size, count] = [from[dim], to[dim]];
             // In single precision, as PyTorch computes it.
             let scale = match factor {

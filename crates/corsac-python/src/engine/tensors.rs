@@ -361,8 +361,9 @@ impl<'a> Described<'a> {
                 Element::I64 => Data::I64(std::slice::from_raw_parts(start.cast(), len)),
                 Element::Bool => {
                     let bytes: &[u8] = std::slice::from_raw_parts(start.cast(), len);
-                    // Bytes that were made truth values by another name may be anything.
-                    if bytes.iter().any(|&byte| byte > 1) {
+                    // Bytes that were made truth values by another name may be anything. All are looked at, many at
+                    // a time.
+                    if bytes.iter().fold(0, |all, byte| all | byte) > 1 {
                         return None;
                     }
                     Data::Bool(bytes)

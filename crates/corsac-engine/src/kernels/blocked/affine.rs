@@ -77,7 +77,7 @@ fn combine(
             }
         };
     }
-    use crate::kernels::elementwise::maximum;
+    use crate::kernels::elementwise::{maximum, prelu};
     match function {
         Binary::Add => each!(|x: f32, y: f32| x + y),
         Binary::Sub => each!(|x: f32, y: f32| x - y),
@@ -85,5 +85,6 @@ fn combine(
         Binary::Div => each!(|x: f32, y: f32| x / y),
         Binary::Maximum => each!(maximum),
         Binary::Minimum => each!(|x: f32, y: f32| -maximum(-x, -y)),
+        Binary::Prelu => each!(prelu),
     }
 }

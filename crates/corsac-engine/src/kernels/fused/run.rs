@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::{Access, Arg, Function, Fused, Instruction, Target, Width};
 use crate::data::{Data, DataMut};
-use crate::general::{Comparison, of_floats};
+use crate::general::Comparison;
 use crate::kernels::{GRAIN, elementwise, reduce};
 use crate::lines::Lines;
 use crate::spread::Spread;
@@ -198,9 +198,9 @@ impl Fused {
             Width::Row => place.first,
         };
         match data {
-            Data::F32(data) => read(&self.inputs[input], data, start, to, |x| x),
-            Data::I64(data) => read(&self.inputs[input], data, start, to, |x| x as f32),
-            Data::Bool(data) => read(&self.inputs[input], data, start, to, f32::from),
+            Data::F32(data) => self.inputs[input].read(data, start, to, |x| x),
+            Data::I64(data) => self.inputs[input].read(data, start, to, |x| x as f32),
+            Data::Bool(data) => self.inputs[input].read(data, start, to, f32::from),
         }
     }
 }
@@ -217,22 +217,25 @@ impl Function {
     }
 }
 
-fn read<T: Copy>(
-    access: &Access,
-    data: &[T],
-    start: usize,
-    to: &mut [f32],
-    as_number: impl Fn(T) -> f32,
-) {
-    match access {
-        Access::Whole | Access::Rows => {
-            let data = &data[start..][..to.len()];
-            to.iter_mut()
-                .zip(data)
-                .for_each(|(to, &x)| *to = as_number(x));
+impl Access {
+    /// Writes the elements from `start` on of a tensor that is read so.
+    pub(crate) fn read<T: Copy>(
+        &self,
+        data: &[T],
+        start: usize,
+        to: &mut [f32],
+        as_number: impl Fn(T) -> f32,
+    ) {
+        match self {
+            Self::Whole | Self::Rows => {
+                let data = &data[start..][..to.len()];
+                to.iter_mut()
+                    .zip(data)
+                    .for_each(|(to, &x)| *to = as_number(x));
+            }
+            Self::Number => to.fill(as_number(data[0])),
+            Self::Broadcast(broadcast) => broadcast.read(data, start, to, as_number),
         }
-        Access::Number => to.fill(as_number(data[0])),
-        Access::Broadcast(broadcast) => broadcast.read(data, start, to, as_number),
     }
 }
 
@@ -282,10 +285,7 @@ fn compute(
                 each(operands[0], row, a, len),
                 each(operands[1], row, b, len),
             );
-            let function = of_floats(function);
-            for ((to, &a), &b) in to.iter_mut().zip(a).zip(b) {
-                *to = function(a, b);
-            }
+            elementwise::arithmetic_chunk(function, a, b, to);
         }
         Function::Compare(comparison) => {
             let [a, b, _] = spare;

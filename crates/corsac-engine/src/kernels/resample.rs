@@ -1,0 +1,124 @@
+//! Images of other sizes, one dimension at a time.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use super::GRAIN;
+use crate::general::Taps;
+use crate::spread::Spread;
+
+/// Weighted sums of rows of `inner` elements, of which there are `size` in a block: `taps` says for each row of the
+/// result of which, and how much of them.
+pub(crate) fn resample(input: &[f32], size: usize, inner: usize, taps: &Taps, out: &mut [f32]) {
+    if out.is_empty() || taps.is_empty() {
+        return;
+    }
+    if inner == 1 {
+        let line = Line::of(taps);
+        return out
+            .par_chunks_mut(taps.len())
+            .zip(input.par_chunks(size))
+            .with_min_len(GRAIN.div_ceil(taps.len()))
+            .spread(|(out, input)| line.sums(input, taps, out));
+    }
+    out.par_chunks_mut(inner)
+        .enumerate()
+        .with_min_len(GRAIN.div_ceil(inner))
+        .spread(|(row, out)| {
+            let (block, taps) = (row / taps.len(), &taps[row % taps.len()]);
+            let from = |at: usize| &input[(block * size + at) * inner..][..inner];
+            match taps[..] {
+                [(at, 1.0)] => out.copy_from_slice(from(at)),
+                [(a, x), (b, y)] => of_two([from(a), from(b)], [x, y], out),
+                [(a, x), (b, y), (c, z), (d, w)] => {
+                    of_four([a, b, c, d].map(from), [x, y, z, w], out);
+                }
+                ref taps => {
+                    out.fill(-0.0);
+                    for &(at, weight) in taps {
+                        add(from(at), weight, out);
+                    }
+                }
+            }
+        });
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn of_two([a, b]: [&[f32]; 2], [x, y]: [f32; 2], out: &mut [f32]) {
+    for (out, (a, b)) in out.iter_mut().zip(a.iter().zip(b)) {
+        *out = x * a + y * b;
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn of_four([a, b, c, d]: [&[f32]; 4], [x, y, z, w]: [f32; 4], out: &mut [f32]) {
+    let rows = a.iter().zip(b).zip(c.iter().zip(d));
+    for (out, ((a, b), (c, d))) in out.iter_mut().zip(rows) {
+        *out = x * a + y * b + z * c + w * d;
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn add(from: &[f32], weight: f32, out: &mut [f32]) {
+    for (out, x) in out.iter_mut().zip(from) {
+        *out += weight * x;
+    }
+}
+
+/// Taps within a line, as many for each element as most have; those that have fewer come last.
+enum Line {
+    Copies(Vec<u32>),
+    Two(Vec<[(u32, f32); 2]>),
+    Four(Vec<[(u32, f32); 4]>),
+    Others,
+}
+
+impl Line {
+    fn of(taps: &Taps) -> Self {
+        match taps[0].len() {
+            1 if taps.iter().all(|own| matches!(own[..], [(_, 1.0)])) => {
+                Self::Copies(taps.iter().map(|own| own[0].0 as u32).collect())
+            }
+            2 => Self::Two(several(taps)),
+            4 => Self::Four(several(taps)),
+            _ => Self::Others,
+        }
+    }
+
+    fn sums(&self, input: &[f32], taps: &Taps, out: &mut [f32]) {
+        let done = match self {
+            Self::Copies(places) => {
+                for (out, &at) in out.iter_mut().zip(places) {
+                    *out = input[at as usize];
+                }
+                places.len()
+            }
+            Self::Two(taps) => weighted(input, taps, out),
+            Self::Four(taps) => weighted(input, taps, out),
+            Self::Others => 0,
+        };
+        for (out, taps) in out.iter_mut().zip(taps).skip(done) {
+            let products = taps.iter().map(|&(at, weight)| weight * input[at]);
+            *out = products.reduce(|a, b| a + b).unwrap_or(0.0);
+        }
+    }
+}
+
+/// The taps of the first elements, as far as each has `N`.
+fn several<const N: usize>(taps: &Taps) -> Vec<[(u32, f32); N]> {
+    let whole = taps.iter().take_while(|own| own.len() == N);
+    whole
+        .map(|own| std::array::from_fn(|tap| (own[tap].0 as u32, own[tap].1)))
+        .collect()
+}
+
+fn weighted<const N: usize>(input: &[f32], taps: &[[(u32, f32); N]], out: &mut [f32]) -> usize {
+    for (out, taps) in out.iter_mut().zip(taps) {
+        let mut sum = taps[0].1 * input[taps[0].0 as usize];
+        for &(at, weight) in &taps[1..] {
+            sum += weight * input[at as usize];
+        }
+        *out = sum;
+    }
+    taps.len()
+}

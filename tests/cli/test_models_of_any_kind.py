@@ -1,0 +1,52 @@
+"""Models that torch.fx cannot trace, on the command line: they are captured for the inputs that are given."""
+
+import pytest
+
+from corsac.cli import main
+
+MODEL = """
+import torch
+from torch import nn
+from dataclasses import dataclass
+
+class BySize(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+    def forward(self, x):
+        for layer in self.layers if x.shape[0] > 1 else self.layers[:1]:
+            x = layer(x).relu()
+        return {"rows": x, "first": [x[0]]}
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    (tmp_path / "models.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    return "models.py:BySize"
+
+
+@pytest.mark.parametrize("command", ["show", "table", "code", "ops", "profile", "split"])
+def test_with_inputs(command, model, capfd):
+    assert main([command, model, "--input", "2,4"]) == 0
+    out = capfd.readouterr().out
+    assert "linear" in out
+
+
+def test_without_inputs(model, capfd):
+    assert main(["show", model]) != 0
+    told = capfd.readouterr().err
+    assert "with --input it is captured for inputs such as those" in told
+    assert main(["show", model, "--input", "torch.ones(2, 4) > 0"]) != 0
+    assert "the model cannot be captured: " in capfd.readouterr().err
+
+
+def test_it_is_optimized_saved_lowered_and_drawn(model, capfd, tmp_path):
+    assert main(["optimize", model, "--input", "2,4", "--out", "out/own"]) == 0
+    assert "maximum absolute error   0" in capfd.readouterr().out
+    assert main(["save", model, "--input", "2,4", "--out", "own.safetensors"]) == 0
+    assert main(["lower", model, "--input", "2,4", "--to", "corsac"]) == 0
+    assert main(["draw", model, "--input", "2,4", "--out", "own.svg"]) == 0
+    assert (tmp_path / "own.svg").read_text().startswith("<svg")

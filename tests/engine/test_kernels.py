@@ -1,0 +1,364 @@
+"""Kernels of single operators: what eager gives, at sizes and with numbers that kernels have special ways for."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import corsac
+
+INFINITY, NAN = float("inf"), float("nan")
+
+
+def check(function, *inputs, close=1e-5, steps=None):
+    """Compiled natively, ``function`` gives what it gives otherwise, with the signs of zeros."""
+    compiled = corsac.compile(function)
+    with torch.inference_mode():
+        compiled(*inputs)
+        found, expected = compiled(*inputs), function(*inputs)
+    said = compiled.explain()
+    assert "PyTorch" not in said and "steps" in said, said
+    if steps is not None:
+        assert f" {steps} steps" in said, said
+    torch.testing.assert_close(found, expected, rtol=close, atol=close, equal_nan=True)
+    for ours, theirs in zip(*map(_tensors, (found, expected)), strict=True):
+        zeros = (theirs == 0) & (ours == 0)
+        assert torch.equal(ours.signbit()[zeros], theirs.signbit()[zeros])
+
+
+def _tensors(result):
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _numbers(*shape):
+    """Numbers among which are infinities, NaN and both zeros."""
+    x = torch.randn(shape)
+    special = torch.tensor([INFINITY, -INFINITY, NAN, 0.0, -0.0])
+    places = torch.randint(0, x.numel(), (max(1, x.numel() // 50),))
+    x.view(-1)[places] = special[torch.arange(len(places)) % 5]
+    return x
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("channels", [1, 7, 64, 130])
+@pytest.mark.parametrize("rows", [1, 3, 200])
+def test_batch_norms_of_rows_and_short_lines(channels, rows):
+    norm = nn.BatchNorm1d(channels).eval()
+    nn.init.normal_(norm.running_mean)
+    nn.init.normal_(norm.weight)
+    check(norm, _numbers(rows, channels))
+    for length in (1, 5, 31, 32):
+        check(norm, torch.randn(rows, channels, length))
+
+
+def _trained(norm):
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return norm
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_batch_norms_become_part_of_linear_layers(bias):
+    model = nn.Sequential(nn.Linear(20, 33, bias), _trained(nn.BatchNorm1d(33)), nn.ReLU()).eval()
+    check(model, torch.randn(9, 20), close=1e-4, steps=1)
+    # Of three dimensions, the second are the channels, which are not what the layer computes.
+    square = nn.Sequential(nn.Linear(20, 33, bias), _trained(nn.BatchNorm1d(9))).eval()
+    check(square, torch.randn(4, 9, 20), close=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 6, 7), (3, 20), (4, 16, 9, 9), (8,)])
+def test_prelu(shape):
+    x = _numbers(*shape)
+    check(nn.PReLU(), x)
+    if len(shape) > 1:
+        slopes = torch.randn(shape[1])
+        check(lambda x, slopes: F.prelu(x, slopes), x, slopes)
+    conv = nn.Sequential(nn.Conv2d(5, 20, 3), nn.PReLU(20))
+    check(conv, torch.randn(1, 5, 8, 8), close=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(12, 14), (5, 21), (13, 4), (6, 7), (1, 1), (6, 20)])
+def test_images_of_other_sizes(mode, size):
+    x = torch.randn(2, 3, 6, 7)
+    if mode.startswith("nearest"):
+        x = _numbers(2, 3, 6, 7)
+    check(lambda x: F.interpolate(x, size=size, mode=mode), x, close=1e-4)
+    if mode in ("bilinear", "bicubic"):
+        corners = {"mode": mode, "align_corners": True}
+        check(lambda x: F.interpolate(x, size=size, **corners), x, close=1e-4)
+
+
+def test_lines_and_volumes_of_other_sizes():
+    check(lambda x: F.interpolate(x, scale_factor=2.5), _numbers(2, 3, 9))
+    check(lambda x: F.interpolate(x, size=5, mode="linear"), torch.randn(2, 3, 9))
+    check(lambda x: F.interpolate(x, scale_factor=2.0), _numbers(1, 2, 3, 4, 5))
+    check(lambda x: F.interpolate(x, size=(4, 3, 9), mode="trilinear"), torch.randn(1, 2, 3, 4, 5))
+
+
+POOLS = [
+    {"kernel_size": 2},
+    {"kernel_size": 3, "stride": 1, "padding": 1},
+    {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+    {"kernel_size": (2, 5), "stride": (3, 4), "padding": (1, 2)},
+    {"kernel_size": (6, 7), "stride": 1},
+    {"kernel_size": 2, "stride": 3, "ceil_mode": True},
+]
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=str)
+@pytest.mark.parametrize("columns", [7, 8, 33])
+def test_windows(pool, columns):
+    x = _numbers(2, 3, 9, columns)
+    finite = torch.randn(2, 3, 9, columns)
+    check(lambda x: F.max_pool2d(x, **pool), x)
+    check(lambda x: F.avg_pool2d(x, **pool), finite)
+    check(lambda x: F.avg_pool2d(x, **pool, count_include_pad=False), finite)
+    check(lambda x: F.avg_pool2d(x, **pool, divisor_override=3), finite)
+
+
+def test_windows_with_gaps_and_of_lines():
+    x = _numbers(2, 3, 11, 12)
+    check(lambda x: F.max_pool2d(x, 3, 2, 1, dilation=2), x)
+    check(lambda x: F.max_pool2d(x, 2, 1, 0, dilation=(1, 3)), x)
+    check(lambda x: F.max_pool1d(x, 3, 2, 1), _numbers(4, 5, 17))
+    check(lambda x: F.avg_pool1d(x, 3, 2, 1), torch.randn(4, 5, 17))
+
+
+ROWS = [1, 2, 15, 16, 17, 100, 511, 512, 700]
+
+
+@pytest.mark.parametrize("size", ROWS)
+@pytest.mark.parametrize("function", [F.softmax, F.log_softmax])
+def test_softmax(function, size):
+    x = torch.randn(37, size) * 10
+    check(lambda x: function(x, -1), x)
+    check(lambda x: function(x, 0), x)
+    special = _numbers(37, size)
+    special[3] = -INFINITY
+    special[5, : size // 2] = -INFINITY
+    special[7] = 3e38
+    special[9] = -NAN
+    check(lambda x: function(x, -1), special)
+    check(lambda x: function(x, 0), special)
+    check(lambda x: function(x, 1), torch.randn(2, size, 3))
+    check(lambda x: function(x, 1), torch.randn(2, 3, size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 31, 127, 128, 129, 1000])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sorting_keeps_the_order_of_equal_numbers(size, descending):
+    options = {"descending": descending, "stable": True}
+    for x in (
+        _numbers(3, size),
+        torch.randint(-3, 3, (3, size)).float(),
+        torch.randint(-9, 9, (3, size)),
+        torch.randn(3, size) > 0,
+        torch.tensor([0.0, -0.0, NAN, -NAN])[torch.randint(0, 4, (3, size))],
+        torch.ones(3, size),
+    ):
+        check(lambda x: torch.sort(x, **options).indices, x)
+        check(lambda x: torch.sort(x, dim=0, **options).indices, x)
+    check(lambda x: torch.sort(x, **options), torch.randn(2, 3, size))
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize(("size", "count"), [(5, 5), (100, 3), (1000, 30), (1000, 31), (1000, 999)])
+def test_topk(size, count, largest):
+    x = torch.randperm(3 * size).float().reshape(3, size)
+    check(lambda x: x.topk(count, largest=largest), x)
+    check(lambda x: x.topk(count, dim=1, largest=largest), x.reshape(3, size, 1))
+    x[:, 1] = NAN
+    check(lambda x: x.topk(1, largest=largest).values, x)
+
+
+def test_places():
+    x = _numbers(7, 9)
+    for dim in (0, 1):
+        index = torch.randint(0, x.shape[dim], (5, 8))
+        check(lambda x, index, dim=dim: x.gather(dim, index), x, index)
+        add = torch.randn(5, 8)
+        check(lambda x, i, y, d=dim: x.scatter_add(d, i, y), torch.randn(7, 9), index, add)
+        check(lambda x, i, y, d=dim: x.scatter(d, i, y), x, index[:1], add)
+    three = torch.randn(3, 4, 5)
+    index = torch.randint(0, 3, (2, 3, 4))
+    check(lambda x, index: x.gather(1, index), three, index)
+    check(lambda x, index: x.scatter_add(1, index, torch.ones(2, 3, 4)), three, index)
+    compiled = corsac.compile(lambda x, index: x.gather(1, index))
+    with torch.inference_mode():
+        for index in ([[0, 1]], [[0, 8]]):
+            compiled(x, torch.tensor(index))
+        for index in ([[0, 9]], [[-1, 0]]):
+            with pytest.raises(RuntimeError, match="out of"):
+                compiled(x, torch.tensor(index))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+def test_permutations(order):
+    for shape in ((2, 3, 4, 5), (3, 2, 17, 33), (1, 20, 40, 2), (18, 1, 3, 16)):
+        x = _numbers(*shape)
+        check(lambda x: x.permute(order).contiguous(), x)
+        check(lambda x: x.long().permute(order).contiguous(), torch.randn(shape))
+        check(lambda x: (x > 0).permute(order).contiguous(), x)
+    check(lambda x: x.permute(order)[:, ::2].contiguous(), torch.randn(4, 6, 8, 10))
+    check(lambda x: x.flip(1).permute(order).contiguous(), torch.randn(4, 6, 8, 10))
+    check(lambda x: x.permute(order).flip(-1).contiguous(), torch.randn(4, 6, 8, 10))
+
+
+@pytest.mark.parametrize("factor", [2, 3, 4, 5])
+def test_pixels_in_channels(factor):
+    x = _numbers(2, 3 * factor**2, 5, 19)
+    check(lambda x: F.pixel_shuffle(x, factor), x)
+    check(lambda x: F.pixel_unshuffle(x, factor), _numbers(2, 3, 4 * factor, 7 * factor))
+
+
+def test_slices_and_turns():
+    x = _numbers(9, 70)
+    check(lambda x: x.t().contiguous(), x)
+    check(lambda x: x[:, ::2].contiguous(), x)
+    check(lambda x: x[::3, 5::7].contiguous(), x)
+    check(lambda x: x.flip(0, 1), x)
+    check(lambda x: x.unfold(1, 5, 3).contiguous(), x)
+    check(lambda x: x[:, :1].expand(9, 40).contiguous(), x)
+    check(lambda x: x[0].expand(40, 70).contiguous(), x)
+    check(lambda x: x.diagonal().contiguous(), x)
+
+
+GROUPS = [
+    # Groups, channels and results of each, kernel, stride, padding, dilation.
+    (4, 8, 8, 3, 1, 1, 1),
+    (2, 4, 12, 3, 2, 1, 1),
+    (3, 5, 7, (1, 3), 1, (0, 1), 2),
+    (6, 1, 2, 3, 1, 1, 1),
+    (2, 15, 1, 5, 2, 2, 1),
+    (8, 2, 2, 2, 3, 0, 1),
+]
+
+
+@pytest.mark.parametrize("case", GROUPS, ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolutions_in_small_groups(case, bias):
+    groups, inputs, outputs, kernel, stride, padding, dilation = case
+    conv = nn.Conv2d(
+        groups * inputs, groups * outputs, kernel, stride, padding, dilation, groups, bias
+    )
+    for rows, columns in ((9, 11), (20, 50)):
+        x = torch.randn(2, groups * inputs, rows, columns)
+        check(nn.Sequential(conv, nn.ReLU()), x, close=1e-4)
+        # What is infinite in one group does not reach another.
+        x[:, 0] = INFINITY
+        check(conv, x, close=1e-4)
+    weight = torch.randn_like(conv.weight)
+    options = (None, stride, padding, dilation, groups)
+    check(lambda x, weight: F.conv2d(x, weight, *options), x, weight, close=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 33), (4, 100), (2, 3, 64), (0, 3), (3, 0)])
+def test_reductions(shape):
+    x = torch.rand(shape) + 0.5
+    for dim in range(len(shape)):
+        check(lambda x, dim=dim: x.prod(dim), x)
+        check(lambda x, dim=dim: (x > 1).any(dim), x)
+        check(lambda x, dim=dim: (x > 1).all(dim), x)
+        check(lambda x, dim=dim: (x * 9).long().sum(dim), x)
+        check(lambda x, dim=dim: x.sum(dim), x)
+        if shape[dim]:
+            check(lambda x, dim=dim: x.amax(dim), x)
+            check(lambda x, dim=dim: (x * 9).long().amin(dim), x)
+    if x.numel():
+        special = _numbers(40, 130)
+        check(lambda x: x.amax(-1), special)
+        check(lambda x: x.amin(-1), special)
+        check(lambda x: x.amax(0), special)
+
+
+BINARY = [torch.fmod, torch.remainder, torch.floor_divide, torch.pow, torch.atan2, torch.hypot]
+
+
+@pytest.mark.parametrize("function", BINARY, ids=lambda own: own.__name__)
+def test_functions_of_two_numbers(function):
+    values = torch.tensor(
+        [0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 7.5, 1e30, -1e30, 1e-30, INFINITY, -INFINITY, NAN]
+    )  # fmt: skip
+    if function in (torch.fmod, torch.remainder, torch.floor_divide):
+        # What PyTorch's vectors make of quotients that are too large is neither their rest nor the same everywhere.
+        values = values[~((values.abs() == 1e30) | (values == 1e-30))]
+    count = len(values)
+    x, y = values[:, None].expand(-1, count).contiguous(), values.expand(count, -1).contiguous()
+    check(function, x, y)
+    check(function, values[:, None], values)
+    check(function, torch.randn(300, 7) * 9, torch.randn(300, 7))
+    check(function, torch.randn(300, 7) * 9, torch.randn(7))
+    check(function, torch.randn(300, 1) * 9, torch.randn(7))
+    for number in (2.0, -3.0, 0.5, 1.5):
+        check(lambda x, y=number: function(x, torch.full_like(x, y)), values)
+
+
+def test_integers_and_truth_values():
+    a, b = torch.randint(-9, 9, (70, 33)), torch.randint(1, 9, (70, 33))
+    for function in (torch.add, torch.mul, torch.floor_divide, torch.remainder):
+        check(function, a, b)
+        check(function, a, b[:, :1])
+        check(function, a, b[0])
+    check(lambda x: ~(x > 0), a)
+    check(lambda x: ~x, a)
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 33, 127, 128, 300])
+@pytest.mark.parametrize("weights", [(), ("weight",), ("bias",), ("weight", "bias")])
+def test_layer_norms(size, weights):
+    own = {name: torch.randn(size) for name in weights}
+    check(lambda x: F.layer_norm(x, (size,), **own), torch.randn(70, size) * 3 + 2, close=1e-4)
+    check(lambda x: F.layer_norm(x, (size,), **own), _numbers(70, size), close=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 65, 300])
+def test_places_of_extremes(size):
+    for x in (
+        _numbers(40, size),
+        torch.randint(-2, 2, (40, size)).float(),
+        torch.full((3, size), -INFINITY),
+        torch.full((3, size), NAN),
+        torch.randint(-2, 2, (40, size)),
+    ):
+        for dim in (0, 1):
+            check(lambda x, dim=dim: x.argmax(dim), x)
+            check(lambda x, dim=dim: x.argmin(dim), x)
+        check(lambda x: x.max(-1), x)
+        check(lambda x: x.min(-1), x)
+
+
+def test_choices():
+    flags, x, y = torch.randn(9, 70) > 0, _numbers(9, 70), _numbers(9, 70)
+    check(torch.where, flags, x, y)
+    check(torch.where, flags[:1], x, y[:, :1])
+    check(torch.where, flags[:, :1], x[:, :1], y)
+    check(torch.where, flags, x[0, :1], y)
+    check(lambda flags, x: x.masked_fill(flags, 0.5), flags, x)
+    check(torch.where, flags, x.nan_to_num().long(), y.nan_to_num().long())
+    check(torch.tril, x)
+
+
+SHAPES = [
+    ((4, 5, 6), (5, 1)),
+    ((4, 5, 6), (4, 1, 6)),
+    ((1, 5, 1), (4, 1, 6)),
+    ((6, 1), (1,)),
+    ((0, 3), (3,)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
+def test_operands_that_are_repeated(a, b):
+    x, y = _numbers(*a) if 0 not in a else torch.randn(a), torch.randn(b)
+    for function in (torch.add, torch.sub, torch.div, torch.maximum):
+        check(function, x, y)
+        check(function, y, x)
