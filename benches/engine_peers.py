@@ -119,7 +119,9 @@ def _openvino(workload: Workload) -> Function:
 def _corsac(workload: Workload) -> Function:
     import corsac
 
-    return corsac.compile(workload.model, precision=workload.precision)
+    # Which of both is faster is what is found out here.
+    options = {"inference": "native"}
+    return corsac.compile(workload.model, precision=workload.precision, options=options)
 
 
 PEERS: dict[str, Callable[[Workload], Function]] = {

@@ -326,7 +326,7 @@ def measure(name: str, size: int, seconds: float) -> dict[str, Any]:
     tensors, eager = inputs(size), make(size)
     if isinstance(eager, nn.Module):
         eager.eval()
-    compiled = corsac.compile(eager)
+    compiled = corsac.compile(eager, options={"inference": "native"})
     with torch.inference_mode():
         expected = eager(*tensors)
         # The first call is recorded while PyTorch runs it.

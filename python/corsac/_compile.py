@@ -230,7 +230,7 @@ class CompiledModule(EngineModule):
             self._callable,
             precision,
             fullgraph,
-            inference == INFERENCE[0],
+            inference == INFERENCE[0] and not fullgraph,
             self._runner,
         )
 

@@ -43,6 +43,11 @@ Observer = Callable[[_core.NativeProgram, list[float]], None]
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
+def is_observed() -> bool:
+    """Whether somebody looks at the programs that this thread runs."""
+    return _observer.get() is not None
+
+
 @contextlib.contextmanager
 def observe(observer: Observer) -> Iterator[None]:
     """Calls ``observer`` with each program that this thread runs, and the seconds of its steps."""

@@ -43,9 +43,9 @@ def call(compiled, model, times):
 def test_the_faster_way_is_kept(monkeypatch, through_dynamo):
     torch._dynamo.reset()
     for native, host, told in (
-        (0.002, 0.001, "left to PyTorch: 2 ms natively, 1 ms by PyTorch"),
-        (0.00104, 0.001, r"1.04 ms a call (1 ms by PyTorch)"),
-        (0.001, 0.004, "1 ms a call (4 ms by PyTorch)"),
+        (0.002, 0.001, "left to PyTorch: 2.00 ms natively, 1.00 ms by PyTorch"),
+        (0.00104, 0.001, "1.04 ms a call (1.00 ms by PyTorch)"),
+        (0.001, 0.004, "1.00 ms a call (4.00 ms by PyTorch)"),
     ):
         model = layers()
         counts = pretend(monkeypatch, native, host)
