@@ -298,6 +298,8 @@ class CompiledModule(EngineModule):
             try:
                 return program(call.tensors)
             except ValueError:
+                if not isinstance(compiled.run, NativeCall):
+                    raise
                 return self._failed(args, kwargs)
             except EngineError as error:
                 if not isinstance(compiled.run, NativeCall):

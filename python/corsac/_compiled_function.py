@@ -15,14 +15,28 @@ _MODULE = "_corsac_module"
 
 def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls ``module``, which was made of ``function``: set as an attribute of a module it stays a
-    function, and in a class it is a method."""
+    function, and in a class it is a method. Of a bound method it is one."""
     call = module.__call__
+    if isinstance(function, types.MethodType):
+        owner, own = function.__self__, function.__func__
+
+        @functools.wraps(own)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            # A copy of the owner has the method, too, and other weights.
+            return call(*args, **kwargs) if self is owner else own(self, *args, **kwargs)
+
+        return types.MethodType(_described(method, module), owner)
     updated = ("__dict__",) if isinstance(function, types.FunctionType) else ()
 
     @functools.wraps(function, updated=updated)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
+    return _described(compiled, module)
+
+
+def _described(compiled: Callable[..., Any], module: StandIn) -> Callable[..., Any]:
+    """``compiled``, which tells what was made of it."""
     setattr(compiled, _MODULE, module)
     for name in ("explain", "native_programs"):
         if hasattr(type(module), name):
@@ -31,7 +45,14 @@ def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., 
 
 
 def module_of(compiled: Any) -> Any:
-    """The module that runs a function, if :func:`as_function` has made it; itself otherwise."""
+    """The module that runs a function, if :func:`as_function` has made it; itself otherwise. Of a method that a copy
+    of its owner has, the method that was compiled."""
+    if isinstance(compiled, types.MethodType):
+        own = compiled.__func__
+        module = getattr(own, "__dict__", {}).get(_MODULE)
+        if module is None or module._model is compiled.__self__:
+            return compiled if module is None else module
+        return types.MethodType(own.__wrapped__, compiled.__self__)  # type: ignore[attr-defined]
     if isinstance(compiled, types.FunctionType):
         return compiled.__dict__.get(_MODULE, compiled)
     return compiled

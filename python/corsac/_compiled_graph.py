@@ -65,7 +65,11 @@ class CompiledGraph(EngineModule):
         state = self.__dict__
         state["_programs"] = OrderedDict()
         state["_captured"] = state["_native_graph"] = None
-        state["_watch"] = _core.Watch(self._model)
+        # PyTorch does not count what norms write to their statistics.
+        statistics = [
+            own for own in self._model.buffers() if own.dim() == 1 and own.is_floating_point()
+        ]
+        state["_watch"] = _core.Watch(self._model, contents=statistics)
         state["_runner"] = _core.Runner(self)
         state["_reasons"] = {}
         #: The inputs that it may write to, and where weights lie, which they may be views of.
@@ -117,6 +121,8 @@ class CompiledGraph(EngineModule):
             try:
                 return compiled.run(*inputs)
             except ValueError:
+                if not isinstance(compiled.run, NativeCall):
+                    raise
                 return self._failed(args, kwargs)
             except EngineError as error:
                 if not isinstance(compiled.run, NativeCall):

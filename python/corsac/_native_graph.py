@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 
 from corsac import _core, cache
+from corsac._aten import tensors_in
 from corsac._native import NativeCall, is_observed
 from corsac._race import Race
 from corsac._report_text import duration, shortened
@@ -22,6 +23,20 @@ CompileError = _core.CompileError
 LIMIT = 1.05
 #: Parts of a graph with fewer computations are left to PyTorch.
 LEAST = 3
+
+
+#: Of all results that are tensors.
+Strides = list[tuple[int, ...]]
+
+
+def strides_of(results: Any) -> Strides:
+    """How the results of a call lie; in dimensions of one element it means nothing."""
+
+    def of(own: torch.Tensor) -> tuple[int, ...]:
+        steps = zip(own.shape, own.stride(), strict=True)
+        return tuple(step for size, step in steps if size > 1)
+
+    return [of(own) for own in tensors_in(results) if own.layout is torch.strided]
 
 
 @dataclass
@@ -43,6 +58,7 @@ class Compiled:
     kept: bool = False
     race: Race | None = None
     took: tuple[float, float] | None = None
+    _strides: Strides | None = None
 
     def is_slower(self) -> bool:
         """Whether PyTorch is faster."""
@@ -51,6 +67,11 @@ class Compiled:
     def measure(self) -> None:
         """The next calls tell who is faster."""
         self.race = Race(LIMIT, lambda native, host, _: (native, host))
+
+    def expect(self, results: Any) -> None:
+        """PyTorch gave these. Where native ones lie otherwise nothing is measured, so that results do not lie one
+        way in one call and another in the next."""
+        self._strides = strides_of(results)
 
     def call(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
         """A call, by who is faster."""
@@ -61,7 +82,12 @@ class Compiled:
         if race is None:
             return host() if self.is_slower() else native()
         results = race.run(native, host)
-        if race.outcome is not None:
+        strides = strides_of(results)
+        if self._strides is None:
+            self._strides = strides
+        if strides != self._strides:
+            self.race = None
+        elif race.outcome is not None:
             self.took, self.race = race.outcome, None
         return results
 

@@ -89,6 +89,8 @@ class RecordedPrograms:
         self._recordings.used(self._runner.recent())
         result, made = self._recordings.record(call, args, kwargs)
         if isinstance(made, Entry):
+            assert isinstance(made.run, NativeProgram)
+            made.run.compiled.expect(result)
             self.settle(made, args, kwargs)
         return result, made
 

@@ -31,7 +31,7 @@ torch.testing.assert_close(found, [own.grad for own in net.parameters()])
 try:
     torch.compile(net, backend="corsac", options={"level": 3})(x)
 except Exception as error:
-    assert "corsac has no option 'level'; there are: partition, precision, training" in str(error)
+    assert "corsac has no option 'level'; there are: inference, partition, precision, training" in str(error)
 else:
     raise AssertionError("an option that there is not was taken")
 import corsac

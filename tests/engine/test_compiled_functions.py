@@ -1,5 +1,6 @@
 """What corsac.compile makes of functions and methods, and the arguments that it shares with torch.compile."""
 
+import copy
 import inspect
 import pickle
 import types
@@ -65,6 +66,24 @@ def test_the_forward_of_a_model():
         torch.testing.assert_close(model(X), other(X))
     assert [name for name, _ in model.named_modules()] == ["", "first", "second"]
     assert model.state_dict().keys() == other.state_dict().keys()
+
+
+def test_copies_of_a_model_have_their_own_weights():
+    model = Net().eval()
+    model.forward = corsac.compile(model.forward)
+    with torch.no_grad():
+        expected = model(X)
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            for _ in range(3):
+                torch.testing.assert_close(other(X), expected)
+            for own in other.parameters():
+                own.zero_()
+            for _ in range(3):
+                assert not other(X).any()
+            other.forward = corsac.compile(other.forward)
+            for _ in range(3):
+                assert not other(X).any()
+        torch.testing.assert_close(model(X), expected)
 
 
 def test_the_forward_of_a_model_that_trains():

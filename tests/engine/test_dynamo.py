@@ -240,3 +240,38 @@ def test_transforms_of_functions(name):
         for _ in range(3):
             torch.testing.assert_close(compiled(x), function(x), rtol=1e-4, atol=1e-5)
     assert compiled.native_programs()
+
+
+@pytest.mark.parametrize("first", [nn.Linear(8, 8), nn.Identity()])
+def test_statistics_of_batch_norms_are_seen(first):
+    """PyTorch does not count what they write."""
+    model = nn.Sequential(first, nn.BatchNorm1d(8)).eval()
+    compiled = torch.compile(model, backend="corsac", options={"inference": "native"})
+    x = torch.randn(6, 8) * 3 + 1
+    with torch.no_grad():
+        for _ in range(2):
+            for _ in range(3):
+                torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+            model.train()
+            model(x * 5)
+            model.eval()
+
+
+@pytest.mark.parametrize("inference", ["native", "measured"])
+def test_writes_before_a_native_part_that_fails_are_done_once(inference):
+    embedding = nn.Embedding(10, 8)
+
+    def program(x, i):
+        x.add_(1.0)
+        return (embedding(i).sin() * 2).relu() + x
+
+    compiled = torch.compile(program, backend="corsac", options={"inference": inference})
+    with torch.no_grad():
+        x = torch.zeros(8)
+        for _ in range(3):
+            compiled(x, torch.tensor([1, 2, 3]))
+        for _ in range(2):
+            x.zero_()
+            with pytest.raises(IndexError):
+                compiled(x, torch.tensor([1, 2, 99]))
+            assert torch.equal(x, torch.ones(8))

@@ -84,6 +84,14 @@ def test_results_are_eagers_while_it_is_tried():
     assert program.compiled.race is None and program.compiled.took is not None
 
 
+def test_results_lie_the_same_way_in_all_calls():
+    compiled = corsac.compile(lambda x: (x.sin() + 1).t())
+    with torch.no_grad():
+        compiled(X)
+        assert len({compiled(X).stride() for _ in range(6)}) == 1
+    assert compiled.__dict__["_corsac_module"]._recorded.programs()[0].compiled.race is None
+
+
 def test_options():
     model = layers()
     compiled = corsac.compile(model, options={"inference": "native"})

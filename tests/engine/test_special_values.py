@@ -240,3 +240,31 @@ def test_norms_of_numbers_that_are_far_from_zero(offset):
         truth = function(x.double())
         own, eager = ((result - truth).abs().max() for result in (run(x), function(x)))
         assert own <= 4 * eager + 1e-4
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear"])
+def test_factors_that_leave_sizes_or_double_them(dims, mode):
+    """Where sizes say it all, PyTorch does not compute with the factor."""
+    name = {"linear": {1: "linear", 2: "bilinear", 3: "trilinear"}[dims]}.get(mode, mode)
+    for size in (2, 3, 5, 8):
+        x = torch.arange(float(size**dims)).reshape(1, 1, *[size] * dims)
+        x.view(-1)[1] = float("nan")
+        for factor in (1.0, 1.1, 1.3, 2.0, 2.1, 2.3):
+
+            def program(x, factor=factor):
+                return F.interpolate(x, scale_factor=factor, mode=name)
+
+            with torch.no_grad():
+                found = corsac.compile(program, options={"inference": "native"})(x)
+                torch.testing.assert_close(found, program(x), equal_nan=True)
+
+
+def test_roots_as_powers():
+    x = torch.tensor([-float("inf"), -0.0, 0.0, 4.0, -1.0, float("nan"), float("inf")])
+    for power in (0.5, -0.5):
+        program = corsac.compile(lambda x, power=power: x**power, options={"inference": "native"})
+        with torch.no_grad():
+            found, expected = program(x), x**power
+        torch.testing.assert_close(found, expected, equal_nan=True)
+        assert torch.equal(found.signbit() | found.isnan(), expected.signbit() | expected.isnan())

@@ -63,4 +63,18 @@ class Engine(Backend):
         inputs = tuple(spec_of(t) for t in types)
         with as_compile_error("it compiled a part"):
             program = _core.compile_graph(part.graph, inputs, precision=self._precision)
-        return NativeCall(program)
+        return _PartCall(NativeCall(program), part)
+
+
+class _PartCall:
+    """A part of a program. What the engine refuses at run time, indices out of range for instance, PyTorch runs, and
+    raises what it raises: of the program around it nothing is done twice."""
+
+    def __init__(self, native: NativeCall, part: GraphModule) -> None:
+        self._native, self._part = native, part
+
+    def __call__(self, *arguments: Any) -> Any:
+        try:
+            return self._native(*arguments)
+        except ValueError:
+            return self._part(*arguments)

@@ -600,6 +600,9 @@ fn unary(call: &Call, name: &str) -> Result<Option<Unary>, Reason> {
         "reciprocal" => Unary::DivideInto(1.0),
         "square" => Unary::Power(2.0),
         "pow" => match call.number("exponent")? {
+            // As PyTorch has it: roots of negative zero and infinity are not powers of these.
+            Some(0.5) => Unary::Sqrt,
+            Some(-0.5) => Unary::Rsqrt,
             Some(exponent) => Unary::Power(exponent as f32),
             None => return Err("a power of nothing".to_owned()),
         },

@@ -62,9 +62,18 @@ impl Lowerer<'_, '_> {
                 Some(factor) => (1.0 / factor) as f32,
                 None => size as f32 / count as f32,
             };
-            let taps: Taps = (0..count)
-                .map(|i| taps(&mode, i, [size, count], scale, corners))
-                .collect::<Result<_, _>>()?;
+            // Where sizes say it all, factors that are not whole do not count.
+            let plain = match &*mode {
+                "linear" | "bilinear" | "trilinear" if count == size => Some(1),
+                "nearest" if spatial == 2 && count == size => Some(1),
+                "nearest" if spatial == 2 && count == 2 * size => Some(2),
+                _ => None,
+            };
+            let tap = |i: usize| match plain {
+                Some(times) => Ok(SmallVec::from_iter([(i / times, 1.0)])),
+                None => taps(&mode, i, [size, count], scale, corners),
+            };
+            let taps: Taps = (0..count).map(tap).collect::<Result<_, _>>()?;
             if size == count && taps.iter().enumerate().all(|(i, t)| t[..] == [(i, 1.0)]) {
                 continue;
             }
