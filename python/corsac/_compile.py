@@ -161,9 +161,7 @@ def compile(
                 "; a model is named on the command line only, such as `corsac save "
                 "torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors`"
             )
-        raise TypeError(
-            f"expected a module or a function, got a {type(model).__name__}: {reprlib.repr(model)}{hint}"
-        )
+        raise TypeError(f"expected a module or a function, got {reprlib.repr(model)}{hint}")
     if disable:
         return model
     made = _compiled(module_of(model), backend, precision, dynamic, fullgraph, options)

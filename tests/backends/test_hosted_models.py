@@ -281,7 +281,10 @@ def test_options_reach_the_backend():
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("engine", "corsac has no option 'level'; there are: inference, partition, precision, training"),
+        (
+            "engine",
+            "corsac has no option 'level'; there are: inference, partition, precision, training",
+        ),
         ("onnxruntime", "onnxruntime has no option 'level'; there are: providers, threads"),
         ("openvino", "openvino has no option 'level'; there are: config, device"),
         ("tensorrt", "tensorrt has no option 'level'; there are: config, threads"),

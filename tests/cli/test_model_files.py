@@ -67,7 +67,7 @@ def test_models_that_cannot_be_saved_or_run_say_what_to_do(capfd, folder):
     )
     assert main(["save", "recurrent.py", "--input", "5,3", "--out", "x.safetensors"]) == 2
     error = capfd.readouterr().err
-    assert "these modules cannot be written as such: lstm (lstm): no function is known" in error
+    assert "(torch.lstm): its type is not known: there is no rule for torch.lstm" in error
     assert "corsac.compile runs the model" in error
     for model in ("recurrent.py", "torchvision.models:resnet18"):
         assert main(["bench", model]) == 2

@@ -150,7 +150,7 @@ def test_modes_and_disable():
 
 @pytest.mark.parametrize("model", ["resnet50", 3, {"a": 1}, torch.ones(2)])
 def test_what_is_no_program_is_refused(model):
-    with pytest.raises(TypeError, match="expected a module or a function, got a"):
+    with pytest.raises(TypeError, match="expected a module or a function, got "):
         corsac.compile(model)
 
 

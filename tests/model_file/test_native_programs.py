@@ -97,10 +97,18 @@ def test_the_program_runs_what_pytorch_runs(resnet, programs, tmp_path):
     model, path = resnet
     image = torch.randn(1, 3, 224, 224)
     numpy.save(tmp_path / "x.npy", image.numpy())
-    run(programs["corsac"], "run", path, "--input", tmp_path / "x.npy", "--output", tmp_path / "y")
+    run(
+        programs["corsac"],
+        "run",
+        path,
+        "--input",
+        tmp_path / "x.npy",
+        "--output",
+        tmp_path / "y.npy",
+    )
     with torch.inference_mode():
         expected = model(image)
-    got = torch.from_numpy(numpy.load(tmp_path / "y"))
+    got = torch.from_numpy(numpy.load(tmp_path / "y.npy"))
     torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
     report = json.loads(run(programs["corsac"], "ops", path, "--json"))
     assert report["parameters"] == 25_557_032 + 2 * 26_560  # and running statistics

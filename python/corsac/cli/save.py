@@ -23,8 +23,12 @@ def run(options: argparse.Namespace) -> bool:
         try:
             corsac.save(module, options.out, inputs)
         except corsac.CompileError as error:
-            raise Failure(f"the model cannot be saved: {error}") from error
-        except (corsac.ModelFileError, TypeError, OSError) as error:
+            raise Failure(
+                f"the model cannot be saved: {error}. corsac.compile runs the model, and what the engine does not "
+                "know by PyTorch"
+            ) from error
+        except Exception as error:
+            # The model is run, which may raise anything.
             raise Failure(f"the model cannot be saved: {first_line(error, 1500)}") from error
     size = Path(options.out).stat().st_size
     if options.json:
