@@ -53,8 +53,8 @@ def capture(model: Callable[..., Any], example_inputs: ExampleInputs) -> GraphMo
     return recorded.module
 
 
-def graph_of(model: torch.nn.Module, example_inputs: Any) -> GraphModule:
-    """The model as a graph for all sizes, or if it is none, for inputs such as these.
+def graph_of(model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs]) -> GraphModule:
+    """The model as a graph for all sizes, or if it is none, for inputs such as these, which are made then.
 
     Raises:
         TraceError: it is neither.
@@ -64,7 +64,7 @@ def graph_of(model: torch.nn.Module, example_inputs: Any) -> GraphModule:
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
         try:
-            return capture(model, example_inputs)
+            return capture(model, example_inputs())
         except TraceError as other:
             raise other from error
 

@@ -19,7 +19,6 @@ from corsac._engine_module import (
     warn,
 )
 from corsac._native import NativeCall
-from corsac._panic import EngineError
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
 from corsac._recorder import Kind, Refusal
 from corsac._recordings import SIZES, Call, Entry
@@ -277,7 +276,16 @@ class CompiledModule(EngineModule):
             return self._by_dynamo()(*args, **kwargs)
         found = self._recorded.find(call)
         if isinstance(found, Entry):
-            return self._run(found, call, args, kwargs)
+            program = found.run
+            assert isinstance(program, NativeProgram)
+            return self._run(
+                program.compiled,
+                lambda: program(call.tensors),
+                args,
+                kwargs,
+                refuse=functools.partial(self._recorded.refuse, call),
+                settle=functools.partial(self._recorded.settle, found, args, kwargs),
+            )
         if isinstance(found, Refusal):
             return self._refused(found)(*args, **kwargs)
         result, made = self._recorded.record(call, args, kwargs)
@@ -286,30 +294,6 @@ class CompiledModule(EngineModule):
         ):
             self._note_host(made.reason)
         return result
-
-    def _run(self, entry: Entry, call: Call, args: Any, kwargs: Any) -> Any:
-        program = entry.run
-        assert isinstance(program, NativeProgram)
-        compiled = program.compiled
-
-        def native() -> Any:
-            try:
-                return program(call.tensors)
-            except ValueError:
-                if not isinstance(compiled.run, NativeCall):
-                    raise
-                return self._failed(args, kwargs)
-            except EngineError as error:
-                if not isinstance(compiled.run, NativeCall):
-                    # What PyTorch has run of it may have had effects.
-                    raise
-                return self._by_host(self._recorded.refuse(call, str(error)), args, kwargs)
-
-        race = compiled.race
-        results = compiled.call(native, lambda: self._callable(*args, **kwargs))
-        if race is not None and compiled.race is None:
-            self._recorded.settle(entry, args, kwargs)
-        return results
 
     def _refused(self, refusal: Refusal) -> Callable[..., Any]:
         """Who runs calls of a program that is not captured."""

@@ -18,7 +18,7 @@ from corsac._dynamo import INFERENCE
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
-from corsac._panic import EngineError, as_compile_error
+from corsac._panic import as_compile_error
 from corsac._report_text import with_repeats
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
@@ -111,32 +111,21 @@ class CompiledGraph(EngineModule):
             if isinstance(compiled, str):
                 reason = compiled
             else:
-                return self._run(key, compiled, inputs, args, kwargs)
+                return self._run(
+                    compiled,
+                    lambda: compiled.run(*inputs),
+                    args,
+                    kwargs,
+                    refuse=functools.partial(self._refuse, key),
+                    settle=functools.partial(self._settle, key, compiled, inputs),
+                )
         return self._by_host(reason, args, kwargs)
 
-    def _run(
-        self, key: Any, compiled: Compiled, inputs: tuple[Any, ...], args: Any, kwargs: Any
-    ) -> Any:
-        def native() -> Any:
-            try:
-                return compiled.run(*inputs)
-            except ValueError:
-                if not isinstance(compiled.run, NativeCall):
-                    raise
-                return self._failed(args, kwargs)
-            except EngineError as error:
-                if not isinstance(compiled.run, NativeCall):
-                    # What PyTorch has run of it may have had effects.
-                    raise
-                self._runner.remove(key)
-                self._programs[key] = str(error)
-                return self._by_host(str(error), args, kwargs)
-
-        race = compiled.race
-        results = compiled.call(native, lambda: self._callable(*args, **kwargs))
-        if race is not None and compiled.race is None:
-            self._settle(key, compiled, inputs)
-        return results
+    def _refuse(self, key: Any, reason: str) -> str:
+        """Have calls like this one run by PyTorch: the program for them failed."""
+        self._runner.remove(key)
+        self._programs[key] = reason
+        return reason
 
     def _settle(self, key: Any, compiled: Compiled, inputs: tuple[Any, ...]) -> None:
         """Have calls with such inputs run by native code from now on, if it is all native, and faster."""
@@ -213,8 +202,7 @@ class CompiledGraph(EngineModule):
                 self._programs.move_to_end(used)
         self._programs[key] = compiled
         if isinstance(compiled, Compiled):
-            measures = self._inference == INFERENCE[0]
-            if measures and not torch.are_deterministic_algorithms_enabled():
+            if self._inference == INFERENCE[0]:
                 compiled.measure()
             self._settle(key, compiled, inputs)
         if len(self._programs) > PROGRAMS:

@@ -13,9 +13,9 @@ from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._dynamo import PRECISIONS
-from corsac._native import RUNNING
-from corsac._native_graph import CompileError
-from corsac._panic import told
+from corsac._native import RUNNING, NativeCall
+from corsac._native_graph import Compiled, CompileError
+from corsac._panic import EngineError, told
 from corsac._recorder import is_recording
 from corsac._stand_in import StandIn
 
@@ -107,6 +107,43 @@ class EngineModule(StandIn):
         """Let PyTorch run this call and those like it: the program for them panicked, which had written to
         nothing but its own results."""
         raise NotImplementedError
+
+    def _run(
+        self,
+        compiled: Compiled,
+        run: Callable[[], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        refuse: Callable[[str], str],
+        settle: Callable[[], None],
+    ) -> Any:
+        """A call that something was compiled for, by who is faster.
+
+        Args:
+            compiled: what runs it.
+            run: the call, natively.
+            args, kwargs: its arguments.
+            refuse: is told why native code failed, and leaves calls like this one to PyTorch.
+            settle: is called once it is known who is faster.
+        """
+
+        def native() -> Any:
+            try:
+                return run()
+            except (ValueError, EngineError) as error:
+                if not isinstance(compiled.run, NativeCall):
+                    # What PyTorch has run of it may have had effects.
+                    raise
+                if isinstance(error, ValueError):
+                    return self._failed(args, kwargs)
+                return self._by_host(refuse(str(error)), args, kwargs)
+
+        race = compiled.race
+        results = compiled.call(native, lambda: self._callable(*args, **kwargs))
+        if race is not None and compiled.race is None:
+            settle()
+        return results
 
     def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:
         """The call as PyTorch runs it, once it is said why."""

@@ -156,7 +156,7 @@ class RecordedPrograms:
         seconds = time.perf_counter() - start
         kept = graph.is_kept(run, call.tensors)
         compiled = Compiled(run, seconds, preview, kept)
-        if self._measures and not torch.are_deterministic_algorithms_enabled():
+        if self._measures:
             compiled.measure()
         program = NativeProgram(recorded.template, graph, compiled)
         known = Call((), call.key, call.objects)

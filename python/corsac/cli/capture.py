@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-import corsac
 from corsac import fx
+from corsac._capture import graph_of
 from corsac.cli.failure import Failure, first_line
 
 
@@ -17,14 +17,12 @@ def graph_module(
 ) -> fx.GraphModule:
     """The model as a graph, whatever its inputs are, or else what it does with ``inputs``, if there are any."""
     try:
-        return fx.symbolic_trace(model)
+        return fx.symbolic_trace(model) if inputs is None else graph_of(model, inputs)
     except Exception as error:
-        if inputs is None:
-            raise Failure(
-                f"the model cannot be captured for all inputs: {first_line(error, 1500)}; with --input it is "
-                "captured for inputs such as those"
-            ) from error
-    try:
-        return corsac.capture(model, inputs())
-    except Exception as error:
-        raise Failure(f"the model cannot be captured: {first_line(error, 1500)}") from error
+        told = first_line(error, 1500)
+        if inputs is not None:
+            raise Failure(f"the model cannot be captured: {told}") from error
+        raise Failure(
+            f"the model cannot be captured for all inputs: {told}; with --input it is captured for "
+            "inputs such as those"
+        ) from error

@@ -215,7 +215,7 @@ def _check_evaluation(model: torch.nn.Module) -> None:
         )
 
 
-def _captured(model: torch.nn.Module, example_inputs: Any) -> GraphModule:
+def _captured(model: torch.nn.Module, example_inputs: ExampleInputs) -> GraphModule:
     """The model as a graph module that has its submodules, and can be changed without it."""
     if isinstance(model, torch.fx.GraphModule):
         model = from_torch(model)
@@ -224,7 +224,7 @@ def _captured(model: torch.nn.Module, example_inputs: Any) -> GraphModule:
     # Not at the top: models are compiled with what is here.
     from corsac._capture import graph_of
 
-    return own_copy(graph_of(model, example_inputs))
+    return own_copy(graph_of(model, lambda: example_inputs))
 
 
 def _is_flat(module: GraphModule) -> bool:

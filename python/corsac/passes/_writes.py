@@ -69,13 +69,12 @@ def _sources(
 
 def written_placeholders(graph: Graph) -> list[int]:
     """The numbers of the placeholders that the program may write to."""
-    writes = Writes.of_graph(graph)
-    written = {
-        source
-        for facts in writes._facts.values()
-        for node in (facts.node.all_input_nodes if facts.opaque else facts.mutates)
-        for source in writes._sources[node]
-    }
+    sources: dict[Node, frozenset[Node]] = {}
+    written: set[Node] = set()
+    for node, (does, *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True):
+        mutates, aliases, *_, opaque = does
+        sources[node] = _sources(node, aliases, sources)
+        written.update(*(sources[own] for own in (node.all_input_nodes if opaque else mutates)))
     placeholders = graph.find_nodes(op="placeholder")
     return [number for number, node in enumerate(placeholders) if node in written]
 

@@ -29,8 +29,8 @@ pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
 
 /// `data[i] = function(from[i])`, or of what is there.
 fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
-    if function.is_simple() {
-        return simple_unary(function, from, data);
+    if simple_unary(function, from, data) {
+        return;
     }
     put(from, data);
     match function {
@@ -62,37 +62,6 @@ fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     }
 }
 
-impl Unary {
-    /// Whether it is a few instructions, so that reading and writing is most of it.
-    fn is_simple(self) -> bool {
-        matches!(
-            self,
-            Self::Relu
-                | Self::Clamp(..)
-                | Self::LeakyRelu(_)
-                | Self::Hardswish
-                | Self::Hardsigmoid
-                | Self::Sqrt
-                | Self::Rsqrt
-                | Self::Abs
-                | Self::Affine(..)
-                | Self::Power(2.0)
-                | Self::DivideInto(_)
-                | Self::DivideBy(_)
-                | Self::Floor
-                | Self::Ceil
-                | Self::Round
-                | Self::Trunc
-                | Self::Frac
-                | Self::Sign
-                | Self::Softsign
-                | Self::Softshrink(_)
-                | Self::Hardshrink(_)
-                | Self::Threshold(..)
-        )
-    }
-}
-
 /// Applies a function that is wrong in some places: `mend` makes of an element and what came out what should.
 fn mended(data: &mut [f32], function: impl Fn(&mut [f32]), mend: impl Fn(f32, f32) -> f32) {
     let mut given = [0.0; 256];
@@ -113,9 +82,9 @@ fn erf_near_zero(x: f32) -> f32 {
     std::f32::consts::FRAC_2_SQRT_PI * x * (1.0 - square * (1.0 / 3.0 - square * 0.1))
 }
 
-/// Functions of a few instructions.
+/// Functions of a few instructions, so that reading and writing is most of it; whether it is one.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
+fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! map {
         ($f:expr) => {
             match from {
@@ -163,8 +132,9 @@ fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
             let scaled = x * slope;
             if x > 0.0 { x } else { scaled }
         }),
-        _ => unreachable!("not simple"),
+        _ => return false,
     }
+    true
 }
 
 /// Functions that are computed as series.

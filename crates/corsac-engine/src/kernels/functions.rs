@@ -27,6 +27,17 @@ fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     sum
 }
 
+/// The first terms of `2 artanh(x) / x`, of which `x * x` is the variable.
+const fn twice_artanh<const N: usize>() -> [f64; N] {
+    let mut terms = [2.0; N];
+    let mut at = 1;
+    while at < N {
+        terms[at] = 2.0 / (2 * at + 1) as f64;
+        at += 1;
+    }
+    terms
+}
+
 /// `2 ** n` for an integer, which was found by adding [`ROUND`]; `n` from -1022 to 1023.
 #[inline(always)]
 fn power_of_two(rounded: f64) -> f64 {
@@ -92,16 +103,7 @@ fn ln64(x: f64) -> f64 {
     let n = f64::from_bits(n | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + BIAS as f64);
     // ln(m) = 2 artanh(s); what is left out is less than 2e-12 of it.
     let s = (m - 1.0) / (m + 1.0);
-    let series = [
-        2.0,
-        2.0 / 3.0,
-        2.0 / 5.0,
-        2.0 / 7.0,
-        2.0 / 9.0,
-        2.0 / 11.0,
-        2.0 / 13.0,
-    ];
-    let ln = n.mul_add(LN_2, s * polynomial(s * s, series));
+    let ln = n.mul_add(LN_2, s * polynomial(s * s, const { twice_artanh::<7>() }));
     let ln = if x < f64::INFINITY { ln } else { x };
     if x > 0.0 {
         ln
@@ -356,18 +358,8 @@ fn softplus64(x: f64) -> f64 {
     // ln(1 + y) = 2 artanh(y / (2 + y)) for y up to 1, whose series leaves out less than 2e-9 of it.
     let y = exp64(-x.abs());
     let s = y / (2.0 + y);
-    let series = [
-        2.0,
-        2.0 / 3.0,
-        2.0 / 5.0,
-        2.0 / 7.0,
-        2.0 / 9.0,
-        2.0 / 11.0,
-        2.0 / 13.0,
-        2.0 / 15.0,
-    ];
     let least = if x < 0.0 { 0.0 } else { x };
-    s.mul_add(polynomial(s * s, series), least)
+    s.mul_add(polynomial(s * s, const { twice_artanh::<8>() }), least)
 }
 
 /// `ln(1 + exp(beta * x)) / beta`; `x` where `beta * x` is larger than the threshold.
