@@ -108,7 +108,7 @@ def compile(
     Calls that autograd records become a graph for the way forward and one for the way back. Both are native where
     that is faster, which is tried in the first steps (docs/backends.md).
 
-    With another backend, its graphs go there (docs/backends.md): captured by corsac's own tracer, or
+    With another backend, its graphs go there (docs/backends.md): recorded in the same way, or captured
     by Dynamo, and compiled for each set of types, as long as weights stay where they are. It may train.
 
     Args:
@@ -243,10 +243,7 @@ class CompiledModule(EngineModule):
         return functools.partial(CompiledModule, **settings), (self._callable,)
 
     def _looked_at(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._has_hooks():
-            return super()._looked_at(args, kwargs)
-        # Hooks of all modules are for the model, which has them run.
-        return self.forward(*args, **kwargs)
+        return self._with_own_hooks(args, kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if is_captured_around():

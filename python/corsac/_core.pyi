@@ -997,6 +997,14 @@ class Runner:
 class ShapeInferenceError(RuntimeError):
     """A call in a graph fails when it runs: the node, what it takes, and what it was given."""
 
+@final
+class SourceNotes:
+    """Notes where in the user's program the nodes of one graph are made."""
+    def __new__(cls) -> SourceNotes: ...
+    def note(self, node: Node) -> Any:
+        """`node`, of the same graph each time, is made by the line that the program is at."""
+        ...
+
 @disjoint_base
 class TracerCore:
     """Records what happens to proxies. The Python class `corsac.fx.proxy.TracerBase` derives from

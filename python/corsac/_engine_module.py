@@ -29,8 +29,6 @@ DTYPES = (
     torch.int8,
     torch.uint8,
 )
-#: The hooks that a module may have.
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: Why a program for inference is not asked.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 #: Where the code of PyTorch and of corsac is.
@@ -156,11 +154,6 @@ class EngineModule(StandIn):
         if reason not in self._reasons:
             warn(f"PyTorch runs this call: {reason}", HostWarning)
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
-
-    def _has_hooks(self) -> bool:
-        """Whether there are hooks of what was compiled itself, and not of the model in it."""
-        state = self.__dict__
-        return any(state[name] for name in _HOOKS)
 
     def _failed(self, args: Any, kwargs: Any) -> Any:
         """What PyTorch gives, or raises, where a native program, which writes to no input, fails."""

@@ -69,6 +69,8 @@ _OPERATORS: dict[str, tuple[Callable[..., Any], bool]] = {
 _METHODS = {
     getattr(_Tensor, name): found for name, found in _OPERATORS.items() if hasattr(_Tensor, name)
 }
+#: Functions that may write to running statistics, which their schemas do not say.
+NORMS = frozenset(["batch_norm", "instance_norm"])
 #: Functions that change what autograd, other threads or the caller see, and not only numbers.
 REFUSED = frozenset(
     [
@@ -77,6 +79,21 @@ REFUSED = frozenset(
         *("rename_", "rename", "refine_names", "align_to", "as_subclass", "new", "to_sparse"),
         *("map_", "map2_", "apply_", "cuda", "xpu", "ipu", "mtia", "hpu", "storage", "data_ptr"),
         *("untyped_storage", "module_load"),
+    ]
+)
+#: Methods that read values, or give a tensor with the same memory, and do nothing else.
+_READERS = frozenset(
+    [
+        *(
+            "__get__",
+            "__bool__",
+            "__int__",
+            "__float__",
+            "__complex__",
+            "__index__",
+            "__contains__",
+        ),
+        *("__len__", "__iter__", "__array__", "__repr__", "__format__", "__hash__"),
     ]
 )
 #: What arguments of nodes may be, besides tensors.
@@ -122,6 +139,19 @@ def target_of(func: Any, name: str) -> tuple[str, Any, bool] | None:
     return "call_function", func, False
 
 
+def reads_values(func: Any) -> bool:
+    """Whether a method of tensors gives Python their values."""
+    return getattr(func, "__name__", "") in _READERS
+
+
+def changes_more(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function may change something that no operator is seen to change."""
+    name = getattr(func, "__name__", "")
+    if name.startswith("__"):
+        return func not in _METHODS and name not in _READERS
+    return name in REFUSED or (name in NORMS and not takes_statistics(func, args, kwargs))
+
+
 def name_of(func: Any) -> str:
     owner = getattr(func, "__self__", None)
     if getattr(func, "__name__", "") in ("__get__", "__set__") and owner is not None:
@@ -148,9 +178,12 @@ def situation(trains: bool) -> tuple[Any, ...]:
 __all__ = [
     "CONSTANTS",
     "METADATA",
+    "NORMS",
     "REFUSED",
+    "changes_more",
     "getters",
     "name_of",
+    "reads_values",
     "situation",
     "takes_statistics",
     "target_of",

@@ -19,6 +19,7 @@ import inspect
 import operator
 import sys
 import threading
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,9 +46,12 @@ from corsac._collection import no_collection
 from corsac._functions import (
     CONSTANTS,
     METADATA,
+    NORMS,
     REFUSED,
+    changes_more,
     getters,
     name_of,
+    reads_values,
     situation,
     takes_statistics,
     target_of,
@@ -115,12 +119,14 @@ class Refusal:
         reason: for people.
         passes: whether the next call may be another matter: much is noted once.
         by_values: whether a program that asks whether it is compiled has read a value.
+        repeats: whether the call has changed nothing, so that nobody would notice if it was made once more.
     """
 
     kind: Kind
     reason: str
     passes: bool = False
     by_values: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,8 @@ class Recorded:
         tensors: those that the graph reads and that are no inputs.
         statistics: those of them that norms write to in training, which PyTorch does not count.
         form: of the inputs, if the program has asked for it: strides, for instance.
+        repeats: as of a :class:`Refusal`.
+        seconds: how long the call took that was recorded, and making the graph.
     """
 
     module: GraphModule
@@ -142,6 +150,8 @@ class Recorded:
     tensors: list[torch.Tensor]
     statistics: list[torch.Tensor]
     form: Any
+    repeats: bool
+    seconds: float
 
 
 def form_of(tensors: Sequence[torch.Tensor]) -> Any:
@@ -188,12 +198,19 @@ def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return False
 
 
+def _places(*values: Any) -> set[int]:
+    """Where the tensors in arguments or results lie."""
+    return {place_of(own) for own in tensors_in(*values) if own.layout is torch.strided}
+
+
 class _OperatorWatch(TorchDispatchMode):
     """Sees the operators that functions of PyTorch call, and those that are called without one."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__()
         self._recorder = recorder
+        #: Where tensors lie that the program has made.
+        self._made: set[int] = set()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -206,10 +223,10 @@ class _OperatorWatch(TorchDispatchMode):
         kwargs = kwargs or {}
         recorder = self._recorder
         if recorder.refusal is not None:
-            return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
         if not recorder.depth:
             recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
-            return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
         reason, _ = what_it_does(func)
         if reason == IS_RANDOM and (recorder.trains or _drops_nothing(func, args, kwargs)):
             reason = None
@@ -219,11 +236,23 @@ class _OperatorWatch(TorchDispatchMode):
                 with self:
                     return func.decompose(*args, **kwargs)
             recorder.refuse(f"{func} {reason}")
-            return func(*args, **kwargs)
+            return self._run(func, args, kwargs)
         for own in written_tensors(func, args, kwargs):
             if not recorder.writes(own):
                 recorder.refuse(f"{func} writes to a tensor that the program did not make")
-        return func(*args, **kwargs)
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an operator gives; notes what it changes."""
+        if what_it_does(func)[0] == IS_RANDOM and not _drops_nothing(func, args, kwargs):
+            self._recorder.saw_change = True
+        for own in written_tensors(func, args, kwargs):
+            if own.layout is not torch.strided or place_of(own) not in self._made:
+                self._recorder.saw_change = True
+        given = _places(args, kwargs)
+        result = func(*args, **kwargs)
+        self._made |= _places(result) - given
+        return result
 
 
 class _Recorder(TorchFunctionMode):
@@ -241,8 +270,12 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.recording, self.trains = recording, trains
         self.graph = Graph()
+        #: Where in the program nodes are made.
+        self._sources = _core.SourceNotes()
         self.watch = _OperatorWatch(self)
         self.refusal: Refusal | None = None
+        #: Whether PyTorch has drawn random numbers, written to what the program did not make, or may have done else.
+        self.saw_change = False
         #: How many functions run that are recorded.
         self.depth = 0
         #: Where the last one has written.
@@ -300,6 +333,8 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         self.recording.operator()
         kwargs = kwargs or {}
+        if changes_more(func, args, kwargs):
+            self.saw_change = True
         if self.refusal is not None:
             return func(*args, **kwargs)
         self.depth += 1
@@ -391,7 +426,9 @@ class _Recorder(TorchFunctionMode):
         target = target_of(func, name)
         if target is None:
             raise TraceError(
-                f"it calls {name_of(func)}, which reads values or changes more than them"
+                f"the values of a tensor decide ({name_of(func)})"
+                if reads_values(func)
+                else f"it calls {name_of(func)}, which changes more than values"
             )
         op, what, swapped = target
         if swapped:
@@ -414,11 +451,9 @@ class _Recorder(TorchFunctionMode):
         if not tensors and next(tensors_in(result), None) is None:
             # It says something of types, or of what PyTorch can do.
             return
-        if name in ("batch_norm", "instance_norm") and not (
-            self.trains or takes_statistics(func, args, kwargs)
-        ):
+        if name in NORMS and not (self.trains or takes_statistics(func, args, kwargs)):
             raise TraceError(f"{name} may write to running statistics")
-        if name in ("batch_norm", "instance_norm"):
+        if name in NORMS:
             given = (*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var"))
             statistics = (own for own in given if isinstance(own, _Tensor))
             self.statistics.update((id(own), own) for own in statistics)
@@ -426,6 +461,7 @@ class _Recorder(TorchFunctionMode):
         if result is None and what is not operator.setitem:
             raise TraceError(f"{name_of(func)} gives nothing")
         node = self.graph.create_node(op, what, nodes, keywords)
+        self._sources.note(node)
         self._results(result, node, {id(own) for own in tensors}, name_of(func))
         if not self.trains:
             weights = {place_of(own) for own in tensors if id(own) in self._weight_nodes}
@@ -762,6 +798,7 @@ def _recorded(
     kwargs: dict[str, Any],
     trains: bool,
 ) -> tuple[Any, Recorded | Refusal]:
+    start = time.perf_counter()
     recording = _core.Recording(_ours(), _unlike(), [_APPLY] if trains else [])
     for setting in _SETTINGS:
         recording.ask(setting)
@@ -789,9 +826,10 @@ def _recorded(
             Kind.HOST, "garbage was collected while it was recorded", passes=True
         )
     if recorder.refusal is not None and not (isinstance(found, tuple) and found[0] == "opaque"):
+        depends = recorder.refusal.kind is Kind.DYNAMO
         asks = any(recording.entered(own.__code__) for own in _ASKS)
-        by_values = asks and recorder.refusal.kind is Kind.DYNAMO
-        return returned, replace(recorder.refusal, by_values=by_values)
+        repeats = depends and not recorder.saw_change and not isinstance(found, tuple)
+        return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
     if isinstance(found, tuple):
         kind, reason = found
         who = Kind.HOST if kind == "opaque" else Kind.DYNAMO
@@ -801,14 +839,15 @@ def _recorded(
         if recorder.refusal is not None:
             return returned, recorder.refusal
     except TraceError as error:
-        return returned, Refusal(Kind.DYNAMO, str(error))
+        return returned, Refusal(Kind.DYNAMO, str(error), repeats=not recorder.saw_change)
     module = GraphModule(dict(recorder.weights), recorder.graph)
     module.training = False
     form = form_of(list(tensors.values())) if recorder.asks_form else None
     read = list(recorder.weights.values())
     kept = {id(own) for own in read}
     statistics = [own for key, own in recorder.statistics.items() if key in kept]
-    return returned, Recorded(module, template, found, read, statistics, form)
+    repeats, seconds = not recorder.saw_change, time.perf_counter() - start
+    return returned, Recorded(module, template, found, read, statistics, form, repeats, seconds)
 
 
 __all__ = ["Kind", "Recorded", "Refusal", "form_of", "is_recording", "named_weights", "record"]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import SUPPORTED_NODES, _get_node_type
+from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, _get_node_type, tree_flatten
 
+from corsac.fx import Node
 from corsac.fx.proxy import TraceError
 
 #: What is given back as it is, besides what the model or the program has.
@@ -26,6 +27,20 @@ def is_plain(returned: Any) -> bool:
     if type(returned) is dict:
         return all(type(key) is str for key in returned) and all(map(is_plain, returned.values()))
     return isinstance(returned, torch.Tensor)
+
+
+def flat_results(output: Node) -> tuple[list[Any], TreeSpec]:
+    """The values that a graph returns, and the containers that they are in: Python's own, not those of nodes, which
+    cannot be changed."""
+    return tree_flatten(_ordinary(output.args[0]))
+
+
+def _ordinary(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return (list if isinstance(value, list) else tuple)(map(_ordinary, value))
+    if isinstance(value, dict):
+        return {key: _ordinary(own) for key, own in value.items()}
+    return value
 
 
 class ResultTemplate:
@@ -125,4 +140,4 @@ def _is_plain(cls: type) -> bool:
     )
 
 
-__all__ = ["ResultTemplate"]
+__all__ = ["ResultTemplate", "flat_results", "is_plain"]

@@ -10,6 +10,8 @@ import torch
 
 #: What a stand-in shares with the model.
 _SHARED = ("_parameters", "_buffers", "_modules")
+#: The hooks that a module may have.
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: What every module has for itself: hooks, and what is noted of them.
 _OF_EACH = frozenset(torch.nn.Module().__dict__).difference([*_SHARED, "training"])
 
@@ -34,6 +36,12 @@ class StandIn(torch.nn.Module):
         self._model.train(mode)
         self.__dict__["training"] = mode
         return self
+
+    def _with_own_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with the hooks of this module itself: those of all modules are for the model, which has them run."""
+        if any(self.__dict__[name] for name in _HOOKS):
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         state = self.__dict__

@@ -684,3 +684,13 @@ def test_copies_have_graphs_of_their_own():
     other.zero_grad()
     losses(other(x)).backward()
     assert_alike(other, compiled)
+
+
+def test_containers_of_results_are_pythons_own():
+    compiled = corsac.compile(lambda x: [x * 2, {"more": [x + 1]}])
+    x = torch.randn(3, requires_grad=True)
+    for _ in range(3):
+        result = compiled(x)
+        result.append(result[1]["more"])
+        assert type(result) is list and type(result[1]) is dict and type(result[2]) is list
+    assert "with gradients" in compiled.explain()

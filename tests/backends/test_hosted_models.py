@@ -62,7 +62,7 @@ def test_a_backend_gets_a_graph_of_corsac_and_example_inputs():
     assert type(module).__mro__[1] is corsac.fx.GraphModule
     assert inputs[0] is x and len(inputs) == 1
     assert isinstance(module.graph.output_node().args[0], tuple)
-    assert module.first is net.first
+    assert module.first.weight is net.first.weight
     assert dict(compiled.named_parameters()).keys() == dict(net.named_parameters()).keys()
 
 
@@ -371,7 +371,7 @@ def test_debug_prints_the_table(capsys):
     corsac.compile(lambda x: x.sin() + 1, backend="debug")(torch.randn(2, 3))
     printed = capsys.readouterr().out
     assert printed.startswith("graph of 4 nodes for (float32[2, 3])\n")
-    assert "call_method    sin" in printed and "((add,),)" in printed
+    assert "call_method  sin" in printed and "((add,),)" in printed
 
 
 def test_backends_of_corsac_serve_torch_compile():
@@ -461,15 +461,124 @@ def test_threads_compile_once():
     assert len(backend.given) == 1
 
 
-def test_hooks_and_containers_go_to_dynamo():
+def test_hooks_are_in_graphs_and_containers_go_to_dynamo():
     net, x = Net().eval(), torch.randn(4, 5)
-    net.second.register_forward_hook(lambda module, args, result: result * 2)
     compiled = corsac.compile(net, backend="eager")
+    for factor in (2, 3):
+        handle = net.second.register_forward_hook(lambda _, args, result, by=factor: result * by)
+        torch.testing.assert_close(compiled(x), net(x))
+        handle.remove()
     torch.testing.assert_close(compiled(x), net(x))
-    assert "captured by Dynamo: it has hooks" in compiled.explain()
+    assert [graph.tracer for graph in compiled.graphs] == ["corsac"] * 3
     compiled = corsac.compile(lambda given, scale=2: given["x"] * scale, backend="eager")
     assert torch.equal(compiled({"x": x}), x * 2)
     assert torch.equal(compiled({"x": x}, scale=3), x * 3)
+    assert "captured by Dynamo: an argument is a container" in compiled.explain()
+
+
+def test_hooks_of_all_modules_run_once_for_each():
+    net, x, seen = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.randn(2, 3), []
+    compiled = corsac.compile(net, backend="eager")
+    with nn.modules.module.register_module_forward_hook(lambda own, *_: seen.append(type(own))):
+        for number in range(1, 4):
+            compiled(x)
+            assert seen.count(nn.Sequential) == number and seen.count(nn.ReLU) == number
+
+
+class Counting:
+    """A backend that counts the calls of what it compiles."""
+
+    def __init__(self):
+        self.graphs, self.calls = 0, 0
+
+    def __call__(self, module, example_inputs):
+        self.graphs += 1
+
+        def run(*args):
+            self.calls += 1
+            return module(*args)
+
+        return run
+
+
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.seen, self.h = 0, [], torch.zeros(3)
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(x.shape[0])
+        self.h = self.h * 0.5 + x
+        return self.h * self.calls
+
+
+def test_state_of_python_goes_on_as_in_eager():
+    eager, own, backend = Remembers(), Remembers(), Counting()
+    compiled = corsac.compile(own, backend=backend)
+    for number in range(8):
+        x = torch.full((3,), float(number))
+        torch.testing.assert_close(compiled(x), eager(x))
+        assert own.calls == eager.calls and own.seen == eager.seen
+        assert type(own.h) is torch.Tensor and torch.equal(own.h, eager.h)
+    assert backend.calls > 0
+
+
+def test_first_calls_answer_questions_about_sizes_as_eager_does():
+    def program(x):
+        named = {x.shape[0]: "rows"}
+        asked = (
+            f"{x.shape[0]} {tuple(x.shape)}",
+            isinstance(x.shape[0], int),
+            type(x) is torch.Tensor,
+            hasattr(x, "nope"),
+            len(str(x.dtype)),
+            named.get(4),
+            x is x.to(torch.float32),
+        )
+        return x * 2, asked
+
+    backend = Counting()
+    compiled, x = corsac.compile(program, backend=backend), torch.randn(4, 2)
+    for _ in range(2):
+        result, asked = compiled(x)
+        assert torch.equal(result, x * 2) and asked == program(x)[1]
+    assert backend.graphs == 1 and backend.calls == 2
+
+
+def test_a_call_that_changes_something_is_made_once():
+    torch.manual_seed(0)
+    expected = torch.rand(3), torch.rand(3), torch.rand(3)
+    for function, drawn in ((lambda x: x + torch.rand(3), expected), (Remembers(), None)):
+        backend = Counting()
+        compiled, x = corsac.compile(function, backend=backend), torch.zeros(3)
+        torch.manual_seed(0)
+        for number in range(3):
+            found = compiled(x)
+            if drawn is not None:
+                assert torch.equal(found, drawn[number])
+    net, x = Net(), torch.randn(4, 5)
+    copied, backend = copy.deepcopy(net), Counting()
+    compiled = corsac.compile(net, backend=backend)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), copied(x))
+        torch.testing.assert_close(net.norm.running_mean, copied.norm.running_mean)
+    assert backend.graphs == 1 and backend.calls == 2
+
+
+def test_gradients_reach_leaves_once():
+    weight, backend = torch.ones(3, requires_grad=True), Counting()
+
+    def program(x):
+        loss = (weight * x).sum()
+        if loss > 0:
+            loss.backward()
+        return loss.detach()
+
+    compiled = corsac.compile(program, backend=backend)
+    for number in range(1, 4):
+        compiled(torch.ones(3))
+        assert torch.equal(weight.grad, torch.full((3,), float(number)))
 
 
 def test_a_hosted_model_can_be_pickled():

@@ -1,4 +1,4 @@
-"""What a program does to real tensors while it is traced is done in each call."""
+"""What a program does to real tensors while it is captured is done in each call."""
 
 import random
 import warnings
@@ -9,9 +9,7 @@ from torch import nn
 
 import corsac
 from corsac import _core
-from corsac._trace_watch import TraceWatch, watched_trace
-from corsac.fx import Graph, symbolic_trace
-from corsac.fx.proxy import TraceError
+from corsac.fx import symbolic_trace
 
 KEPT = torch.zeros(3)
 
@@ -128,35 +126,6 @@ def test_a_saved_model_does_not_lose_assignments(tmp_path):
 
     with pytest.raises(corsac.CompileError, match="it writes to relu and gives nothing"):
         corsac.save(Writes().eval(), tmp_path / "model.safetensors", (torch.ones(3),))
-
-
-def test_what_the_trace_may_do():
-    with watched_trace() as watch:
-        mask = torch.full((3, 3), -1.0).triu_(1)
-        mask.mul_(2)
-    assert isinstance(watch, TraceWatch) and watch.made(mask.view(-1))
-    assert watch.outside is None and not watch.made(KEPT)
-    with watched_trace() as watch:
-        KEPT + 1
-    assert watch.outside == "aten.add.Tensor"
-    watch.check(Graph(), nn.Module())
-
-
-@pytest.mark.parametrize(
-    "action, message",
-    [
-        (lambda: torch.rand(3), "aten.rand.default draws random numbers"),
-        (lambda: KEPT.add_(1), "aten.add_.Tensor writes to a tensor that the program did not make"),
-        (lambda: KEPT[:1].zero_(), "aten.zero_.default writes"),
-        (lambda: torch.sin(torch.ones(3), out=KEPT), "aten.sin.out writes"),
-        (random.random, "Python's random module"),
-    ],
-)
-def test_what_it_may_not_do(action, message):
-    before, state = KEPT.clone(), random.getstate()
-    with pytest.raises(TraceError, match=message), watched_trace():
-        action()
-    assert torch.equal(KEPT, before) and random.getstate() == state
 
 
 def test_indices_out_of_range_are_index_errors():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from corsac import _core
 from corsac._collection import no_collection
@@ -16,7 +16,7 @@ from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
 from corsac._recorder import Kind, Recorded, Refusal, named_weights
 from corsac._recordings import Call, Entry, Recordings
-from corsac._result_template import ResultTemplate
+from corsac._result_template import ResultTemplate, flat_results
 from corsac._training._backend import TrainedGraph
 from corsac.fx import GraphModule
 from corsac.fx._module_attributes import _get_attr
@@ -197,7 +197,7 @@ def _with_weights_as_inputs(
             node.replace_all_uses_with(graph.placeholder(f"weight_{node.name}"))
         graph.erase_node(node)
     output = graph.output_node()
-    results, spec = tree_flatten(output.args[0])
+    results, spec = flat_results(output)
     output.args = (tuple(results),)
     return to_torch(GraphModule(torch.nn.Module(), graph)), weights, recorded.template or spec
 

@@ -12,6 +12,7 @@ import torch
 
 from corsac._compiled_function import module_of
 from corsac._engine_module import EngineModule, HostWarning
+from corsac._recordings import ATTEMPTS
 from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
     AOT_AUTOGRAD,
@@ -51,13 +52,16 @@ _BY_VALUE = (
     "choose between values with torch.where, or between functions with torch.cond",
     "take the decision before the compiled function is called, and give it as an argument",
 )
+# How often a program is called that is not captured at once.
+_CALLS = 1 + max(ATTEMPTS.values())
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 
 
 def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., Explanation]:
     """How ``model`` is compiled for a call: ``print(explain(model)(x))``.
 
-    The model is called, once, as :func:`corsac.compile` would; what Dynamo has compiled in this process
+    The model is called as :func:`corsac.compile` would, again until a program that depends on values, or writes to
+    something, is captured, too; what Dynamo has compiled in this process
     is forgotten.
 
     Args:
@@ -88,7 +92,10 @@ def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., 
         with warnings.catch_warnings():
             # What PyTorch runs is in the explanation.
             warnings.simplefilter("ignore", HostWarning)
-            hosted(*args, **kwargs)
+            for _ in range(_CALLS):
+                hosted(*args, **kwargs)
+                if hosted.graphs:
+                    break
         whole = time.perf_counter() - start
         spent = {stage: own - before.get(stage, 0.0) for stage, own in _dynamo_seconds().items()}
         torch._dynamo.reset()
@@ -204,17 +211,15 @@ def _guards(hosted: HostedModule, of_dynamo: list[Any]) -> list[Guard]:
 
 
 def _own_guards(hosted: HostedModule) -> list[Guard]:
-    """What is looked at before a graph that corsac's tracer captured is run."""
+    """What is looked at before a graph that corsac has recorded is run."""
     found = []
     for record in hosted.graphs:
         names = [str(node.target) for node in record.module.graph.find_nodes(op="placeholder")]
         for name, own in zip(names, record.inputs, strict=True):
             found.append(Guard(name, f"{own}, with the same strides and device"))
-    tensors = [*hosted._model.parameters(), *hosted._model.buffers()]
-    if tensors:
-        found.append(Guard(f"{len(tensors)} parameters and buffers", "the same tensors"))
-    modules = list(hosted._model.modules())
-    found.append(Guard(f"{len(modules)} modules", "the same, in the same mode, without hooks"))
+    for program in hosted.programs():
+        places = f"{program.guarded} places that the program reads in Python"
+        found.append(Guard(places, "the same objects and values"))
     found.append(Guard("gradients, inference mode and autocast", "on or off as before"))
     return found
 

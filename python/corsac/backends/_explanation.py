@@ -123,7 +123,7 @@ class Explanation:
         breaks: where Dynamo ends graphs.
         guards: what is looked at in each call.
         seconds: how long each stage took, all graphs together, and the first call as a whole.
-        why_dynamo: why corsac's own tracer did not capture the model; None if it did.
+        why_dynamo: why corsac has not recorded the model; None if it has.
     """
 
     graphs: tuple[ExplainedGraph, ...]

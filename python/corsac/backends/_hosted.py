@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import threading
 import time
 import types
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
-from corsac._engine_module import HostWarning, why_not_plain
+from corsac._engine_module import HostWarning, is_captured_around, why_not_plain
 from corsac._native_graph import CompileError
-from corsac._recordings import SIZES
+from corsac._recorder import Refusal
+from corsac._recordings import Call, Entry
 from corsac._stand_in import StandIn
-from corsac._trace_watch import ModeWatch
-from corsac._traced_program import captured
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
-from corsac.backends._flatten import flatten_results
 from corsac.backends._graph_record import GraphRecord
-from corsac.backends._program_error import fails_without_backend
+from corsac.backends._recorded_graphs import HostedProgram, HostedPrograms, asking
 from corsac.backends._registry import lookup_backend
 from corsac.backends._watching import watched
 from corsac.fx.convert import from_torch
-from corsac.fx.proxy import TraceError
-
-# Backends are asked by one thread at a time.
-_compiling = threading.RLock()
 
 
 class HostedModule(StandIn):
@@ -58,21 +48,15 @@ class HostedModule(StandIn):
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         state["_options"] = None if options is None else dict(options)
         state["_guard_export_fn"] = guard_export_fn
-        self._forget()
-        if dynamic:
-            self._use_dynamo("dynamic=True: sizes are symbols")
-
-    def _forget(self) -> None:
-        state = self.__dict__
-        #: Tensors that graphs read besides, as a watch takes them, by themselves.
-        state["_constants"] = {}
         state["_watch"] = _core.Watch(self._model)
-        state["_structure"] = _structure(self._model)
-        state["_weights"] = list(self._model.parameters())
-        state["_calls"] = OrderedDict()
-        state["_dynamo"] = None
-        #: Why corsac's own tracer did not capture the model.
-        state["_why_dynamo"] = None
+        state["_programs"] = HostedPrograms(
+            self._model,
+            model,
+            self._asked,
+            getattr(self._backend, "copies_weights", False),
+        )
+        #: The model as Dynamo captures it, and why it was asked to.
+        state["_dynamo"], state["_why_dynamo"] = None, None
         #: What was handed to the backend.
         state["_records"] = []
 
@@ -90,110 +74,60 @@ class HostedModule(StandIn):
         """What was handed to the backend, in order."""
         return tuple(self._records)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if is_dynamo_compiling():
+    def programs(self) -> list[HostedProgram]:
+        """What the backend made of programs that were recorded."""
+        made = [own.run for own in self._programs.entries()]
+        return [own for own in made if isinstance(own, HostedProgram)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_captured_around():
             # Who captures a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)
-        self._look_at_weights()
-        if self._dynamo is not None:
-            return self._dynamo(*args, **kwargs)
-        inputs = self._bind(args, kwargs)
-        reason = self._why_not_traced(inputs)
-        if reason is None:
-            try:
-                call = self._call_for(inputs)
-            except TraceError as error:
-                reason = str(error)
-        if reason is not None:
-            return self._use_dynamo(reason)(*args, **kwargs)
-        return call(*inputs)
+        return self._with_own_hooks(args, kwargs)
 
-    def _call_for(self, inputs: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
-        """What runs calls with such inputs."""
-        key = _key(inputs)
-        if torch.is_grad_enabled():
-            key += tuple(own.requires_grad for own in self._weights)
-        call = self._calls.get(key)
-        if call is not None:
-            return call
-        with _compiling:
-            call = self._calls.get(key)
-            if call is None:
-                call = self._calls[key] = self._compile(inputs)
-                while len(self._calls) > SIZES:
-                    self._calls.popitem(last=False)
-        return call
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._watch.is_current():
+            # What was not captured may be now.
+            self.__dict__["_watch"] = _core.Watch(self._model)
+            self._programs.look_again()
+        call = None if self._dynamic else Call.of(args, kwargs)
+        reason = self._why_not_recorded(call)
+        if call is None or reason is not None:
+            return self._by_dynamo(reason)(*args, **kwargs)
+        while True:
+            found = self._programs.find(call)
+            if isinstance(found, Entry):
+                return found.run(call.tensors)
+            if isinstance(found, Refusal):
+                return self._by_dynamo(found.reason)(*args, **kwargs)
+            result, made = self._programs.record(call, args, kwargs)
+            if not _repeats(made):
+                return result
+            # Nobody notices if the backend makes the same call once more: this is the first that it runs.
 
-    def _look_at_weights(self) -> None:
-        """Forget what was compiled if it is for another model than this has become."""
-        if self._dynamo is not None or self._watch.is_current():
-            return
-        # AOTAutograd puts stand-ins in the place of weights while it compiles.
-        with _compiling:
-            if self._watch.is_current():
-                return
-            structure = _structure(self._model)
-            if structure == self._structure and not getattr(self._backend, "copies_weights", False):
-                # Weights were written to, as an optimiser does; the same tensors are read again.
-                self._watch_anew()
-            else:
-                self._forget()
-
-    def _watch_anew(self) -> None:
-        self.__dict__["_watch"] = _core.Watch(self._model, constants=list(self._constants.values()))
-
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """All inputs by position; None if they cannot be."""
-        try:
-            bound = inspect.signature(self._model.forward).bind(*args, **kwargs)
-        except (TypeError, ValueError):
-            return None
-        bound.apply_defaults()
-        return (*bound.args, *bound.kwargs.values())
-
-    def _why_not_traced(self, inputs: tuple[Any, ...] | None) -> str | None:
-        """Why Dynamo has to capture this call, whatever the program is."""
-        if inputs is None:
-            return "its arguments do not fit, or its signature is not known"
-        for number, own in enumerate(inputs):
+    def _why_not_recorded(self, call: Call | None) -> str | None:
+        """Why Dynamo has to capture a call, whatever the program is."""
+        if self._dynamic:
+            return "dynamic=True: sizes are symbols"
+        if call is None:
+            return "an argument is a container"
+        for number, own in enumerate(call.tensors):
             if (reason := why_not_plain(number, own)) is not None:
                 return reason
-        if self._watch.has_hooks:
-            return "it has hooks"
         if torch._C._len_torch_dispatch_stack():
             return "a mode of torch.utils._python_dispatch is on"
         if forward_ad._current_level >= 0:
             return "forward-mode differentiation is on"
-        return None
+        return _core.Recording.unavailable()
 
-    def _compile(self, inputs: tuple[torch.Tensor, ...]) -> Callable[..., Any]:
-        start = time.perf_counter()
-        with torch.no_grad(), ModeWatch():
-            program = captured(self._model)
-        if program.outside is not None:
-            raise TraceError(f"{program.outside} reads a tensor that is no input and no parameter")
-        self._constants.update({id(own): (place, own) for place, own in program.read})
-        self._watch_anew()
-        module = program.module
-        assemble = flatten_results(program)
-        places = len(module.graph.find_nodes(op="placeholder"))
-        if places != len(inputs):
-            raise TraceError(f"the graph takes {places} inputs, not {len(inputs)}")
-        record = GraphRecord(module, inputs, "corsac", time.perf_counter() - start)
+    def _asked(self, record: GraphRecord, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+        """What the backend makes of a program that was recorded."""
         try:
-            compiled = self._handed_over(record, module, inputs)
+            return self._handed_over(record, record.module, inputs)
+        except (BackendError, CompileError):
+            raise
         except Exception as error:
-            if fails_without_backend(module, inputs):
-                # PyTorch has the last word on programs that fail: it raises what users expect.
-                return self._callable
-            if isinstance(error, BackendError):
-                raise
             raise _failure(self._backend, error) from error
-
-        def call(*args: torch.Tensor) -> Any:
-            return assemble(*compiled(*args))
-
-        return call
 
     def _handed_over(self, record: GraphRecord, module: Any, inputs: Any) -> Callable[..., Any]:
         """What the backend makes of a graph; PyTorch runs it if the backend declines."""
@@ -217,8 +151,10 @@ class HostedModule(StandIn):
             record.seconds["backend"] = time.perf_counter() - start
         return called
 
-    def _use_dynamo(self, reason: str) -> Callable[..., Any]:
+    def _by_dynamo(self, reason: str | None) -> Callable[..., Any]:
         """The model captured by Dynamo, with the backend for its graphs."""
+        if self._dynamo is not None:
+            return self._dynamo
 
         def receive(module: torch.fx.GraphModule, inputs: Any, **_: Any) -> Callable[..., Any]:
             start = time.perf_counter()
@@ -226,7 +162,7 @@ class HostedModule(StandIn):
             record = GraphRecord(converted, inputs, "Dynamo", 0.0)
             record.seconds["conversion"] = time.perf_counter() - start
             record.stopped = getattr(module, "compile_subgraph_reason", None)
-            with _compiling:
+            with asking:
                 return self._handed_over(record, module, inputs)
 
         compiled = torch._dynamo.optimize(
@@ -276,37 +212,10 @@ def _failure(backend: Any, error: BaseException) -> BackendError:
     return failure
 
 
-def _structure(model: torch.nn.Module) -> list[Any]:
-    """What graphs depend on: the tensors and their types, the modules and how they train."""
-    found: list[Any] = []
-    for name, module in model.named_modules():
-        found.append((name, id(module), module.training, bool(module._forward_hooks)))
-        for own in (module._parameters, module._buffers):
-            for key, x in own.items():
-                if x is None:
-                    found.append((key, None))
-                else:
-                    found.append((key, id(x), x.dtype, x.shape, x.device))
-    return found
-
-
-def _key(inputs: tuple[torch.Tensor, ...]) -> Any:
-    """What a graph was compiled for: types of tensors, what they share, and modes."""
-    types_ = tuple(
-        (x.dtype, x.shape, x.stride(), x.device, x.requires_grad, type(x)) for x in inputs
-    )
-    places: dict[int, int] = {}
-    shared = tuple(places.setdefault(x.untyped_storage()._cdata, n) for n, x in enumerate(inputs))
-    if len(places) < len(inputs):
-        shared += tuple(
-            (id(x) in map(id, inputs[:n]), x.storage_offset()) for n, x in enumerate(inputs)
-        )
-    device = inputs[0].device.type if inputs else "cpu"
-    autocast = torch.is_autocast_enabled(device)
-    return (
-        types_,
-        shared,
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        autocast and torch.get_autocast_dtype(device),
-    )
+def _repeats(made: Entry | Refusal | None) -> bool:
+    """Whether a call that was recorded may be made once more, since it has changed nothing."""
+    if isinstance(made, Entry):
+        program = made.run
+        assert isinstance(program, HostedProgram)
+        return program.repeats
+    return made is not None and made.repeats

@@ -42,6 +42,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(intercept::intercept_call, m)?)?;
     m.add_function(wrap_pyfunction!(intercept::intercept_getattr, m)?)?;
     m.add_function(wrap_pyfunction!(intercept::active_traces, m)?)?;
+    m.add_class::<source::PySourceNotes>()?;
     m.add_function(wrap_pyfunction!(source::user_frame, m)?)?;
     m.add_function(wrap_pyfunction!(source::user_location, m)?)?;
     Ok(())

@@ -1,6 +1,8 @@
 //! The user's place in the program: the innermost frame that is neither PyTorch's nor ours.
 
-use corsac_ir::{ExternalId, NodeId, Source};
+use std::sync::Mutex;
+
+use corsac_ir::{ExternalId, NodeId, Origin, Source, SourceId};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -9,6 +11,7 @@ use pyo3::types::{PyCode, PyFrame, PyFrameMethods, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
 use crate::graph::PyGraph;
+use crate::node::PyNode;
 
 /// Where the files of PyTorch and of this package are, and how to get at the stack.
 struct Stack {
@@ -82,7 +85,7 @@ impl CodeCache {
         self.codes.insert(code.as_ptr() as usize, known);
     }
 
-    pub(super) fn set_id(&mut self, code: &Bound<'_, PyCode>, id: ExternalId) {
+    fn set_id(&mut self, code: &Bound<'_, PyCode>, id: ExternalId) {
         if let Some(known) = self.codes.get_mut(&(code.as_ptr() as usize)) {
             known.id = Some(id);
         }
@@ -90,16 +93,16 @@ impl CodeCache {
 }
 
 /// A place in a code object.
-pub(super) struct Place<'py> {
-    pub(super) code: Bound<'py, PyCode>,
+struct Place<'py> {
+    code: Bound<'py, PyCode>,
     /// The code object's id in the graph, if it was met before.
-    pub(super) id: Option<ExternalId>,
-    pub(super) offset: i32,
+    id: Option<ExternalId>,
+    offset: i32,
 }
 
 impl<'py> Place<'py> {
     /// Where the user's program is now. No graph may be borrowed.
-    pub(super) fn current(py: Python<'py>, codes: &mut CodeCache) -> PyResult<Option<Self>> {
+    fn current(py: Python<'py>, codes: &mut CodeCache) -> PyResult<Option<Self>> {
         let stack = Stack::get(py)?;
         let mut frame = Some(stack.top(py)?);
         while let Some(current) = frame {
@@ -119,6 +122,68 @@ impl<'py> Place<'py> {
             frame = current.outer();
         }
         Ok(None)
+    }
+}
+
+/// Where the user's program is now, as a place that `graph` knows; `codes` are those met for it. It may not be borrowed.
+pub(super) fn current_source(
+    graph: &Bound<'_, PyGraph>,
+    codes: &mut CodeCache,
+) -> PyResult<Option<SourceId>> {
+    let Some(place) = Place::current(graph.py(), codes)? else {
+        return Ok(None);
+    };
+    let mut borrowed = graph.try_borrow_mut()?;
+    let (ir, host) = borrowed.parts_to_extend();
+    let code = match place.id {
+        Some(id) => id,
+        None => {
+            let id = host.external(ir, place.code.as_any());
+            codes.set_id(&place.code, id);
+            id
+        }
+    };
+    Ok(Some(ir.add_source(Source::Host {
+        code,
+        offset: place.offset,
+    })))
+}
+
+/// Notes where in the user's program the nodes of one graph are made.
+#[pyclass(module = "corsac._core", name = "SourceNotes", frozen)]
+pub(super) struct PySourceNotes {
+    codes: Mutex<CodeCache>,
+}
+
+#[pymethods]
+impl PySourceNotes {
+    #[new]
+    fn new() -> Self {
+        Self {
+            codes: Mutex::default(),
+        }
+    }
+
+    /// `node`, of the same graph each time, is made by the line that the program is at.
+    fn note(&self, node: &Bound<'_, PyNode>) -> PyResult<()> {
+        let graph = node.get().graph(node.py());
+        // Taken out meanwhile: looking at frames may run the garbage collector.
+        let mut codes = match self.codes.lock() {
+            Ok(mut codes) => std::mem::take(&mut *codes),
+            Err(_) => CodeCache::default(),
+        };
+        let source = current_source(graph, &mut codes);
+        if let Ok(mut own) = self.codes.lock() {
+            *own = codes;
+        }
+        let mut borrowed = graph.try_borrow_mut()?;
+        let ir = borrowed.parts_to_extend().0;
+        let origin = Origin {
+            source: source?,
+            ..ir.origin(node.get().id())
+        };
+        ir.set_origin(node.get().id(), origin);
+        Ok(())
     }
 }
 

@@ -26,6 +26,9 @@ from corsac.backends.conformance._report import Report, Row
 from corsac.backends.conformance._structure import PROGRAMS as STRUCTURE
 from corsac.backends.conformance._values import PROGRAMS as VALUES
 
+#: How often the calls of a program are made: the first may be PyTorch's own, and the next two of programs that
+#: change what Python remembers.
+_ROUNDS = 2
 #: All programs of the kit.
 PROGRAMS: tuple[Program, ...] = (*VALUES, *MEMORY, *STRUCTURE, *MODELS)
 
@@ -115,7 +118,7 @@ def _fault(program: Program, backend: Any) -> tuple[str | None, list[str]]:
     eager = program.make()
     own = copy.deepcopy(eager) if isinstance(eager, torch.nn.Module) else eager
     hosted = HostedModule(own, backend, dynamic=program.dynamic)
-    calls = program.calls()
+    calls = [own for _ in range(_ROUNDS) for own in program.calls()]
     if program.threads > 1:
         fault = _in_threads(program, eager, hosted, calls)
     else:

@@ -42,7 +42,7 @@ def list_of_one(x):
 
 @outputs(lambda: [(floats(3, 4),)])
 def sizes_among_the_results(x):
-    return x * 2, x.shape[0], x.dim()
+    return x * 2, x.shape[0], x.dim(), x + 1
 
 
 @containers(lambda: [(floats(3), floats(3, seed=2))])

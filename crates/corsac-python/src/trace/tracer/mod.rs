@@ -21,7 +21,7 @@ use crate::trace::overrides::Overrides;
 use crate::trace::predecessor::Predecessor;
 use crate::trace::record::{self, Arguments, Call};
 use crate::trace::scopes::Scopes;
-use crate::trace::source::{CodeCache, Place};
+use crate::trace::source::{CodeCache, current_source};
 
 /// Records what happens to proxies. The Python class `corsac.fx.proxy.TracerBase` derives from
 /// this one.
@@ -102,24 +102,7 @@ impl PyTracer {
         }
         // Taken out meanwhile: looking at frames may run the garbage collector.
         let mut codes = std::mem::take(&mut slf.try_borrow_mut()?.codes);
-        let place = Place::current(py, &mut codes);
-        let source = place.and_then(|place| {
-            let Some(place) = place else { return Ok(None) };
-            let mut borrowed = graph.try_borrow_mut()?;
-            let (ir, host) = borrowed.parts_to_extend();
-            let code = match place.id {
-                Some(id) => id,
-                None => {
-                    let id = host.external(ir, place.code.as_any());
-                    codes.set_id(&place.code, id);
-                    id
-                }
-            };
-            Ok(Some(ir.add_source(Source::Host {
-                code,
-                offset: place.offset,
-            })))
-        });
+        let source = current_source(graph, &mut codes);
         let mut me = slf.try_borrow_mut()?;
         me.codes = codes;
         Ok(Origin {
