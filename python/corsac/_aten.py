@@ -12,8 +12,8 @@ IS_RANDOM = "draws random numbers"
 
 
 @functools.cache
-def what_it_does(func: Any) -> tuple[str | None, tuple[int, ...]]:
-    """Why an operator cannot be recorded, and the arguments that it writes to."""
+def what_it_does(func: Any) -> tuple[str | None, tuple[int, ...], bool]:
+    """Why an operator cannot be recorded, the arguments that it writes to, and whether its results are new memory."""
     reason = None
     if torch.Tag.nondeterministic_seeded in func.tags:
         reason = IS_RANDOM
@@ -27,7 +27,8 @@ def what_it_does(func: Any) -> tuple[str | None, tuple[int, ...]]:
         for number, own in enumerate(arguments)
         if own.alias_info is not None and own.alias_info.is_write
     )
-    return reason, tuple(written)
+    is_new = all(own.alias_info is None for own in func._schema.returns)
+    return reason, tuple(written), is_new
 
 
 def written_tensors(

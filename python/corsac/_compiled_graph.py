@@ -129,9 +129,9 @@ class CompiledGraph(EngineModule):
 
     def _settle(self, key: Any, compiled: Compiled, inputs: tuple[Any, ...]) -> None:
         """Have calls with such inputs run by native code from now on, if it is all native, and faster."""
-        is_native = isinstance(compiled.run, NativeCall) and compiled.race is None
+        is_native = isinstance(compiled.run, NativeCall) and compiled.choice.race is None
         # Another thread may have dropped it meanwhile.
-        if is_native and not compiled.is_slower() and self._programs.get(key) is compiled:
+        if is_native and not compiled.choice.is_slower() and self._programs.get(key) is compiled:
             self._runner.add(key, compiled.run.program, inputs, self._watch)
 
     def _key(self, inputs: tuple[Any, ...]) -> Any:

@@ -137,9 +137,9 @@ class EngineModule(StandIn):
                     return self._failed(args, kwargs)
                 return self._by_host(refuse(str(error)), args, kwargs)
 
-        race = compiled.race
+        race = compiled.choice.race
         results = compiled.call(native, lambda: self._callable(*args, **kwargs))
-        if race is not None and compiled.race is None:
+        if race is not None and compiled.choice.race is None:
             settle()
         return results
 

@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from corsac import _core, cache
-from corsac._aten import tensors_in
-from corsac._native import NativeCall, is_observed
-from corsac._race import Race
+from corsac._native import NativeCall
+from corsac._race import Choice
 from corsac._report_text import duration, shortened
 from corsac.fx import GraphModule
 
 if TYPE_CHECKING:
     from corsac.lowering import Preview
+    from corsac.lowering._engine import EnginePart
 
 CompileError = _core.CompileError
-#: Calls are left to PyTorch if they take more than this of its time natively: times differ from call to call.
-LIMIT = 1.05
 #: Parts of a graph with fewer computations are left to PyTorch.
 LEAST = 3
-
-
-#: Of all results that are tensors.
-Strides = list[tuple[int, ...]]
-
-
-def strides_of(results: Any) -> Strides:
-    """How the results of a call lie; in dimensions of one element it means nothing."""
-
-    def of(own: torch.Tensor) -> tuple[int, ...]:
-        steps = zip(own.shape, own.stride(), strict=True)
-        return tuple(step for size, step in steps if size > 1)
-
-    return [of(own) for own in tensors_in(results) if own.layout is torch.strided]
 
 
 @dataclass
@@ -44,53 +28,38 @@ class Compiled:
     """What runs calls, natively or by PyTorch, whichever is faster.
 
     Attributes:
-        run: runs them natively.
+        run: runs them natively, but for parts that PyTorch runs.
         seconds: how long capture, where there was one, and compiling took.
         preview: what went where, if parts of the graph are left to PyTorch.
         kept: whether an earlier process has made the same program.
-        race: tries both in calls, as long as it is not plain which is faster.
-        took: how many seconds a call took, natively and by PyTorch, if both were tried.
+        choice: who runs whole calls.
+        parts: those that are native or PyTorch's, each by itself, if it is not native as a whole.
     """
 
     run: Callable[..., Any]
     seconds: float
     preview: Preview | None = None
     kept: bool = False
-    race: Race | None = None
-    took: tuple[float, float] | None = None
-    _strides: Strides | None = None
-
-    def is_slower(self) -> bool:
-        """Whether PyTorch is faster."""
-        return self.took is not None and self.took[0] > LIMIT * self.took[1]
+    choice: Choice = field(default_factory=Choice)
+    parts: tuple[EnginePart, ...] = ()
 
     def measure(self) -> None:
-        """The next calls tell who is faster, unless all are to give the same bits."""
-        if not torch.are_deterministic_algorithms_enabled():
-            self.race = Race(LIMIT, lambda native, host, _: (native, host))
+        """The next calls tell who is faster, part by part where there are parts."""
+        self.choice.measure()
+        if self.preview is not None:
+            # Not at the top: it takes longer to import than most graphs to compile.
+            from corsac.lowering._engine import engine_parts
 
-    def expect(self, results: Any) -> None:
-        """PyTorch gave these. Where native ones lie otherwise nothing is measured, so that results do not lie one
-        way in one call and another in the next."""
-        self._strides = strides_of(results)
+            self.parts = engine_parts(self.run)
+            for part in self.parts:
+                part.choice.measure()
 
     def call(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
         """A call, by who is faster."""
-        if is_observed():
-            # Who looks at native steps is to see them.
+        if any(part.choice.race is not None for part in self.parts):
+            # One thing at a time.
             return native()
-        race = self.race
-        if race is None:
-            return host() if self.is_slower() else native()
-        results = race.run(native, host)
-        strides = strides_of(results)
-        if self._strides is None:
-            self._strides = strides
-        if strides != self._strides:
-            self.race = None
-        elif race.outcome is not None:
-            self.took, self.race = race.outcome, None
-        return results
+        return self.choice.call(native, host)
 
     def explain(self) -> str:
         made = f"captured and compiled in {duration(self.seconds)}{self._told()}"
@@ -103,6 +72,9 @@ class Compiled:
         assert self.preview is not None
         parts = len(self.preview.parts)
         lines = [f"{parts} native part{'' if parts == 1 else 's'}, {made}; PyTorch runs:"]
+        for number, part in enumerate(self.parts):
+            if part.choice.is_slower():
+                lines.append(f"  part {number}: {part.choice}")
         alike: dict[tuple[str, str | None], list[str]] = {}
         for row in self.preview.host:
             alike.setdefault((row.target, row.reason), []).append(row.node)
@@ -113,12 +85,10 @@ class Compiled:
 
     def _told(self) -> str:
         """Who is faster, as far as that is known."""
-        if self.took is None:
-            return ""
-        native, host = map(duration, self.took)
-        if self.is_slower():
-            return f", and left to PyTorch: {native} natively, {host} by PyTorch"
-        return f", {native} a call ({host} by PyTorch)"
+        told = str(self.choice)
+        return (
+            f", {told}" if told and not self.choice.is_slower() else f", and {told}" if told else ""
+        )
 
 
 class NativeGraph:

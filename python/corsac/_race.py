@@ -7,6 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from corsac._aten import tensors_in
+from corsac._native import is_observed
+from corsac._report_text import duration
+
+#: Calls are left to PyTorch if they take more than this of its time natively: times differ from call to call.
+LIMIT = 1.05
 #: How often both ways are run, after a first time: at least, at most, and how long in all, in seconds.
 LEAST, MOST, SECONDS = 3, 10, 0.25
 #: What is this far from where it is decided after one run, half as far after two and so on, needs no more: on a
@@ -79,4 +87,73 @@ class Race:
         return (is_long and is_plain) or (tries >= LEAST and self._spent > SECONDS) or tries >= MOST
 
 
-__all__ = ["Race"]
+#: Of all results that are tensors.
+Strides = list[tuple[int, ...]]
+
+
+def strides_of(results: Any) -> Strides:
+    """How the results of a call lie; in dimensions of one element it means nothing."""
+
+    def of(own: torch.Tensor) -> tuple[int, ...]:
+        steps = zip(own.shape, own.stride(), strict=True)
+        return tuple(step for size, step in steps if size > 1)
+
+    return [of(own) for own in tensors_in(results) if own.layout is torch.strided]
+
+
+class Choice:
+    """Who runs calls of something: native code, unless PyTorch is seen to be faster.
+
+    Attributes:
+        race: tries both in calls, as long as it is not plain which is faster.
+        took: how many seconds a call took, natively and by PyTorch, if both were tried.
+    """
+
+    def __init__(self) -> None:
+        self.race: Race | None = None
+        self.took: tuple[float, float] | None = None
+        self._strides: Strides | None = None
+
+    def is_slower(self) -> bool:
+        """Whether PyTorch is faster."""
+        return self.took is not None and self.took[0] > LIMIT * self.took[1]
+
+    def measure(self) -> None:
+        """The next calls tell who is faster, unless all are to give the same bits."""
+        if not torch.are_deterministic_algorithms_enabled():
+            self.race = Race(LIMIT, lambda native, host, _: (native, host))
+
+    def expect(self, results: Any) -> None:
+        """PyTorch gave these. Where native ones lie otherwise nothing is measured, so that results do not lie one
+        way in one call and another in the next."""
+        self._strides = strides_of(results)
+
+    def call(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
+        """A call, by who is faster."""
+        if is_observed():
+            # Who looks at native steps is to see them.
+            return native()
+        race = self.race
+        if race is None:
+            return host() if self.is_slower() else native()
+        results = race.run(native, host)
+        strides = strides_of(results)
+        if self._strides is None:
+            self._strides = strides
+        if strides != self._strides:
+            self.race = None
+        elif race.outcome is not None:
+            self.took, self.race = race.outcome, None
+        return results
+
+    def __str__(self) -> str:
+        """Who is faster, as far as that is known."""
+        if self.took is None:
+            return ""
+        native, host = map(duration, self.took)
+        if self.is_slower():
+            return f"left to PyTorch: {native} natively, {host} by PyTorch"
+        return f"{native} a call ({host} by PyTorch)"
+
+
+__all__ = ["Choice", "Race"]

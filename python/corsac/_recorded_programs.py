@@ -90,7 +90,7 @@ class RecordedPrograms:
         result, made = self._recordings.record(call, args, kwargs)
         if isinstance(made, Entry):
             assert isinstance(made.run, NativeProgram)
-            made.run.compiled.expect(result)
+            made.run.compiled.choice.expect(result)
             self.settle(made, args, kwargs)
         return result, made
 
@@ -169,8 +169,8 @@ class RecordedPrograms:
         if (
             isinstance(program, NativeProgram)
             and not kwargs
-            and program.compiled.race is None
-            and not program.compiled.is_slower()
+            and program.compiled.choice.race is None
+            and not program.compiled.choice.is_slower()
             and isinstance(program.compiled.run, NativeCall)
             and program.template is None
             and entry.form is None

@@ -198,11 +198,6 @@ def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return False
 
 
-def _places(*values: Any) -> set[int]:
-    """Where the tensors in arguments or results lie."""
-    return {place_of(own) for own in tensors_in(*values) if own.layout is torch.strided}
-
-
 class _OperatorWatch(TorchDispatchMode):
     """Sees the operators that functions of PyTorch call, and those that are called without one."""
 
@@ -227,7 +222,7 @@ class _OperatorWatch(TorchDispatchMode):
         if not recorder.depth:
             recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
             return self._run(func, args, kwargs)
-        reason, _ = what_it_does(func)
+        reason, _, _ = what_it_does(func)
         if reason == IS_RANDOM and (recorder.trains or _drops_nothing(func, args, kwargs)):
             reason = None
         if reason is not None and not is_taking_places(func, args):
@@ -244,14 +239,16 @@ class _OperatorWatch(TorchDispatchMode):
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What an operator gives; notes what it changes."""
-        if what_it_does(func)[0] == IS_RANDOM and not _drops_nothing(func, args, kwargs):
+        reason, _, is_new = what_it_does(func)
+        if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
             self._recorder.saw_change = True
         for own in written_tensors(func, args, kwargs):
             if own.layout is not torch.strided or place_of(own) not in self._made:
                 self._recorder.saw_change = True
-        given = _places(args, kwargs)
         result = func(*args, **kwargs)
-        self._made |= _places(result) - given
+        if is_new:
+            strided = (own for own in tensors_in(result) if own.layout is torch.strided)
+            self._made.update(map(place_of, strided))
         return result
 
 

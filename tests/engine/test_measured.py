@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import corsac
+import corsac._compile
 from corsac._race import MOST, Race
 
 pytestmark = pytest.mark.recording
@@ -75,13 +76,83 @@ def test_results_are_eagers_while_it_is_tried():
     model = Parts()
     compiled = corsac.compile(model)
     with torch.no_grad():
-        for number in range(4 * MOST):
+        for number in range(5 * MOST):
             found, expected = compiled(X + number), model(X + number)
             torch.testing.assert_close(found, expected)
             found["y"].zero_()
             assert not found["rows"][0].any()
     (program,) = compiled._recorded.programs()
-    assert program.compiled.race is None and program.compiled.took is not None
+    assert program.compiled.choice.race is None and program.compiled.choice.took is not None
+
+
+class Island(nn.Module):
+    """Two native parts, and an operator between them that the engine does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = layers(), nn.Sequential(nn.Tanh(), nn.Linear(2, 5), nn.ReLU())
+
+    def forward(self, x):
+        return self.second(torch.special.i0e(self.first(x)))
+
+
+def parts_of(compiled):
+    (program,) = compiled._recorded.programs()
+    return program.compiled, program.compiled.parts
+
+
+def test_parts_are_measured_each_by_itself(monkeypatch):
+    model = Island().eval()
+    compiled = corsac.compile(model)
+    call(compiled, model, 1)
+    whole, (first, second) = parts_of(compiled)
+    ran = Race._ran
+
+    def pretended(race, way, seconds):
+        # The first part is three times as fast natively, the second a third.
+        fast = {first.choice.race: 0, second.choice.race: 1}.get(race)
+        ran(race, way, 0.1 if fast is None or way == fast else 0.3)
+
+    monkeypatch.setattr(Race, "_ran", pretended)
+    call(compiled, model, 4 * MOST)
+    assert first.choice.race is None and not first.choice.is_slower()
+    assert second.choice.is_slower() and whole.choice.took == (0.1, 0.1)
+    assert "part 1: left to PyTorch: 300 ms natively, 100 ms by PyTorch" in compiled.explain()
+    assert "part 0" not in compiled.explain()
+    calls = []
+    monkeypatch.setattr(
+        first, "_native", lambda *args: calls.append("native") or first._part(*args)
+    )
+    monkeypatch.setattr(second, "_native", lambda *args: calls.append("no"))
+    call(compiled, model, 2)
+    assert calls == ["native"] * 2
+
+
+def test_calls_that_are_left_to_pytorch_are_not_looked_at(monkeypatch):
+    model = layers()
+    compiled = corsac.compile(model)
+    pretend(monkeypatch, 0.003, 0.001)
+    call(compiled, model, 8)
+    assert "left to PyTorch" in compiled.explain()
+    looked = []
+    find = compiled._recorded.find
+    monkeypatch.setattr(compiled._recorded, "find", lambda own: looked.append(1) or find(own))
+    monkeypatch.setattr(corsac._compile, "LEFT", 4)
+    compiled._left.clear()
+    call(compiled, model, 11)
+    # One look, and four calls without.
+    assert len(looked) == 3
+    model[2] = nn.Linear(8, 5)
+    # It is another model, and a program for it is recorded when it is looked at.
+    call(compiled, model, 6)
+    assert len(looked) > 3
+
+
+def test_parts_are_native_if_that_is_asked_for():
+    model = Island().eval()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    call(compiled, model, 3)
+    assert parts_of(compiled)[1] == () and "2 native parts" in compiled.explain()
 
 
 def test_results_lie_the_same_way_in_all_calls():
@@ -89,7 +160,7 @@ def test_results_lie_the_same_way_in_all_calls():
     with torch.no_grad():
         compiled(X)
         assert len({compiled(X).stride() for _ in range(6)}) == 1
-    assert compiled.__dict__["_corsac_module"]._recorded.programs()[0].compiled.race is None
+    assert compiled.__dict__["_corsac_module"]._recorded.programs()[0].compiled.choice.race is None
 
 
 def test_options():
@@ -97,7 +168,7 @@ def test_options():
     compiled = corsac.compile(model, options={"inference": "native"})
     call(compiled, model, 3)
     (program,) = compiled._recorded.programs()
-    assert program.compiled.race is None and program.compiled.took is None
+    assert program.compiled.choice.race is None and program.compiled.choice.took is None
     with pytest.raises(ValueError, match="option 'inference' is 'measured', 'native', not 'host'"):
         corsac.compile(model, options={"inference": "host"})
 
@@ -118,7 +189,7 @@ def test_exceptions_of_the_program_are_raised_once():
     with torch.no_grad(), pytest.raises(ValueError, match="of the program"):
         for _ in range(3):
             compiled(X)
-    assert calls == [1] and program.compiled.race is not None
+    assert calls == [1] and program.compiled.choice.race is not None
 
 
 def test_threads_that_try():
@@ -139,4 +210,4 @@ def test_threads_that_try():
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert compiled._recorded.programs()[0].compiled.race is None
+    assert compiled._recorded.programs()[0].compiled.choice.race is None

@@ -11,10 +11,12 @@ from torch.utils._pytree import tree_map_only
 from corsac import _core
 from corsac._native import NativeCall
 from corsac._panic import as_compile_error
+from corsac._race import Choice
 from corsac.analysis._meta_run import MetaRun
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
 from corsac.lowering._backend import Backend
+from corsac.lowering._part import LoweredPart
 from corsac.onnx._translate import spec_of
 
 
@@ -63,18 +65,32 @@ class Engine(Backend):
         inputs = tuple(spec_of(t) for t in types)
         with as_compile_error("it compiled a part"):
             program = _core.compile_graph(part.graph, inputs, precision=self._precision)
-        return _PartCall(NativeCall(program), part)
+        return EnginePart(NativeCall(program), part)
 
 
-class _PartCall:
-    """A part of a program. What the engine refuses at run time, indices out of range for instance, PyTorch runs, and
-    raises what it raises: of the program around it nothing is done twice."""
+class EnginePart:
+    """A part of a program, natively or by PyTorch, whichever is faster. What the engine refuses at run time, indices
+    out of range for instance, PyTorch runs, and raises what it raises: of the program around it nothing is done twice.
+
+    Attributes:
+        choice: who runs it.
+    """
 
     def __init__(self, native: NativeCall, part: GraphModule) -> None:
         self._native, self._part = native, part
+        self.choice = Choice()
 
     def __call__(self, *arguments: Any) -> Any:
-        try:
-            return self._native(*arguments)
-        except ValueError:
-            return self._part(*arguments)
+        def native() -> Any:
+            try:
+                return self._native(*arguments)
+            except ValueError:
+                return self._part(*arguments)
+
+        return self.choice.call(native, lambda: self._part(*arguments))
+
+
+def engine_parts(lowered: torch.nn.Module) -> tuple[EnginePart, ...]:
+    """The parts of a program that the engine has compiled."""
+    found = (own.function for own in lowered.modules() if isinstance(own, LoweredPart))
+    return tuple(own for own in found if isinstance(own, EnginePart))

@@ -32,12 +32,12 @@ class LoweredPart(torch.nn.Module):
     def __init__(self, name: str, backend: str, function: Callable[..., Any]) -> None:
         super().__init__()
         self.name, self.backend = name, backend
-        self._function = function
+        self.function = function
         self.training = False
 
     def forward(self, *arguments: Any) -> Any:
         with torch.no_grad():
-            return self._function(*arguments)
+            return self.function(*arguments)
 
     def train(self, mode: bool = True) -> LoweredPart:
         if mode:
@@ -45,7 +45,7 @@ class LoweredPart(torch.nn.Module):
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredPart:
-        copy = LoweredPart(self.name, self.backend, self._function)
+        copy = LoweredPart(self.name, self.backend, self.function)
         memo[id(self)] = copy
         return copy
 
