@@ -128,10 +128,7 @@ fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool
         }),
         Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
         Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
-        Unary::LeakyRelu(slope) => map!(|x: f32| {
-            let scaled = x * slope;
-            if x > 0.0 { x } else { scaled }
-        }),
+        Unary::LeakyRelu(slope) => map!(|x: f32| prelu(x, slope)),
         _ => return false,
     }
     true
@@ -257,24 +254,41 @@ pub(crate) fn binary_chunk(function: Binary, a: &[f32], b: &[f32], out: &mut [f3
     }
 }
 
-/// `data[i] = function(data[i], number)` with one of `numbers` for each row of `row` elements, or
-/// `function(number, data[i])`.
+/// `data[i] = function(from[i], number)`, or of what is there, with one of `numbers` for each row of `row` elements; or
+/// `function(number, from[i])`.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 pub(crate) fn binary_rows(
     function: Binary,
+    from: Option<&[f32]>,
     data: &mut [f32],
     numbers: &[f32],
     row: usize,
     reversed: bool,
 ) {
+    let row = row.max(1);
+    macro_rules! map {
+        ($f:expr) => {
+            match from {
+                None => {
+                    for (own, &number) in data.chunks_mut(row).zip(numbers) {
+                        own.iter_mut().for_each(|x| *x = $f(*x, number));
+                    }
+                }
+                Some(from) => {
+                    let rows = data.chunks_mut(row).zip(from.chunks(row));
+                    for ((own, from), &number) in rows.zip(numbers) {
+                        let pairs = own.iter_mut().zip(from);
+                        pairs.for_each(|(to, &x)| *to = $f(x, number));
+                    }
+                }
+            }
+        };
+    }
     macro_rules! rows {
         ($f:expr) => {
-            for (row, &y) in data.chunks_mut(row.max(1)).zip(numbers) {
-                if reversed {
-                    row.iter_mut().for_each(|x| *x = $f(y, *x));
-                } else {
-                    row.iter_mut().for_each(|x| *x = $f(*x, y));
-                }
+            match reversed {
+                false => map!($f),
+                true => map!(|x: f32, number: f32| $f(number, x)),
             }
         };
     }
@@ -375,15 +389,15 @@ pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize],
             match (a_strides[inner], b_strides[inner]) {
                 (0, 0) => {
                     out.fill(a.data[at_a]);
-                    binary_rows(function, out, &[b.data[at_b]], row, false);
+                    binary_rows(function, None, out, &[b.data[at_b]], row, false);
                 }
                 (0, _) => {
-                    out.copy_from_slice(&b.data[at_b..at_b + row]);
-                    binary_rows(function, out, &[a.data[at_a]], row, true);
+                    let from = Some(&b.data[at_b..at_b + row]);
+                    binary_rows(function, from, out, &[a.data[at_a]], row, true);
                 }
                 (_, 0) => {
-                    out.copy_from_slice(&a.data[at_a..at_a + row]);
-                    binary_rows(function, out, &[b.data[at_b]], row, false);
+                    let from = Some(&a.data[at_a..at_a + row]);
+                    binary_rows(function, from, out, &[b.data[at_b]], row, false);
                 }
                 (_, _) => {
                     let (a, b) = (&a.data[at_a..][..row], &b.data[at_b..][..row]);

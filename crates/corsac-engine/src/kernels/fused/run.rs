@@ -349,10 +349,12 @@ fn with_numbers(
     to: &mut [f32],
 ) {
     match numbers {
-        Operand::Rows(numbers) => elementwise::binary_rows(function, to, numbers, row, reversed),
+        Operand::Rows(numbers) => {
+            elementwise::binary_rows(function, None, to, numbers, row, reversed)
+        }
         Operand::Number(number) => {
             let row = to.len();
-            elementwise::binary_rows(function, to, &[number], row, reversed);
+            elementwise::binary_rows(function, None, to, &[number], row, reversed);
         }
         Operand::Each(_) | Operand::Target => {}
     }
