@@ -29,8 +29,12 @@ from numbers import Number
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, handle_torch_function
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode,
+    handle_torch_function,
+)
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from corsac import _core
@@ -579,6 +583,43 @@ class _Recorder(TorchFunctionMode):
         return check(returned)
 
 
+class _Modes:
+    """The modes of a recorder, which may be left before the program is over."""
+
+    def __init__(self) -> None:
+        self._recorder: _Recorder | None = None
+        #: Whether they were.
+        self.left = False
+
+    @contextlib.contextmanager
+    def of(self, recorder: _Recorder) -> Iterator[None]:
+        """They are on in the block."""
+        recorder.watch.__enter__()
+        recorder.__enter__()
+        self._recorder = recorder
+        try:
+            yield
+        finally:
+            self._exit()
+
+    def leave(self) -> None:
+        """Leave them now, unless the program has entered others since."""
+        recorder = self._recorder
+        if (
+            recorder is not None
+            and _get_current_function_mode() is recorder
+            and _get_current_dispatch_mode() is recorder.watch
+        ):
+            self.left = True
+            self._exit()
+
+    def _exit(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.__exit__(None, None, None)
+            recorder.watch.__exit__(None, None, None)
+
+
 class _Constants:
     """Tensors that a program computes of no input, in whatever steps: masks that are written part by part.
 
@@ -796,7 +837,8 @@ def _recorded(
     trains: bool,
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
-    recording = _core.Recording(_ours(), _unlike(), [_APPLY] if trains else [])
+    modes = _Modes()
+    recording = _core.Recording(_ours(), _unlike(), modes.leave, [_APPLY] if trains else [])
     for setting in _SETTINGS:
         recording.ask(setting)
     recorder = _Recorder(recording, {id(own): name for name, own in named_weights(model)}, trains)
@@ -808,10 +850,11 @@ def _recorded(
     gradients, collections = torch.is_grad_enabled(), _collections()
     _recorded_here.depth = getattr(_recorded_here, "depth", 0) + 1
     try:
-        with recorder.watch, recorder:
+        with modes.of(recorder):
             recorder.begin()
             returned = recording.run(program, args, kwargs)
-            recorder.end()
+            if not modes.left:
+                recorder.end()
     finally:
         _recorded_here.depth -= 1
     if torch.is_grad_enabled() is not gradients:
@@ -822,6 +865,9 @@ def _recorded(
         return returned, Refusal(
             Kind.HOST, "garbage was collected while it was recorded", passes=True
         )
+    if modes.left and isinstance(found, tuple):
+        # Dynamo would capture what PyTorch does where somebody looks at its operators.
+        return returned, Refusal(Kind.HOST, found[1])
     if recorder.refusal is not None and not (isinstance(found, tuple) and found[0] == "opaque"):
         depends = recorder.refusal.kind is Kind.DYNAMO
         asks = any(recording.entered(own.__code__) for own in _ASKS)

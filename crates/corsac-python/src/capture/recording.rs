@@ -107,13 +107,15 @@ pub(super) struct State {
 /// Watches a run of a program on the thread that it is called from.
 ///
 /// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
-/// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why;
-/// ``refused``, methods of C that cannot.
+/// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``leave``, which is
+/// called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
+/// that cannot.
 #[pyclass(name = "Recording", module = "corsac._core", frozen)]
 pub(crate) struct PyRecording {
     state: Mutex<State>,
     ours: Vec<Py<PyAny>>,
     unlike: Vec<(Py<PyAny>, usize, String)>,
+    leave: Py<PyAny>,
     refused: Vec<Py<PyAny>>,
     /// How many operators were recorded.
     recorded: AtomicU64,
@@ -237,6 +239,7 @@ impl PyRecording {
                             && frame.value(*number).is_some_and(is_given)
                         {
                             state.refuse(Kind::Torch, reason);
+                            self.leave.call0(py)?;
                         }
                     }
                     if state.codes.get(&code).is_some_and(|own| own.transforms) {
@@ -362,12 +365,14 @@ impl PyRecording {
     fn new(
         ours: Vec<Py<PyAny>>,
         unlike: Vec<(Py<PyAny>, usize, String)>,
+        leave: Py<PyAny>,
         refused: Vec<Py<PyAny>>,
     ) -> Self {
         Self {
             state: Mutex::default(),
             ours,
             unlike,
+            leave,
             refused,
             recorded: AtomicU64::new(0),
             made: Mutex::default(),
@@ -505,6 +510,7 @@ impl PyRecording {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.leave)?;
         if let Ok(state) = self.state.try_lock() {
             state.reads.traverse(&visit)?;
             for (object, _) in &state.writes {
