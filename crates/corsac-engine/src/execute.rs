@@ -107,6 +107,9 @@ pub enum RunError {
         /// What it does.
         step: &'static str,
     },
+    /// A step has failed after others had written to inputs.
+    #[error(transparent)]
+    AfterWrites(Box<RunError>),
     /// A weight that the program needs is not there.
     #[error("weight {number} is missing")]
     MissingWeight {
@@ -129,6 +132,8 @@ pub struct Executable {
     work: usize,
     /// Whether a step leaves products to rten-gemm, which may start threads.
     uses_library: bool,
+    /// The first step that writes to an input.
+    first_write: usize,
 }
 
 impl Executable {
@@ -156,16 +161,25 @@ impl Executable {
         let prepared = steps
             .map(|(at, step)| loader.prepare(at, step))
             .collect::<Result<_, _>>()?;
-        for value in program.outputs() {
+        for value in program.results() {
             loader.keep(value)?;
         }
         let other_weights = loader.take_others();
         let weights = loader.unpacked();
         let mut steps = program.steps.iter().zip(&prepared);
         let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared));
+        let given = program.outputs().len();
+        let writes = |step: &Step| {
+            let place = plan.place(program.root(step.output));
+            place
+                .and_then(|place| place.result)
+                .is_some_and(|result| result >= given)
+        };
+        let first_write = program.steps.iter().position(writes);
         Ok(Self {
             work: work(&program),
             uses_library,
+            first_write: first_write.unwrap_or(program.steps.len()),
             program,
             plan,
             weights,
@@ -236,6 +250,9 @@ impl Executable {
     /// # Errors
     /// Inputs or outputs of another number, size or type than the program has; indices out of range; too
     /// little memory.
+    ///
+    /// Inputs that are [written](Program::written) to come after the results, with their elements in them; in
+    /// their places among `inputs` is anything.
     pub fn run_typed(
         &self,
         context: &mut Context,
@@ -278,7 +295,11 @@ impl Executable {
                 .as_mut()
                 .map(|observe| |step: usize, time: Duration| observe(number + step, time));
             let within = within.as_mut().map(|observe| observe as Observe<'_>);
-            self.run_step(at, step, memory, inputs, outputs, within)?;
+            let done = self.run_step(at, step, memory, inputs, outputs, within);
+            done.map_err(|error| match at > self.first_write {
+                true => RunError::AfterWrites(Box::new(error)),
+                false => error,
+            })?;
             if let (Some(start), Some(observe)) = (start, &mut observe)
                 && !matches!(step.op, Op::Portions(_))
             {
@@ -287,7 +308,7 @@ impl Executable {
             number += step.count();
         }
         // Those that no step wrote: inputs, weights, and what is returned twice.
-        for (number, value) in self.program.outputs().into_iter().enumerate() {
+        for (number, value) in self.program.results().into_iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
                 let mut own = std::mem::take(&mut outputs[number]);
                 own.copy_from(self.values(memory.all(outputs), inputs).data(value));
@@ -335,7 +356,13 @@ impl Executable {
                 self.step(at, step, &values, workspace, result);
                 Ok(())
             }
-            (_, result) => general::run(&self.program, step, &values, result),
+            (_, result) => general::run(
+                &self.program,
+                step,
+                &values,
+                self.plan.is_in_place(at),
+                result,
+            ),
         };
         taken.back(outputs);
         done
@@ -426,12 +453,18 @@ impl Executable {
         }
         for (at, value) in self.program.values.iter().enumerate() {
             if let Source::Input(number) = value.source {
-                let given = &inputs[number];
+                let result = self.program.result_of_input(number);
+                let given = match result {
+                    Some(result) => outputs.get(result).map(DataMut::shared),
+                    None => Some(inputs[number]),
+                };
+                // The number of results is checked below.
+                let Some(given) = given else { continue };
                 let value = ValueId::new(at);
                 fits("input", number, value, given.element(), given.len())?;
             }
         }
-        let results = self.program.outputs();
+        let results = self.program.results();
         if results.len() != outputs.len() {
             return Err(RunError::OutputCount {
                 expected: results.len(),
@@ -742,7 +775,10 @@ impl<'a> Values<'a> {
         let len = program.value(root).stored_len();
         match program.value(root).source {
             _ if program.element(root) == Element::F32 => Data::F32(self.get(root)),
-            Source::Input(number) => self.inputs[number],
+            Source::Input(number) => match self.executable.plan.place(root) {
+                Some(place) => self.kept.data(place, program.element(root), len),
+                None => self.inputs[number],
+            },
             Source::Weight(_) | Source::Derived(_) => {
                 let weight = self.executable.other_weights[root.index()].as_ref();
                 weight.map_or(Data::I64(&[]), |weight| weight.first(len))
@@ -759,7 +795,10 @@ impl<'a> Values<'a> {
         let root = program.root(value);
         let len = program.value(root).stored_len();
         match program.value(root).source {
-            Source::Input(number) => self.inputs[number].numbers(),
+            Source::Input(number) => match self.executable.plan.place(root) {
+                Some(place) => self.kept.numbers(place, len),
+                None => self.inputs[number].numbers(),
+            },
             Source::Weight(_) | Source::Derived(_) => self.executable.weights[root.index()]
                 .as_deref()
                 .map_or(&[], Vec::as_slice),

@@ -595,6 +595,8 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// What comes of it.
     pub output: Option<Output>,
+    /// The inputs that it writes to, by number, and what they hold in the end.
+    pub written: Vec<(usize, ValueId)>,
     /// What inputs are for the caller, in order: [elements](Element) hold several types.
     pub input_dtypes: Vec<DType>,
     /// The same for the results.
@@ -648,6 +650,20 @@ impl Program {
             output.for_each(&mut |value| values.push(value));
         }
         values
+    }
+
+    /// All that is there when it has run: what the caller gets, and what [written](Self::written) inputs hold.
+    #[must_use]
+    pub fn results(&self) -> Vec<ValueId> {
+        let mut values = self.outputs();
+        values.extend(self.written.iter().map(|&(_, value)| value));
+        values
+    }
+
+    /// The number of the result in whose memory an input lies that is written to.
+    pub(crate) fn result_of_input(&self, input: usize) -> Option<usize> {
+        let at = self.written.iter().position(|&(own, _)| own == input)?;
+        Some(self.results().len() - self.written.len() + at)
     }
 
     pub(crate) fn add_derived(
@@ -761,6 +777,9 @@ impl fmt::Display for Program {
             writeln!(f, "{line}")?;
         }
         let name = |value: ValueId| self.name(value);
+        for &(input, value) in &self.written {
+            writeln!(f, "in{input} := {}", name(value))?;
+        }
         let outputs: Vec<String> = self.outputs().into_iter().map(name).collect();
         writeln!(f, "return {}", outputs.join(", "))
     }

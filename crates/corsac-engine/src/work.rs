@@ -108,7 +108,7 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
         General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
         General::SafeSoftmax => 72,
         General::Arithmetic(function) => of_arithmetic(*function),
-        General::Fold { .. } | General::Scatter { .. } => SINGLE,
+        General::Fold { .. } | General::Scatter { .. } | General::Put(_) => SINGLE,
         General::Cast
         | General::Compare(_)
         | General::Not

@@ -16,6 +16,7 @@ pub mod normalise;
 pub mod over;
 mod piece;
 pub mod pool;
+pub mod put;
 pub mod reduce;
 pub(crate) mod resample;
 mod shifted;

@@ -288,7 +288,7 @@ impl Lowerer<'_, '_> {
         self.emit(Op::Unary(function), [value], shape)
     }
 
-    fn scaled(&mut self, value: ValueId, factor: f64) -> ValueId {
+    pub(super) fn scaled(&mut self, value: ValueId, factor: f64) -> ValueId {
         match factor {
             1.0 => value,
             factor => self.single(Unary::scale(factor as f32), value),

@@ -127,7 +127,7 @@ fn compile_graph<'py>(
     strict: bool,
     precision: &str,
 ) -> PyResult<PyProgram> {
-    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs)
+    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs, false)
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
