@@ -16,11 +16,11 @@ use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
-use crate::kernels::{layout, normalise, pool, reduce};
+use crate::kernels::{layout, normalise, pool, recurrent, reduce};
 use crate::memory::{Context, Kept, Memory, Taken, Written};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
-use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
+use crate::program::{Cell, Element, Layout, Op, Post, Program, Recurrent, Source, Step, ValueId};
 use crate::threads::on_threads;
 use crate::weight_cache::{Packed, WeightCache};
 use crate::work::work;
@@ -107,6 +107,9 @@ pub enum RunError {
         /// What it does.
         step: &'static str,
     },
+    /// Time steps of packed sequences with more rows than those before, or with other rows than there are.
+    #[error("batch sizes that are none of these rows")]
+    BatchSizes,
     /// A step has failed after others had written to inputs.
     #[error(transparent)]
     AfterWrites(Box<RunError>),
@@ -352,6 +355,9 @@ impl Executable {
                 result,
                 observe,
             ),
+            (Op::Recurrent(recurrent), DataMut::F32(result)) => {
+                self.run_recurrent((at, step), recurrent, &values, workspace, result)
+            }
             (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
                 self.step(at, step, &values, workspace, result);
                 Ok(())
@@ -385,6 +391,62 @@ impl Executable {
             })
             .collect();
         fused.run(&read, in_place, result);
+    }
+
+    fn run_recurrent(
+        &self,
+        (at, step): (usize, &Step),
+        recurrent: &Recurrent,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        result: &mut [f32],
+    ) -> Result<(), RunError> {
+        let weights = step.weights();
+        let made;
+        let linear = match &self.prepared[at] {
+            Prepared::Packed(Packed::Linear(kernel)) => kernel,
+            // Weights that are computed while the program runs.
+            _ => {
+                let weight = LinearWeight {
+                    data: values.get(weights[0]),
+                    sizes: [recurrent.gates(), recurrent.width],
+                    by_input: false,
+                };
+                let bias = weights.get(1).map(|&bias| values.get(bias));
+                made = Arc::new(linear_kernel(&self.program, step, &weight, bias));
+                &made
+            }
+        };
+        let mut others = step.inputs[1 + weights.len()..].iter().copied();
+        let mut next = || others.next().map_or(&[][..], |value| values.get(value));
+        let gates = values.get(step.inputs[0]);
+        let hidden = next();
+        let cells = match recurrent.cell {
+            Cell::Lstm => next(),
+            Cell::Gru | Cell::Tanh | Cell::Relu => &[],
+        };
+        let projection = (recurrent.width != recurrent.hidden).then(next);
+        let rows = gates.len() / recurrent.gates().max(1);
+        let all: Vec<i64>;
+        let batch_sizes = match (recurrent.varies, step.inputs.last()) {
+            (true, Some(&sizes)) => values.data(sizes).integers(),
+            _ => {
+                all = vec![recurrent.batch as i64; rows / recurrent.batch.max(1)];
+                &all
+            }
+        };
+        if recurrent.varies && !recurrent.fits(rows, batch_sizes) {
+            return Err(RunError::BatchSizes);
+        }
+        let operands = recurrent::Operands {
+            gates,
+            hidden,
+            cells,
+            projection,
+            batch_sizes,
+        };
+        recurrent.run(&operands, linear, workspace, result);
+        Ok(())
     }
 
     fn run_portions(
@@ -668,6 +730,7 @@ impl Executable {
             (
                 Op::MatMul { .. }
                 | Op::Attention(_)
+                | Op::Recurrent(_)
                 | Op::BatchNorm { .. }
                 | Op::General(_)
                 | Op::Fused(_)
@@ -688,7 +751,7 @@ impl Executable {
 /// That steps which compute with floating-point numbers alone are given no others.
 fn check_elements(program: &Program) -> Result<(), RunError> {
     let is_typed = |step: &Step| match step.op {
-        Op::General(_) | Op::Fused(_) => true,
+        Op::General(_) | Op::Fused(_) | Op::Recurrent(_) => true,
         _ => {
             let values = step.reads().chain([step.output]);
             values

@@ -389,6 +389,50 @@ pub struct Attention {
     pub safe: bool,
 }
 
+/// What a recurrent layer does in a time step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Long short-term memory.
+    Lstm,
+    /// Gated recurrent units.
+    Gru,
+    /// The hyperbolic tangent of the sum.
+    Tanh,
+    /// The sum, where it is positive.
+    Relu,
+}
+
+impl Cell {
+    /// How many numbers a state has for each of its own.
+    #[must_use]
+    pub fn gates(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+            Self::Tanh | Self::Relu => 1,
+        }
+    }
+}
+
+/// A layer of a recurrent network in one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recurrent {
+    /// What it does.
+    pub cell: Cell,
+    /// How many rows the state has: those of the first time step.
+    pub batch: usize,
+    /// How many numbers a gate has.
+    pub hidden: usize,
+    /// How many a row of the state has.
+    pub width: usize,
+    /// Whether the last time step comes first.
+    pub reverse: bool,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Whether the last input says how many rows each time step has; otherwise all have as many.
+    pub varies: bool,
+}
+
 /// What a step computes of its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -469,6 +513,10 @@ pub enum Op {
         /// Steps along the dimensions of the result.
         strides: SmallVec<[isize; 6]>,
     },
+    /// What the gates get of the inputs, the weight of the state, its bias, the state, what cells remember if they do,
+    /// the weight of a projection if the state is narrower than the gates, and integers: how many rows each time step
+    /// has. A vector: the rows of all time steps, the last state, and the last memory.
+    Recurrent(Recurrent),
     /// One behind the other along a dimension.
     Concat {
         /// Which one.
@@ -528,6 +576,7 @@ impl Step {
     pub(crate) fn weights(&self) -> &[ValueId] {
         match self.op {
             Op::GatedConv(_) => &self.inputs[1..3],
+            Op::Recurrent(ref own) => &self.inputs[1..2 + usize::from(own.bias)],
             _ => &self.inputs[1..],
         }
     }
@@ -814,6 +863,7 @@ impl Op {
             Self::Softmax { log: true, .. } => "log_softmax",
             Self::Attention(_) => "attention",
             Self::Copy { .. } => "copy",
+            Self::Recurrent(_) => "recurrent",
             Self::Concat { .. } => "concat",
             Self::ToBlocks(_) => "to_blocks",
             Self::FromBlocks(_) => "from_blocks",

@@ -58,6 +58,10 @@ fn of_step(program: &Program, step: &Step) -> usize {
             SIMPLE
         }
         Op::Copy { .. } => SINGLE,
+        Op::Recurrent(own) => {
+            read = read.saturating_mul(16);
+            own.gates()
+        }
         Op::BatchNorm { .. }
         | Op::Binary(_)
         | Op::ChannelAffine

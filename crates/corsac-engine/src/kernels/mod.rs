@@ -17,6 +17,7 @@ pub mod over;
 mod piece;
 pub mod pool;
 pub mod put;
+pub(crate) mod recurrent;
 pub mod reduce;
 pub(crate) mod resample;
 mod shifted;

@@ -11,6 +11,7 @@ mod composed;
 mod einsum;
 mod narrow;
 mod operators;
+mod recurrent;
 mod resample;
 mod scatter;
 mod sharing;
@@ -357,7 +358,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
         if views::is_view(call.name)
             || composed::moves(call.name)
-            || matches!(call.name, "scaled_dot_product_attention")
+            || matches!(
+                call.name,
+                "scaled_dot_product_attention" | "lstm" | "gru" | "rnn_tanh" | "rnn_relu"
+            )
         {
             return Ok(());
         }

@@ -512,6 +512,13 @@ fn is_part(name: &str) -> bool {
             | "detach"
             | "alias"
             | "view"
+            | "to"
+            | "type"
+            | "type_as"
+            | "float"
+            | "long"
+            | "bool"
+            | "int"
     )
 }
 
@@ -575,6 +582,13 @@ impl Lowerer<'_, '_> {
                 from.insert(dim);
             }
             "detach" | "alias" => {}
+            "to" | "type" | "type_as" | "float" | "long" | "bool" | "int" => {
+                // What has the type already is given back itself.
+                let (own, first) = (tensor_of(self.types.value(node))?, tensor_of(&call.first_type)?);
+                if (own.storage, own.dtype) != (first.storage, first.dtype) {
+                    return Ok(None);
+                }
+            }
             "squeeze" => {
                 let dims = match call.ints("dim")? {
                     Some(dims) => dims.into_iter().map(|dim| wrapped(dim, rank)).collect(),

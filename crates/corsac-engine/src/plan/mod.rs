@@ -368,6 +368,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 None => linear::workspace_len(rows, [outputs, inputs]),
             }
         }
+        Op::Recurrent(ref own) => own.workspace_len(),
         Op::Portions(ref portions) => Plan::of(&portions.body).lens.numbers,
         _ => 0,
     }
