@@ -431,6 +431,8 @@ pub struct Recurrent {
     pub bias: bool,
     /// Whether the last input says how many rows each time step has; otherwise all have as many.
     pub varies: bool,
+    /// Whether the last state and the last memory follow the rows of all time steps.
+    pub keeps: bool,
 }
 
 /// What a step computes of its inputs.
@@ -515,7 +517,7 @@ pub enum Op {
     },
     /// What the gates get of the inputs, the weight of the state, its bias, the state, what cells remember if they do,
     /// the weight of a projection if the state is narrower than the gates, and integers: how many rows each time step
-    /// has. A vector: the rows of all time steps, the last state, and the last memory.
+    /// has. A vector: the rows of all time steps, and the last state and memory if they are kept.
     Recurrent(Recurrent),
     /// One behind the other along a dimension.
     Concat {
@@ -611,6 +613,8 @@ pub enum Output {
     List(Vec<Output>),
     /// A dictionary.
     Dict(Vec<(String, Output)>),
+    /// The input with this number itself.
+    Input(usize),
     /// No tensor.
     None,
 }
@@ -624,7 +628,7 @@ impl Output {
                 items.iter().for_each(|item| item.for_each(visit));
             }
             Self::Dict(entries) => entries.iter().for_each(|(_, item)| item.for_each(visit)),
-            Self::None => {}
+            Self::Input(_) | Self::None => {}
         }
     }
 }

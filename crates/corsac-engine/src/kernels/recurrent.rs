@@ -1,14 +1,14 @@
 //! Recurrent layers: for each time step, a product of the state with a packed weight, and the functions of the gates.
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::GRAIN;
 use super::blocked::linear::{LinearKernel, LinearWeight, workspace_len};
-use super::elementwise::unary_chunk;
 use crate::lines::LINE;
 use crate::prepare::Linear;
-use crate::program::{Cell, Recurrent, Unary};
-use crate::spread::Spread;
+use crate::program::{Cell, Recurrent};
+use crate::spread::{Spread, thread_count};
 
 /// What a run reads.
 pub(crate) struct Operands<'a> {
@@ -33,7 +33,19 @@ impl Recurrent {
     /// How many numbers a run needs besides.
     pub(crate) fn workspace_len(&self) -> usize {
         let [gates, product, projected] = self.parts();
-        gates + product + projected
+        let state = match self.keeps {
+            true => 0,
+            false => self.batch * (self.width + self.cells()),
+        };
+        gates + product + projected + state
+    }
+
+    /// How many numbers a row remembers besides its state.
+    fn cells(&self) -> usize {
+        match self.cell {
+            Cell::Lstm => self.hidden,
+            Cell::Gru | Cell::Tanh | Cell::Relu => 0,
+        }
     }
 
     fn parts(&self) -> [usize; 3] {
@@ -52,15 +64,17 @@ impl Recurrent {
 
     /// Whether the time steps are such as there can be.
     pub(crate) fn fits(&self, rows: usize, batch_sizes: &[i64]) -> bool {
-        let sum = batch_sizes.iter().try_fold(0, |sum: i64, &own| sum.checked_add(own));
+        let sum = batch_sizes
+            .iter()
+            .try_fold(0, |sum: i64, &own| sum.checked_add(own));
         batch_sizes.first() == Some(&(self.batch as i64))
             && batch_sizes.iter().all(|&own| own > 0)
             && batch_sizes.is_sorted_by(|a, b| a >= b)
             && sum == Some(rows as i64)
     }
 
-    /// Writes a row for each row of each time step, and behind them the last state, and the last memory of the cells.
-    /// `linear` is the product with the state, packed for so many rows as the state has.
+    /// Writes a row for each row of each time step, and behind them the last state, and the last memory of the cells,
+    /// if they are kept. `linear` is the product with the state, packed for so many rows as the state has.
     pub(crate) fn run(
         &self,
         operands: &Operands<'_>,
@@ -71,8 +85,11 @@ impl Recurrent {
         let (hidden, width, gates) = (self.hidden, self.width, self.gates());
         let state_len = self.batch * width;
         let cells_len = operands.cells.len();
-        let (out, cells) = out.split_at_mut(out.len() - cells_len);
-        let (out, state) = out.split_at_mut(out.len() - state_len);
+        let all = workspace.len() - if self.keeps { 0 } else { state_len + cells_len };
+        let (workspace, lost) = workspace.split_at_mut(all);
+        let len = operands.gates.len() / gates.max(1) * width;
+        let (out, kept) = out.split_at_mut(len);
+        let (state, cells) = if self.keeps { kept } else { lost }.split_at_mut(state_len);
         state.copy_from_slice(operands.hidden);
         cells.copy_from_slice(operands.cells);
         let [gates_len, product_len, _] = self.parts();
@@ -80,7 +97,11 @@ impl Recurrent {
         let (product, rest) = rest.split_at_mut(product_len);
         let projection = operands.projection.map(|data| {
             let sizes = [width, hidden];
-            let weight = LinearWeight { data, sizes, by_input: false };
+            let weight = LinearWeight {
+                data,
+                sizes,
+                by_input: false,
+            };
             LinearKernel::new(&weight, None, self.batch)
         });
         let projected_len = projection.as_ref().map_or(0, |_| self.batch * hidden);
@@ -118,77 +139,153 @@ impl Recurrent {
     /// The functions of the gates, for rows of them.
     fn rows(&self, given: &[f32], own: &mut [f32], cells: &mut [f32], state: &mut [f32]) {
         let (hidden, gates) = (self.hidden, self.gates());
-        if hidden == 0 {
-            return;
-        }
-        let least = GRAIN.div_ceil(gates * 4);
-        let rows = state.par_chunks_exact_mut(hidden);
-        let rows = rows.zip(own.par_chunks_exact_mut(gates));
-        let rows = rows.zip(given.par_chunks_exact(gates));
+        let count = match thread_count() {
+            threads if threads > 1 && own.len() >= 2 * GRAIN => {
+                (own.len() / gates.max(1)).div_ceil(threads)
+            }
+            _ => own.len() / gates.max(1),
+        };
+        let count = count.max(1);
+        let rows = state.par_chunks_mut(count * hidden);
+        let rows = rows.zip(own.par_chunks_mut(count * gates));
+        let rows = rows.zip(given.par_chunks(count * gates));
         match self.cell {
             Cell::Lstm => {
-                let rows = rows.zip(cells.par_chunks_exact_mut(hidden));
-                rows.with_min_len(least)
-                    .spread(|(((state, own), given), cell)| lstm(given, own, cell, state));
-            }
-            Cell::Gru => rows
-                .with_min_len(least)
-                .spread(|((state, own), given)| gru(given, own, state)),
-            Cell::Tanh | Cell::Relu => {
-                let function = match self.cell {
-                    Cell::Relu => Unary::Relu,
-                    _ => Unary::Tanh,
-                };
-                rows.with_min_len(least).spread(|((state, own), given)| {
-                    add(own, given);
-                    state.copy_from_slice(own);
-                    unary_chunk(function, state);
+                let cells = cells.par_chunks_mut(count * hidden);
+                rows.zip(cells).spread(|(((state, own), given), cells)| {
+                    lstm(hidden, given, own, cells, state);
                 });
             }
+            Cell::Gru => rows.spread(|((state, own), given)| gru(hidden, given, own, state)),
+            Cell::Tanh => rows.spread(|((state, own), given)| tanh_of_sums(given, own, state)),
+            Cell::Relu => rows.spread(|((state, own), given)| {
+                let sums = state.iter_mut().zip(own).zip(given);
+                sums.for_each(|((state, own), given)| *state = relu(*own + given));
+            }),
         }
     }
 }
 
-fn add(to: &mut [f32], other: &[f32]) {
-    for (to, other) in to.iter_mut().zip(other) {
-        *to += other;
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// The exponential function: wrong by up to two in the last place, and never infinite.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    /// Adding it leaves an integer, the nearest one, in the lowest bits: 1.5 * 2^23.
+    const ROUND: f32 = 12_582_912.0;
+    /// The logarithm of 2, in two parts, of which the first has few bits.
+    const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+    let x = x.clamp(-87.0, 88.0);
+    let rounded = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let count = rounded - ROUND;
+    let rest = count.mul_add(-LN_2[0], x);
+    let rest = count.mul_add(-LN_2[1], rest);
+    // The first terms of the series: what is left out is less than 6e-9.
+    let mut sum = 1.0 / 5040.0;
+    for term in [720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0] {
+        sum = rest.mul_add(sum, 1.0 / term);
     }
+    sum * f32::from_bits(rounded.to_bits().wrapping_add(127) << 23)
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+fn tanh(x: f32) -> f32 {
+    // Near zero the series, of which less than 1e-7 is left out; elsewhere nothing is lost.
+    let square = x * x;
+    let mut sum = 62.0 / 2835.0;
+    for term in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0] {
+        sum = square.mul_add(sum, term);
+    }
+    let near = (x * square).mul_add(sum, x);
+    let far = 1.0 - 2.0 / (1.0 + exp(2.0 * x.abs()));
+    if x.abs() < 0.3 { near } else { far.copysign(x) }
 }
 
 /// Gates of input, forgetting, cell and output.
-fn lstm(given: &[f32], own: &mut [f32], cell: &mut [f32], state: &mut [f32]) {
-    let len = cell.len();
-    add(own, given);
-    let (input, rest) = own.split_at_mut(2 * len);
-    unary_chunk(Unary::Sigmoid, input);
-    let (new, output) = rest.split_at_mut(len);
-    unary_chunk(Unary::Tanh, new);
-    unary_chunk(Unary::Sigmoid, output);
-    let (input, forget) = input.split_at(len);
-    let gates = input.iter().zip(forget).zip(&*new);
-    for ((cell, state), ((input, forget), new)) in cell.iter_mut().zip(&mut *state).zip(gates) {
-        *cell = *forget * *cell + *input * *new;
-        *state = *cell;
-    }
-    unary_chunk(Unary::Tanh, state);
-    for (state, output) in state.iter_mut().zip(&*output) {
-        *state *= *output;
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn lstm(hidden: usize, given: &[f32], own: &mut [f32], cells: &mut [f32], state: &mut [f32]) {
+    let rows = cells
+        .chunks_exact_mut(hidden)
+        .zip(state.chunks_exact_mut(hidden));
+    let gates = own
+        .chunks_exact_mut(4 * hidden)
+        .zip(given.chunks_exact(4 * hidden));
+    for ((cells, state), (own, given)) in rows.zip(gates) {
+        let (input, rest) = own.split_at(hidden);
+        let (forget, rest) = rest.split_at(hidden);
+        let (new, output) = rest.split_at(hidden);
+        let (given_input, rest) = given.split_at(hidden);
+        let (given_forget, rest) = rest.split_at(hidden);
+        let (given_new, given_output) = rest.split_at(hidden);
+        for at in 0..hidden {
+            let forgotten = sigmoid(forget[at] + given_forget[at]) * cells[at];
+            let added = sigmoid(input[at] + given_input[at]) * tanh(new[at] + given_new[at]);
+            let cell = forgotten + added;
+            cells[at] = cell;
+            state[at] = sigmoid(output[at] + given_output[at]) * tanh(cell);
+        }
     }
 }
 
 /// Gates of resetting, updating and what is new.
-fn gru(given: &[f32], own: &mut [f32], state: &mut [f32]) {
-    let len = state.len();
-    let (gates, new) = own.split_at_mut(2 * len);
-    let (given, given_new) = given.split_at(2 * len);
-    add(gates, given);
-    unary_chunk(Unary::Sigmoid, gates);
-    let (reset, update) = gates.split_at(len);
-    for ((new, reset), given) in new.iter_mut().zip(reset).zip(given_new) {
-        *new = *given + *reset * *new;
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn gru(hidden: usize, given: &[f32], own: &[f32], state: &mut [f32]) {
+    let gates = own
+        .chunks_exact(3 * hidden)
+        .zip(given.chunks_exact(3 * hidden));
+    for (state, (own, given)) in state.chunks_exact_mut(hidden).zip(gates) {
+        let (reset, rest) = own.split_at(hidden);
+        let (update, new) = rest.split_at(hidden);
+        let (given_reset, rest) = given.split_at(hidden);
+        let (given_update, given_new) = rest.split_at(hidden);
+        for at in 0..hidden {
+            let reset = sigmoid(reset[at] + given_reset[at]);
+            let update = sigmoid(update[at] + given_update[at]);
+            let new = tanh(reset.mul_add(new[at], given_new[at]));
+            state[at] = (state[at] - new).mul_add(update, new);
+        }
     }
-    unary_chunk(Unary::Tanh, new);
-    for ((state, new), update) in state.iter_mut().zip(&*new).zip(update) {
-        *state = (*state - *new) * *update + *new;
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn tanh_of_sums(given: &[f32], own: &[f32], state: &mut [f32]) {
+    let sums = own.iter().zip(given);
+    for (state, (own, given)) in state.iter_mut().zip(sums) {
+        *state = tanh(own + given);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exp, sigmoid, tanh};
+
+    #[test]
+    fn functions_of_gates_are_near_enough() {
+        for step in -40_000..=40_000 {
+            let x = step as f32 / 1000.0;
+            let right = f64::from(x);
+            let far =
+                |own: f32, right: f64| (f64::from(own) - right).abs() / right.abs().max(1e-30);
+            assert!(far(exp(x), right.exp()) < 3e-7, "exp {x}");
+            assert!(
+                far(sigmoid(x), 1.0 / (1.0 + (-right).exp())) < 4e-7,
+                "sigmoid {x}"
+            );
+            assert!(far(tanh(x), right.tanh()) < 6e-7, "tanh {x}");
+        }
+        assert!(tanh(f32::NAN).is_nan() && sigmoid(f32::NAN).is_nan());
+        assert_eq!(
+            [tanh(f32::INFINITY), tanh(-1000.0), tanh(-0.0)],
+            [1.0, -1.0, -0.0]
+        );
+        assert_eq!([sigmoid(f32::INFINITY), sigmoid(1000.0)], [1.0, 1.0]);
+        assert!(sigmoid(-1000.0) < 1e-37);
     }
 }

@@ -9,6 +9,7 @@ mod attention;
 mod call;
 mod composed;
 mod einsum;
+mod losses;
 mod narrow;
 mod operators;
 mod recurrent;
@@ -143,6 +144,16 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             checked: 0,
             writes: false,
         }
+    }
+
+    /// The number of the input that a placeholder is.
+    fn input_number(&self, placeholder: NodeId) -> Option<usize> {
+        let is_tensor = |node: &NodeId| self.types.value(*node).as_tensor().is_some();
+        let inputs = self.graph.nodes();
+        let inputs = inputs.filter(|&node| self.graph.node(node).op() == GraphOp::Placeholder);
+        inputs
+            .filter(is_tensor)
+            .position(|node| node == placeholder)
     }
 
     /// Takes note of the inputs that were written to.
@@ -288,6 +299,9 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn computed(&mut self, call: &mut Call) -> Result<Lowered, Reason> {
         self.check_numbers(call)?;
         if let Some(lowered) = self.typed(call)? {
+            return Ok(lowered);
+        }
+        if let Some(lowered) = self.loss(call)? {
             return Ok(lowered);
         }
         self.check_elements(call)?;
@@ -481,7 +495,11 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 entries.collect::<Result<_, _>>().map(Output::Dict)
             }
             Arg::None => Ok(Output::None),
-            Arg::Node(_) => {
+            Arg::Node(node) => {
+                let itself = same_input(self.graph, self.types, *node).filter(|_| self.writes);
+                if let Some(input) = itself.and_then(|input| self.input_number(input)) {
+                    return Ok(Output::Input(input));
+                }
                 let lowered = self.operand(arg)?;
                 returned(lowered)
             }
@@ -538,6 +556,35 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     /// The shape of the value of the node at hand.
     fn result_shape(&self) -> Result<Vec<usize>, Reason> {
         sizes(tensor_of(self.types.value(self.node))?)
+    }
+}
+
+/// The placeholder whose tensor the value of a node is, itself: what is written to is given back, and what has a type
+/// already.
+#[must_use]
+pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Option<NodeId> {
+    loop {
+        let view = graph.node(node);
+        let own = types.value(node).as_tensor()?;
+        match view.op() {
+            GraphOp::Placeholder => return Some(node),
+            GraphOp::CallFunction | GraphOp::CallMethod => {}
+            GraphOp::CallModule | GraphOp::GetAttr | GraphOp::Output => return None,
+        }
+        let first = view.args().first().and_then(Arg::as_node)?;
+        let given = types.value(first).as_tensor()?;
+        let binding = types.binding(graph, view).ok()?;
+        let converts = matches!(
+            binding.operator,
+            "to" | "type_as" | "float" | "long" | "bool"
+        );
+        let same = own.storage == given.storage
+            && own.dtype == given.dtype
+            && (own.shape == given.shape && own.strides == given.strides);
+        if !same || !(binding.in_place || converts) {
+            return None;
+        }
+        node = first;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Recurrent layers: a linear layer for the inputs of all time steps, and a step for the rest, in each direction.
 
+use corsac_ir::Arg;
 use corsac_ops::shape::Value;
 
 use super::call::{Call, as_int};
@@ -41,9 +42,9 @@ fn cell_of(name: &str) -> Cell {
 impl Lowerer<'_, '_> {
     /// `torch.lstm`, `torch.gru`, `torch.rnn_tanh` and `torch.rnn_relu`.
     pub(super) fn recurrent(&mut self, call: &Call) -> Result<Lowered, Reason> {
-        let of_tensor = call.get("fourth").is_some_and(|own| {
-            matches!(own, Lowered::Known(Value::Bool(_)))
-        });
+        let of_tensor = call
+            .get("fourth")
+            .is_some_and(|own| matches!(own, Lowered::Known(Value::Bool(_))));
         let [state, weights, bias, count, dropout, trains] = match of_tensor {
             true => ["second", "third", "fourth", "fifth", "sixth", "seventh"],
             false => ["third", "fourth", "fifth", "sixth", "seventh", "eighth"],
@@ -71,7 +72,8 @@ impl Lowerer<'_, '_> {
             count: usize::try_from(count).map_err(|_| "a negative number of layers")?,
             both_ways: call.flag(both_ways, false)?,
         };
-        let results = self.layers(layers, batch_first)?;
+        let keeps = layers.cell == Cell::Lstm && self.is_read(2);
+        let results = self.layers(layers, batch_first, keeps)?;
         Ok(Lowered::Items(
             results.into_iter().map(Lowered::Tensor).collect(),
         ))
@@ -98,7 +100,10 @@ impl Lowerer<'_, '_> {
         let width = size("proj_size").filter(|&own| own > 0);
         let mut weights = Vec::new();
         for layer in 0..count {
-            for suffix in ["", "_reverse"].into_iter().take(1 + usize::from(both_ways)) {
+            for suffix in ["", "_reverse"]
+                .into_iter()
+                .take(1 + usize::from(both_ways))
+            {
                 let kinds = ["weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr"];
                 for (at, kind) in kinds.into_iter().enumerate() {
                     if (at == 2 || at == 3) && !bias || at == 4 && width.is_none() {
@@ -158,7 +163,8 @@ impl Lowerer<'_, '_> {
             count,
             both_ways,
         };
-        let mut results = self.layers(layers, batch_first)?;
+        let keeps = cell == Cell::Lstm && self.is_read(1);
+        let mut results = self.layers(layers, batch_first, keeps)?;
         if unbatched {
             for value in &mut results {
                 let mut shape = self.shape(*value);
@@ -213,7 +219,8 @@ impl Lowerer<'_, '_> {
             count: 1,
             both_ways: false,
         };
-        let results = self.layers(layers, false)?;
+        let keeps = layers.cell == Cell::Lstm;
+        let results = self.layers(layers, false, keeps)?;
         let mut items = Vec::new();
         for &value in &results[1..] {
             let mut shape = self.shape(value);
@@ -229,8 +236,27 @@ impl Lowerer<'_, '_> {
         })
     }
 
-    /// Outputs, last states, and what is remembered.
-    fn layers(&mut self, layers: Layers, batch_first: bool) -> Result<Vec<ValueId>, Reason> {
+    /// Whether anybody may read the result with this number.
+    fn is_read(&self, number: i64) -> bool {
+        let graph = self.graph;
+        graph.node(self.node).users().any(|user| {
+            let view = graph.node(user);
+            match view.args() {
+                [_, Arg::Int(at)] if view.target_name().ends_with("getitem") => {
+                    *at == number && view.users().next().is_some()
+                }
+                _ => true,
+            }
+        })
+    }
+
+    /// Outputs, last states, and what is remembered, which is only right if it is said to be read.
+    fn layers(
+        &mut self,
+        layers: Layers,
+        batch_first: bool,
+        keeps: bool,
+    ) -> Result<Vec<ValueId>, Reason> {
         let directions = 1 + usize::from(layers.both_ways);
         let each = 2 + 2 * usize::from(layers.bias);
         let lines = layers.count * directions;
@@ -282,6 +308,7 @@ impl Lowerer<'_, '_> {
                     reverse: direction == 1,
                     bias: layers.bias,
                     varies: layers.batch_sizes.is_some(),
+                    keeps: keeps || layers.batch_sizes.is_some(),
                 };
                 let mut begin = Vec::with_capacity(tensors);
                 for &state in &layers.state {
@@ -292,8 +319,13 @@ impl Lowerer<'_, '_> {
                     let part = self.narrowed(state, 0, line, 1);
                     begin.push(self.alias(part, sizes[1..].to_vec()));
                 }
-                let outcome =
-                    self.one_way(recurrent, (input, rows), weights, &begin, layers.batch_sizes)?;
+                let outcome = self.one_way(
+                    recurrent,
+                    (input, rows),
+                    weights,
+                    &begin,
+                    layers.batch_sizes,
+                )?;
                 for (all, own) in states.iter_mut().zip(outcome.state) {
                     let mut shape = self.shape(own);
                     shape.insert(0, 1);
@@ -325,7 +357,13 @@ impl Lowerer<'_, '_> {
         state: &[ValueId],
         batch_sizes: Option<ValueId>,
     ) -> Result<Outcome, Reason> {
-        let Recurrent { cell, batch, width, bias, .. } = recurrent;
+        let Recurrent {
+            cell,
+            batch,
+            width,
+            bias,
+            ..
+        } = recurrent;
         let [outputs, features] = self.shape(weights[0])[..] else {
             return Err("a weight that is no matrix".to_owned());
         };
@@ -362,19 +400,31 @@ impl Lowerer<'_, '_> {
         inputs.extend(state);
         inputs.extend(is_projected.then(|| weights[weights.len() - 1]));
         inputs.extend(batch_sizes);
+        let (keeps, reverse) = (recurrent.keeps, recurrent.reverse);
         let cells = if state.len() > 1 { batch * hidden } else { 0 };
-        let lens = [rows * width, batch * width, cells];
+        let lens = match keeps {
+            true => [rows * width, batch * width, cells],
+            false => [rows * width, 0, 0],
+        };
         let all = self.emit(Op::Recurrent(recurrent), inputs, vec![lens.iter().sum()]);
-        let mut start = 0;
-        let mut part = |me: &mut Self, len: usize, shape: [usize; 2]| {
+        let part = |me: &mut Self, start: usize, len: usize, shape: [usize; 2]| {
             let own = me.narrowed(all, 0, start, len);
-            start += len;
             me.alias(own, shape.to_vec())
         };
-        let out = part(self, lens[0], [rows, width]);
-        let mut last = vec![part(self, lens[1], [batch, width])];
+        let out = part(self, 0, lens[0], [rows, width]);
+        // The rows of the last time step are the last state, if all have as many.
+        let start = match (keeps, reverse) {
+            (true, _) => lens[0],
+            (false, true) => 0,
+            (false, false) => (rows - batch) * width,
+        };
+        let mut last = vec![part(self, start, batch * width, [batch, width])];
         if cells > 0 {
-            last.push(part(self, cells, [batch, hidden]));
+            last.push(match keeps {
+                true => part(self, lens[0] + lens[1], cells, [batch, hidden]),
+                // Nobody reads it.
+                false => state[1],
+            });
         }
         Ok(Outcome { out, state: last })
     }

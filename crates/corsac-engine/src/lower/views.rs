@@ -307,8 +307,11 @@ impl Lowerer<'_, '_> {
             "roll" => self.rolled(call)?,
             "pad" | "constant_pad_nd" => {
                 let input = call.tensor("input")?;
-                if call.text("mode")?.is_some_and(|mode| mode != "constant") {
-                    return Err("pad with another mode than constant".to_owned());
+                if let Some(mode) = call.text("mode")?
+                    && mode != "constant"
+                {
+                    let value = self.padded_by_own(call, mode)?;
+                    return Ok(Lowered::Tensor(value));
                 }
                 let given = call.ints("pad")?.unwrap_or_default();
                 let rank = self.shape(input).len();
@@ -430,6 +433,65 @@ impl Lowerer<'_, '_> {
         let mut view = View::of(&self.shape(input));
         view.index(indices)?;
         Ok(self.copied(input, view))
+    }
+
+    /// Surrounded by its own elements: mirrored, those at the edge, or those of the other end.
+    fn padded_by_own(&mut self, call: &Call, mode: &str) -> Result<ValueId, Reason> {
+        let mut value = call.tensor("input")?;
+        let given = call.ints("pad")?.unwrap_or_default();
+        let rank = self.shape(value).len();
+        let dims = given.len() / 2;
+        if given.len() % 2 != 0 || dims == 0 || !(1..=2).contains(&rank.saturating_sub(dims)) {
+            return Err("widths for another number of dimensions".to_owned());
+        }
+        if self.shape(value).contains(&0) {
+            return Err("no elements to surround with".to_owned());
+        }
+        for (at, pair) in given.chunks(2).enumerate() {
+            let dim = rank - 1 - at;
+            let shape = self.shape(value);
+            let size = shape[dim];
+            let most = match mode {
+                "reflect" => size - 1,
+                "replicate" => usize::MAX,
+                "circular" => size,
+                other => return Err(format!("pad with mode {other}")),
+            };
+            let width = |width: i64| {
+                let width = usize::try_from(width).ok().filter(|&own| own <= most);
+                width.ok_or_else(|| format!("{mode} by such a width of {size}"))
+            };
+            let (before, after) = (width(pair[0])?, width(pair[1])?);
+            // Where they begin, and how they go on.
+            let (first, last, step) = match mode {
+                "reflect" => (before, (size - 1).saturating_sub(1), -1),
+                "replicate" => (0, size - 1, 0),
+                _ => (size - before, 0, 1),
+            };
+            let element = self.program.element(value);
+            let mut piece = |start: usize, len: usize| {
+                let mut view = View::of(&shape);
+                view.offset = start * view.strides[dim].unsigned_abs();
+                view.strides[dim] *= step;
+                view.shape[dim] = len;
+                let op = General::Copy {
+                    offset: view.offset,
+                    steps: view.strides,
+                };
+                (len > 0).then(|| self.general(op, [value], element, view.shape))
+            };
+            let (left, right) = (piece(first, before), piece(last, after));
+            let parts: Vec<ValueId> = left.into_iter().chain([value]).chain(right).collect();
+            if parts.len() > 1 {
+                let mut shape = shape.clone();
+                shape[dim] += before + after;
+                value = match element {
+                    Element::F32 => self.emit(Op::Concat { dim }, parts, shape),
+                    element => self.general(General::Concat { dim }, parts, element, shape),
+                };
+            }
+        }
+        Ok(value)
     }
 
     /// Two pieces, the other way round, for each dimension.

@@ -584,7 +584,10 @@ impl Lowerer<'_, '_> {
             "detach" | "alias" => {}
             "to" | "type" | "type_as" | "float" | "long" | "bool" | "int" => {
                 // What has the type already is given back itself.
-                let (own, first) = (tensor_of(self.types.value(node))?, tensor_of(&call.first_type)?);
+                let (own, first) = (
+                    tensor_of(self.types.value(node))?,
+                    tensor_of(&call.first_type)?,
+                );
                 if (own.storage, own.dtype) != (first.storage, first.dtype) {
                     return Ok(None);
                 }

@@ -10,7 +10,8 @@ use super::error::Failure;
 use super::value::Value;
 use super::{
     attention, convolution, creation, elementwise, embedding, index, join, libraries, loss, matmul,
-    module, normalisation, pooling, recurrent, reduction, resample, scalar, softmax, sorting, spectral, view,
+    module, normalisation, pooling, recurrent, reduction, resample, scalar, softmax, sorting,
+    spectral, view,
 };
 
 /// What a rule computes.

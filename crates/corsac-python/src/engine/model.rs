@@ -78,7 +78,8 @@ impl PyNativeModel {
         let lower = if writes { lower_with_writes } else { lower };
         let mut program = with_types(graph, inputs, &self.facts, |ir, types| {
             if self.strict
-                && let Some((node, reason)) = shared_results(ir, types, iter::empty()).first()
+                && let Some((node, reason)) =
+                    shared_results(ir, types, writes, iter::empty()).first()
             {
                 let (name, target) = (ir.node(*node).name(), ir.node(*node).target_name());
                 let text = format!("node {name} ({target}) cannot be compiled: {reason}");

@@ -329,14 +329,14 @@ impl PyProgram {
         if !self.written.is_empty() {
             return self.call_writing(py, exchange, &inputs, (described, tensors), None);
         }
-        self.call_inputs(py, exchange, &inputs, Vec::new(), None)
+        self.call_inputs(py, exchange, (&inputs, tensors), Vec::new(), None)
     }
 
     fn call_inputs<'py>(
         &self,
         py: Python<'py>,
         exchange: &Exchange,
-        inputs: &[Input<'_>],
+        (inputs, tensors): (&[Input<'_>], &[Bound<'py, PyAny>]),
         written: Vec<DataMut<'_>>,
         times: Option<&mut [f64]>,
     ) -> PyResult<Bound<'py, PyAny>> {
@@ -358,7 +358,7 @@ impl PyProgram {
             true => Ok(fresh.into_tensor()),
             false => fresh.converted(spec.dtype),
         });
-        self.filled(py, &results.collect::<PyResult<Vec<_>>>()?)
+        self.filled(py, tensors, &results.collect::<PyResult<Vec<_>>>()?)
     }
 
     /// The same where it writes to inputs: `described` and `tensors` are those of all.
@@ -403,7 +403,7 @@ impl PyProgram {
                 )
             })?);
         }
-        let results = self.call_inputs(py, exchange, inputs, written, times);
+        let results = self.call_inputs(py, exchange, (inputs, tensors), written, times);
         if !counting.is_empty() {
             let counting = PyTuple::new(py, counting)?;
             py.import(intern!(py, "torch.autograd.graph"))?
@@ -453,7 +453,7 @@ impl PyProgram {
             all.push(described);
         }
         if self.written.is_empty() {
-            return self.call_inputs(py, exchange, &inputs, Vec::new(), times);
+            return self.call_inputs(py, exchange, (&inputs, &tensors), Vec::new(), times);
         }
         let Some(described) = all.into_iter().collect::<Option<Vec<_>>>() else {
             let text = "an input of a program that writes to inputs may lie anywhere";
@@ -483,13 +483,16 @@ impl PyProgram {
     fn filled<'py>(
         &self,
         py: Python<'py>,
+        inputs: &[Bound<'py, PyAny>],
         results: &[Bound<'py, PyAny>],
     ) -> PyResult<Bound<'py, PyAny>> {
         match &self.executable.program().output {
             Some(Output::Value(_)) => Ok(results[0].clone()),
             Some(output) => {
                 let mut number = self.numbers();
-                structure(py, output, &mut |value| Ok(results[number(value)].clone()))
+                structure(py, output, inputs, &mut |value| {
+                    Ok(results[number(value)].clone())
+                })
             }
             None => Ok(py.None().into_bound(py)),
         }
@@ -583,7 +586,7 @@ impl PyProgram {
         match &self.executable.program().output {
             Some(output) => {
                 let mut number = self.numbers();
-                structure(py, output, &mut |value| {
+                structure(py, output, &[], &mut |value| {
                     Ok(number(value).into_pyobject(py)?.into_any())
                 })
             }
@@ -634,10 +637,12 @@ impl PyProgram {
 fn structure<'py>(
     py: Python<'py>,
     output: &Output,
+    inputs: &[Bound<'py, PyAny>],
     item: &mut dyn FnMut(&ValueId) -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
-        items.iter().map(|own| structure(py, own, item)).collect()
+        let items = items.iter();
+        items.map(|own| structure(py, own, inputs, item)).collect()
     };
     Ok(match output {
         Output::Value(value) => item(value)?,
@@ -646,9 +651,13 @@ fn structure<'py>(
         Output::Dict(entries) => {
             let dict = PyDict::new(py);
             for (key, own) in entries {
-                dict.set_item(key, structure(py, own, item)?)?;
+                dict.set_item(key, structure(py, own, inputs, item)?)?;
             }
             dict.into_any()
+        }
+        Output::Input(number) => {
+            let given = inputs.get(*number).cloned();
+            given.ok_or_else(|| PyValueError::new_err("the program gives its inputs back"))?
         }
         Output::None => py.None().into_bound(py),
     })
