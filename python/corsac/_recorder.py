@@ -762,7 +762,8 @@ def _recorded(
     kwargs: dict[str, Any],
     trains: bool,
 ) -> tuple[Any, Recorded | Refusal]:
-    recording = _core.Recording(_ours(), _unlike(), [_APPLY] if trains else [])
+    unlike = _unlike()
+    recording = _core.Recording(_ours(), unlike, [_APPLY] if trains else [])
     for setting in _SETTINGS:
         recording.ask(setting)
     recorder = _Recorder(recording, {id(own): name for name, own in named_weights(model)}, trains)
@@ -788,6 +789,10 @@ def _recorded(
         return returned, Refusal(
             Kind.HOST, "garbage was collected while it was recorded", passes=True
         )
+    if isinstance(found, tuple) and not trains and found[1] in [reason for *_, reason in unlike]:
+        # Dynamo would capture what PyTorch does where somebody looks at its operators, too, and it has done so here: the
+        # call is made again, for its results.
+        return program(*args, **kwargs), Refusal(Kind.HOST, found[1])
     if recorder.refusal is not None and not (isinstance(found, tuple) and found[0] == "opaque"):
         asks = any(recording.entered(own.__code__) for own in _ASKS)
         by_values = asks and recorder.refusal.kind is Kind.DYNAMO

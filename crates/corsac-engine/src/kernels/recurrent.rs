@@ -208,49 +208,57 @@ fn tanh(x: f32) -> f32 {
     if x.abs() < 0.3 { near } else { far.copysign(x) }
 }
 
-/// Gates of input, forgetting, cell and output.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn lstm(hidden: usize, given: &[f32], own: &mut [f32], cells: &mut [f32], state: &mut [f32]) {
+fn lstm(hidden: usize, given: &[f32], own: &[f32], cells: &mut [f32], state: &mut [f32]) {
     let rows = cells
         .chunks_exact_mut(hidden)
         .zip(state.chunks_exact_mut(hidden));
     let gates = own
-        .chunks_exact_mut(4 * hidden)
+        .chunks_exact(4 * hidden)
         .zip(given.chunks_exact(4 * hidden));
     for ((cells, state), (own, given)) in rows.zip(gates) {
-        let (input, rest) = own.split_at(hidden);
-        let (forget, rest) = rest.split_at(hidden);
-        let (new, output) = rest.split_at(hidden);
-        let (given_input, rest) = given.split_at(hidden);
-        let (given_forget, rest) = rest.split_at(hidden);
-        let (given_new, given_output) = rest.split_at(hidden);
-        for at in 0..hidden {
-            let forgotten = sigmoid(forget[at] + given_forget[at]) * cells[at];
-            let added = sigmoid(input[at] + given_input[at]) * tanh(new[at] + given_new[at]);
-            let cell = forgotten + added;
-            cells[at] = cell;
-            state[at] = sigmoid(output[at] + given_output[at]) * tanh(cell);
-        }
+        lstm_row(given, own, cells, state);
     }
 }
 
-/// Gates of resetting, updating and what is new.
+/// Gates of input, forgetting, cell and output. A function of its own, so that the compiler knows that what is written is
+/// not what is read.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn lstm_row(given: &[f32], own: &[f32], cells: &mut [f32], state: &mut [f32]) {
+    let len = cells.len();
+    let state = &mut state[..len];
+    let part = |number: usize| (&own[number * len..][..len], &given[number * len..][..len]);
+    let ((input, given_input), (forget, given_forget)) = (part(0), part(1));
+    let ((new, given_new), (output, given_output)) = (part(2), part(3));
+    for at in 0..len {
+        let forgotten = sigmoid(forget[at] + given_forget[at]) * cells[at];
+        let added = sigmoid(input[at] + given_input[at]) * tanh(new[at] + given_new[at]);
+        let cell = forgotten + added;
+        cells[at] = cell;
+        state[at] = sigmoid(output[at] + given_output[at]) * tanh(cell);
+    }
+}
+
 fn gru(hidden: usize, given: &[f32], own: &[f32], state: &mut [f32]) {
     let gates = own
         .chunks_exact(3 * hidden)
         .zip(given.chunks_exact(3 * hidden));
     for (state, (own, given)) in state.chunks_exact_mut(hidden).zip(gates) {
-        let (reset, rest) = own.split_at(hidden);
-        let (update, new) = rest.split_at(hidden);
-        let (given_reset, rest) = given.split_at(hidden);
-        let (given_update, given_new) = rest.split_at(hidden);
-        for at in 0..hidden {
-            let reset = sigmoid(reset[at] + given_reset[at]);
-            let update = sigmoid(update[at] + given_update[at]);
-            let new = tanh(reset.mul_add(new[at], given_new[at]));
-            state[at] = (state[at] - new).mul_add(update, new);
-        }
+        gru_row(given, own, state);
+    }
+}
+
+/// Gates of resetting, updating and what is new.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn gru_row(given: &[f32], own: &[f32], state: &mut [f32]) {
+    let len = state.len();
+    let part = |number: usize| (&own[number * len..][..len], &given[number * len..][..len]);
+    let ((reset, given_reset), (update, given_update), (new, given_new)) =
+        (part(0), part(1), part(2));
+    for at in 0..len {
+        let reset = sigmoid(reset[at] + given_reset[at]);
+        let update = sigmoid(update[at] + given_update[at]);
+        let new = tanh(reset.mul_add(new[at], given_new[at]));
+        state[at] = (state[at] - new).mul_add(update, new);
     }
 }
 

@@ -43,7 +43,7 @@ impl Sharing {
             }
             let truth = |arg: &Arg| truth(&types.argument(graph, arg));
             for other in catalogue.effects_given(graph, node, &truth).aliases {
-                if !is_converted(types.value(other), value) {
+                if !is_converted(types.value(other), value) && !is_number(types.value(other)) {
                     sharing.join(other, node);
                 }
             }
@@ -148,6 +148,14 @@ fn repeats(operator: &str) -> bool {
             | "cartesian_prod"
             | "unfold"
             | "as_strided"
+    )
+}
+
+/// Whether it is in no memory: a size that a view is made with.
+fn is_number(value: &Value) -> bool {
+    matches!(
+        value,
+        Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::None | Value::Str(_)
     )
 }
 
