@@ -18,7 +18,7 @@ from corsac._dynamo import INFERENCE
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
-from corsac._panic import as_compile_error
+from corsac._panic import EngineError, as_compile_error
 from corsac._report_text import with_repeats
 from corsac.fx import GraphModule
 from corsac.lowering import LoweringError
@@ -164,6 +164,9 @@ class CompiledGraph(EngineModule):
         if used:
             # The last one.
             self._runner.remove(used[-1])
+        if self._written:
+            # Nobody knows what it has written.
+            raise EngineError(reason)
         self._programs[self._key(args)] = reason
         return self._by_host(reason, args, {})
 

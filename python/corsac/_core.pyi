@@ -488,9 +488,10 @@ class NativeModel:
     It is for the weights as they are when it is made, and for a graph that does not change.
     """
     def __new__(cls, graph: Graph, *, strict: Any = False, precision: Any = "f32", after: Any = None) -> NativeModel: ...
-    def compile(self, inputs: Any) -> Any:
+    def compile(self, inputs: Any, *, writes: Any = False) -> Any:
         """A program for tensors like `inputs`; numbers among them are compiled in. Raises what
-        `compile_graph` does.
+        `compile_graph` does. With `writes` the program may write to its inputs: calls raise `ValueError` where
+        these share memory with others or with a weight, or do not lie row by row.
         """
         ...
 
@@ -549,6 +550,12 @@ class NativeProgram:
         ...
     @steps.setter
     def steps(self, value: Any) -> None: ...
+    @property
+    def writes(self) -> Any:
+        """Whether it writes to inputs."""
+        ...
+    @writes.setter
+    def writes(self, value: Any) -> None: ...
 
 @final
 class Node:

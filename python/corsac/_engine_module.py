@@ -135,6 +135,9 @@ class EngineModule(StandIn):
                     raise
                 if isinstance(error, ValueError):
                     return self._failed(args, kwargs)
+                if compiled.run.program.writes:
+                    # Nobody knows what it has written.
+                    raise
                 return self._by_host(refuse(str(error)), args, kwargs)
 
         race = compiled.choice.race

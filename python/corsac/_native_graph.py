@@ -127,7 +127,9 @@ class NativeGraph:
         if len(inputs) > places:
             raise CompileError(f"it takes {places} arguments, not {len(inputs)}")
         try:
-            return NativeCall(self._model().compile(inputs)), None
+            # What writes to inputs gives nothing else that shares their memory.
+            writes = apart and self._strict
+            return NativeCall(self._model().compile(inputs, writes=writes)), None
         except CompileError:
             if whole:
                 raise

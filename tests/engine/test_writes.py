@@ -218,7 +218,7 @@ def test_filled_parts_are_seen_in_the_whole():
         y[0].fill_(3)
         return y
 
-    assert native(part, [torch.ones(2, 3)], whole=True) is None
+    assert native(part, [torch.ones(2, 3)], whole=True) is not None
     check_program(part, torch.randn(2, 3))
 
 

@@ -56,7 +56,7 @@ impl<'a> Search<'a> {
                 reader.insert(value, at);
             }
         }
-        for value in program.outputs() {
+        for value in program.results() {
             uses[program.root(value).index()] += 1;
         }
         Self {

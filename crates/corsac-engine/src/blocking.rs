@@ -27,7 +27,7 @@ pub(crate) fn assign(program: &mut Program) {
     for step in steps {
         blocking.step(step);
     }
-    for output in blocking.program.outputs() {
+    for output in blocking.program.results() {
         blocking.rows(output);
     }
     let steps = blocking.steps;

@@ -16,11 +16,11 @@ use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
-use crate::kernels::{layout, normalise, pool, reduce};
+use crate::kernels::{layout, normalise, pool, recurrent, reduce};
 use crate::memory::{Context, Kept, Memory, Taken, Written};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
-use crate::program::{Element, Layout, Op, Post, Program, Source, Step, ValueId};
+use crate::program::{Cell, Element, Layout, Op, Post, Program, Recurrent, Source, Step, ValueId};
 use crate::threads::on_threads;
 use crate::weight_cache::{Packed, WeightCache};
 use crate::work::work;
@@ -107,6 +107,12 @@ pub enum RunError {
         /// What it does.
         step: &'static str,
     },
+    /// Time steps of packed sequences with more rows than those before, or with other rows than there are.
+    #[error("batch sizes that are none of these rows")]
+    BatchSizes,
+    /// A step has failed after others had written to inputs.
+    #[error(transparent)]
+    AfterWrites(Box<RunError>),
     /// A weight that the program needs is not there.
     #[error("weight {number} is missing")]
     MissingWeight {
@@ -129,6 +135,8 @@ pub struct Executable {
     work: usize,
     /// Whether a step leaves products to rten-gemm, which may start threads.
     uses_library: bool,
+    /// The first step that writes to an input.
+    first_write: usize,
 }
 
 impl Executable {
@@ -156,16 +164,25 @@ impl Executable {
         let prepared = steps
             .map(|(at, step)| loader.prepare(at, step))
             .collect::<Result<_, _>>()?;
-        for value in program.outputs() {
+        for value in program.results() {
             loader.keep(value)?;
         }
         let other_weights = loader.take_others();
         let weights = loader.unpacked();
         let mut steps = program.steps.iter().zip(&prepared);
         let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared));
+        let given = program.outputs().len();
+        let writes = |step: &Step| {
+            let place = plan.place(program.root(step.output));
+            place
+                .and_then(|place| place.result)
+                .is_some_and(|result| result >= given)
+        };
+        let first_write = program.steps.iter().position(writes);
         Ok(Self {
             work: work(&program),
             uses_library,
+            first_write: first_write.unwrap_or(program.steps.len()),
             program,
             plan,
             weights,
@@ -236,6 +253,9 @@ impl Executable {
     /// # Errors
     /// Inputs or outputs of another number, size or type than the program has; indices out of range; too
     /// little memory.
+    ///
+    /// Inputs that are [written](Program::written) to come after the results, with their elements in them; in
+    /// their places among `inputs` is anything.
     pub fn run_typed(
         &self,
         context: &mut Context,
@@ -278,7 +298,11 @@ impl Executable {
                 .as_mut()
                 .map(|observe| |step: usize, time: Duration| observe(number + step, time));
             let within = within.as_mut().map(|observe| observe as Observe<'_>);
-            self.run_step(at, step, memory, inputs, outputs, within)?;
+            let done = self.run_step(at, step, memory, inputs, outputs, within);
+            done.map_err(|error| match at > self.first_write {
+                true => RunError::AfterWrites(Box::new(error)),
+                false => error,
+            })?;
             if let (Some(start), Some(observe)) = (start, &mut observe)
                 && !matches!(step.op, Op::Portions(_))
             {
@@ -287,7 +311,7 @@ impl Executable {
             number += step.count();
         }
         // Those that no step wrote: inputs, weights, and what is returned twice.
-        for (number, value) in self.program.outputs().into_iter().enumerate() {
+        for (number, value) in self.program.results().into_iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
                 let mut own = std::mem::take(&mut outputs[number]);
                 own.copy_from(self.values(memory.all(outputs), inputs).data(value));
@@ -331,11 +355,20 @@ impl Executable {
                 result,
                 observe,
             ),
+            (Op::Recurrent(recurrent), DataMut::F32(result)) => {
+                self.run_recurrent((at, step), recurrent, &values, workspace, result)
+            }
             (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
                 self.step(at, step, &values, workspace, result);
                 Ok(())
             }
-            (_, result) => general::run(&self.program, step, &values, result),
+            (_, result) => general::run(
+                &self.program,
+                step,
+                &values,
+                self.plan.is_in_place(at),
+                result,
+            ),
         };
         taken.back(outputs);
         done
@@ -358,6 +391,62 @@ impl Executable {
             })
             .collect();
         fused.run(&read, in_place, result);
+    }
+
+    fn run_recurrent(
+        &self,
+        (at, step): (usize, &Step),
+        recurrent: &Recurrent,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        result: &mut [f32],
+    ) -> Result<(), RunError> {
+        let weights = step.weights();
+        let made;
+        let linear = match &self.prepared[at] {
+            Prepared::Packed(Packed::Linear(kernel)) => kernel,
+            // Weights that are computed while the program runs.
+            _ => {
+                let weight = LinearWeight {
+                    data: values.get(weights[0]),
+                    sizes: [recurrent.gates(), recurrent.width],
+                    by_input: false,
+                };
+                let bias = weights.get(1).map(|&bias| values.get(bias));
+                made = Arc::new(linear_kernel(&self.program, step, &weight, bias));
+                &made
+            }
+        };
+        let mut others = step.inputs[1 + weights.len()..].iter().copied();
+        let mut next = || others.next().map_or(&[][..], |value| values.get(value));
+        let gates = values.get(step.inputs[0]);
+        let hidden = next();
+        let cells = match recurrent.cell {
+            Cell::Lstm => next(),
+            Cell::Gru | Cell::Tanh | Cell::Relu => &[],
+        };
+        let projection = (recurrent.width != recurrent.hidden).then(next);
+        let rows = gates.len() / recurrent.gates().max(1);
+        let all: Vec<i64>;
+        let batch_sizes = match (recurrent.varies, step.inputs.last()) {
+            (true, Some(&sizes)) => values.data(sizes).integers(),
+            _ => {
+                all = vec![recurrent.batch as i64; rows / recurrent.batch.max(1)];
+                &all
+            }
+        };
+        if recurrent.varies && !recurrent.fits(rows, batch_sizes) {
+            return Err(RunError::BatchSizes);
+        }
+        let operands = recurrent::Operands {
+            gates,
+            hidden,
+            cells,
+            projection,
+            batch_sizes,
+        };
+        recurrent.run(&operands, linear, workspace, result);
+        Ok(())
     }
 
     fn run_portions(
@@ -426,12 +515,18 @@ impl Executable {
         }
         for (at, value) in self.program.values.iter().enumerate() {
             if let Source::Input(number) = value.source {
-                let given = &inputs[number];
+                let result = self.program.result_of_input(number);
+                let given = match result {
+                    Some(result) => outputs.get(result).map(DataMut::shared),
+                    None => Some(inputs[number]),
+                };
+                // The number of results is checked below.
+                let Some(given) = given else { continue };
                 let value = ValueId::new(at);
                 fits("input", number, value, given.element(), given.len())?;
             }
         }
-        let results = self.program.outputs();
+        let results = self.program.results();
         if results.len() != outputs.len() {
             return Err(RunError::OutputCount {
                 expected: results.len(),
@@ -635,6 +730,7 @@ impl Executable {
             (
                 Op::MatMul { .. }
                 | Op::Attention(_)
+                | Op::Recurrent(_)
                 | Op::BatchNorm { .. }
                 | Op::General(_)
                 | Op::Fused(_)
@@ -655,7 +751,7 @@ impl Executable {
 /// That steps which compute with floating-point numbers alone are given no others.
 fn check_elements(program: &Program) -> Result<(), RunError> {
     let is_typed = |step: &Step| match step.op {
-        Op::General(_) | Op::Fused(_) => true,
+        Op::General(_) | Op::Fused(_) | Op::Recurrent(_) => true,
         _ => {
             let values = step.reads().chain([step.output]);
             values
@@ -742,7 +838,10 @@ impl<'a> Values<'a> {
         let len = program.value(root).stored_len();
         match program.value(root).source {
             _ if program.element(root) == Element::F32 => Data::F32(self.get(root)),
-            Source::Input(number) => self.inputs[number],
+            Source::Input(number) => match self.executable.plan.place(root) {
+                Some(place) => self.kept.data(place, program.element(root), len),
+                None => self.inputs[number],
+            },
             Source::Weight(_) | Source::Derived(_) => {
                 let weight = self.executable.other_weights[root.index()].as_ref();
                 weight.map_or(Data::I64(&[]), |weight| weight.first(len))
@@ -759,7 +858,10 @@ impl<'a> Values<'a> {
         let root = program.root(value);
         let len = program.value(root).stored_len();
         match program.value(root).source {
-            Source::Input(number) => self.inputs[number].numbers(),
+            Source::Input(number) => match self.executable.plan.place(root) {
+                Some(place) => self.kept.numbers(place, len),
+                None => self.inputs[number].numbers(),
+            },
             Source::Weight(_) | Source::Derived(_) => self.executable.weights[root.index()]
                 .as_deref()
                 .map_or(&[], Vec::as_slice),

@@ -6,6 +6,7 @@ use crate::data::{Data, DataMut};
 use crate::execute::{RunError, Values};
 use crate::kernels::elementwise::{self, Operand};
 use crate::kernels::generic::{self, Steps};
+use crate::kernels::put::Put;
 use crate::kernels::resample::resample;
 use crate::kernels::volume::Volume;
 use crate::kernels::{layout, reduce};
@@ -205,6 +206,9 @@ pub enum General {
         /// How.
         combination: Combination,
     },
+    /// A tensor, elements, and integers: the first, in which the elements of a [region](Put) are combined with
+    /// the others.
+    Put(Put),
     /// Integers of which so many bits are kept.
     Wrap {
         /// How many.
@@ -274,6 +278,7 @@ impl General {
             Self::Select { .. } => "select",
             Self::Gather { .. } => "gather",
             Self::Scatter { .. } => "scatter",
+            Self::Put(_) => "put",
             Self::Wrap { .. } => "wrap",
             Self::Cumulate { .. } => "cumulate",
             Self::Sort { .. } => "sort",
@@ -296,11 +301,13 @@ fn float_to_int(x: f32) -> i64 {
     }
 }
 
-/// Does the step `step`, which is [`General`] or one that only moves elements.
+/// Does the step `step`, which is [`General`] or one that only moves elements; `in_place` says that its first
+/// input is in `out`.
 pub(crate) fn run(
     program: &Program,
     step: &Step,
     values: &Values<'_>,
+    in_place: bool,
     out: DataMut<'_>,
 ) -> Result<(), RunError> {
     let general = match &step.op {
@@ -311,6 +318,7 @@ pub(crate) fn run(
         program,
         step,
         values,
+        in_place,
     };
     match general {
         General::Cast => return work.cast(out),
@@ -404,6 +412,7 @@ pub(crate) fn run(
             return done.map_err(|index| RunError::Index { index, size });
         }
         General::Scatter { dim, combination } => return work.scatter(*dim, *combination, out),
+        General::Put(put) => return work.put(put, out),
         General::Wrap { bits, signed } => match (work.data(0), out) {
             (Data::I64(x), DataMut::I64(out)) => {
                 generic::map(x, out, |x| wrapped(x, *bits, *signed));
@@ -499,11 +508,51 @@ pub(crate) fn run(
     Ok(())
 }
 
+/// Does something with the function of floating-point numbers that combines them so.
+macro_rules! combined {
+    ($combination:expr, $f:ident => $run:expr) => {
+        match $combination {
+            Combination::Replace => {
+                let $f = |_, b| b;
+                $run
+            }
+            Combination::Add => {
+                let $f = |a: f32, b: f32| a + b;
+                $run
+            }
+            Combination::Multiply => {
+                let $f = |a: f32, b: f32| a * b;
+                $run
+            }
+            Combination::Largest => {
+                let $f = of_floats(Arithmetic::Maximum);
+                $run
+            }
+            Combination::Smallest => {
+                let $f = of_floats(Arithmetic::Minimum);
+                $run
+            }
+        }
+    };
+}
+
+/// The function of integers that combines them so.
+fn of_integers_combined(combination: Combination) -> fn(i64, i64) -> i64 {
+    match combination {
+        Combination::Replace => |_, b| b,
+        Combination::Add => i64::wrapping_add,
+        Combination::Multiply => i64::wrapping_mul,
+        Combination::Largest => i64::max,
+        Combination::Smallest => i64::min,
+    }
+}
+
 /// A step with its values.
 struct Work<'a> {
     program: &'a Program,
     step: &'a Step,
     values: &'a Values<'a>,
+    in_place: bool,
 }
 
 impl<'a> Work<'a> {
@@ -631,51 +680,63 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Makes `out` the first input, unless it is already.
+    fn begin(&self, out: &mut DataMut<'_>) -> Result<(), RunError> {
+        if self.in_place {
+            return Ok(());
+        }
+        match self.data(0).element() == out.element() {
+            true => out.copy_from(self.data(0)),
+            false => return Err(self.mismatch()),
+        }
+        Ok(())
+    }
+
     fn scatter(
         &self,
         dim: usize,
         combination: Combination,
-        out: DataMut<'_>,
+        mut out: DataMut<'_>,
     ) -> Result<(), RunError> {
+        self.begin(&mut out)?;
         let shape = self.shape(0);
         let indices = (self.data(1).integers(), self.shape(1));
         let from = self.shape(2);
-        let done = match (self.data(0), self.data(2), out) {
-            (Data::F32(x), Data::F32(source), DataMut::F32(out)) => {
-                out.copy_from_slice(x);
-                let (indices, source) = (indices, (source, from));
-                macro_rules! scatter {
-                    ($f:expr) => {
-                        generic::scatter(shape, dim, indices, source, out, $f)
-                    };
-                }
-                match combination {
-                    Combination::Replace => scatter!(|_, b| b),
-                    Combination::Add => scatter!(|a, b| a + b),
-                    Combination::Multiply => scatter!(|a, b| a * b),
-                    Combination::Largest => scatter!(of_floats(Arithmetic::Maximum)),
-                    Combination::Smallest => scatter!(of_floats(Arithmetic::Minimum)),
-                }
+        let done = match (self.data(2), out) {
+            (Data::F32(source), DataMut::F32(out)) => {
+                combined!(combination, f => generic::scatter(shape, dim, indices, (source, from), out, f))
             }
-            (Data::I64(x), Data::I64(source), DataMut::I64(out)) => {
-                out.copy_from_slice(x);
-                let f: fn(i64, i64) -> i64 = match combination {
-                    Combination::Replace => |_, b| b,
-                    Combination::Add => i64::wrapping_add,
-                    Combination::Multiply => i64::wrapping_mul,
-                    Combination::Largest => i64::max,
-                    Combination::Smallest => i64::min,
-                };
+            (Data::I64(source), DataMut::I64(out)) => {
+                let f = of_integers_combined(combination);
                 generic::scatter(shape, dim, indices, (source, from), out, f)
             }
-            (Data::Bool(x), Data::Bool(source), DataMut::Bool(out)) => {
-                out.copy_from_slice(x);
+            (Data::Bool(source), DataMut::Bool(out)) => {
                 generic::scatter(shape, dim, indices, (source, from), out, |_, b| b)
             }
             _ => return Err(self.mismatch()),
         };
         let size = shape[dim];
         done.map_err(|index| RunError::Index { index, size })
+    }
+
+    fn put(&self, put: &Put, mut out: DataMut<'_>) -> Result<(), RunError> {
+        self.begin(&mut out)?;
+        let indices = (2..self.step.inputs.len()).map(|at| self.data(at).integers());
+        let indices: SmallVec<[&[i64]; 4]> = indices.collect();
+        let done = match (self.data(1), out) {
+            (Data::F32(source), DataMut::F32(out)) => {
+                combined!(put.combination, f => put.run(&indices, source, out, f))
+            }
+            (Data::I64(source), DataMut::I64(out)) => {
+                put.run(&indices, source, out, of_integers_combined(put.combination))
+            }
+            (Data::Bool(source), DataMut::Bool(out)) => match put.combination {
+                Combination::Replace => put.run(&indices, source, out, |_, b| b),
+                _ => put.run(&indices, source, out, |a, b| a | b),
+            },
+            _ => return Err(self.mismatch()),
+        };
+        done.map_err(|(index, size)| RunError::Index { index, size })
     }
 
     fn fold(&self, folding: Folding, dims: &[usize], out: DataMut<'_>) -> Result<(), RunError> {

@@ -46,7 +46,7 @@ pub use corsac_ir::DType;
 pub use data::{Data, DataMut, Elements};
 pub use execute::{Executable, Observe, RunError};
 pub use lending::lend_weights;
-pub use lower::{LowerError, lower, unsupported};
+pub use lower::{LowerError, lower, lower_with_writes, same_input, unsupported};
 pub use memory::Context;
 pub use model::{
     Limits, Model, ModelError, ModelErrorKind, ModelFile, Tensor, TensorSpec, VERSION, model_bytes,

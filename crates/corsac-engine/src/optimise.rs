@@ -63,7 +63,7 @@ impl Uses {
     pub(crate) fn of(program: &Program) -> Self {
         let mut counts = vec![0; program.values.len()];
         let read = program.steps.iter().flat_map(Step::reads);
-        for value in read.chain(program.outputs()) {
+        for value in read.chain(program.results()) {
             counts[program.root(value).index()] += 1;
         }
         Self(counts)
@@ -207,7 +207,7 @@ fn stand_alone(program: &mut Program, step: Step) -> Step {
 
 fn remove_unused(program: &mut Program) {
     let mut wanted = vec![false; program.values.len()];
-    for value in program.outputs() {
+    for value in program.results() {
         wanted[program.root(value).index()] = true;
     }
     let mut keep = vec![false; program.steps.len()];

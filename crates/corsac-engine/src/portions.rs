@@ -114,7 +114,7 @@ fn stages(program: &Program, batch: usize) -> Vec<Stage> {
             last_read[program.root(value).index()] = at;
         }
     }
-    for value in program.outputs() {
+    for value in program.results() {
         last_read[program.root(value).index()] = program.steps.len();
     }
     let mut stages = Vec::new();

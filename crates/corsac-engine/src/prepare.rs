@@ -265,7 +265,7 @@ impl<'a> Loader<'a> {
     /// The weights of a step, packed now or before.
     fn packed(&mut self, step: &Step, form: PackForm) -> Result<Packed, RunError> {
         let program = self.program;
-        let bias = step.inputs.get(2);
+        let bias = step.weights().get(1);
         let key = Origin::of(program, step.inputs[1]).map(|weight| PackKey {
             form: form.clone(),
             weight,
@@ -319,11 +319,15 @@ impl<'a> Loader<'a> {
 /// while the program runs are packed then.
 fn pack_form(program: &Program, step: &Step) -> Option<PackForm> {
     match step.op {
-        Op::Conv(_) | Op::GatedConv(_) | Op::Linear => {}
+        Op::Conv(_) | Op::GatedConv(_) | Op::Linear | Op::Recurrent(_) => {}
         _ => return None,
     }
     if !step.weights().iter().all(|&value| program.is_weight(value)) {
         return None;
+    }
+    if let Op::Recurrent(own) = &step.op {
+        let width = LinearKernel::width(own.batch);
+        return Some(PackForm::Linear([own.gates(), own.width], Some(width)));
     }
     if matches!(step.op, Op::Linear) {
         let weight = program.shape(step.inputs[1]);
@@ -353,6 +357,7 @@ pub(crate) fn packed_inputs(program: &Program, step: &Step) -> Range<usize> {
 
 fn packed_range(form: Option<&PackForm>, step: &Step) -> Range<usize> {
     match form {
+        Some(_) if matches!(step.op, Op::Recurrent(_)) => 1..1 + step.weights().len(),
         Some(_) => 1..step.inputs.len(),
         None => 0..0,
     }
@@ -413,6 +418,10 @@ pub(crate) fn linear_kernel(
     weight: &LinearWeight<'_>,
     bias: Option<&[f32]>,
 ) -> Linear {
+    if let Op::Recurrent(own) = &step.op {
+        // What is rounded in one time step would be in all later ones.
+        return Linear::F32(LinearKernel::new(weight, bias, own.batch));
+    }
     match program.precision.amx() {
         Some(amx) => Linear::Bf16(Bf16Linear::new(amx, weight, bias)),
         None => {

@@ -389,6 +389,52 @@ pub struct Attention {
     pub safe: bool,
 }
 
+/// What a recurrent layer does in a time step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Long short-term memory.
+    Lstm,
+    /// Gated recurrent units.
+    Gru,
+    /// The hyperbolic tangent of the sum.
+    Tanh,
+    /// The sum, where it is positive.
+    Relu,
+}
+
+impl Cell {
+    /// How many numbers a state has for each of its own.
+    #[must_use]
+    pub fn gates(self) -> usize {
+        match self {
+            Self::Lstm => 4,
+            Self::Gru => 3,
+            Self::Tanh | Self::Relu => 1,
+        }
+    }
+}
+
+/// A layer of a recurrent network in one direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recurrent {
+    /// What it does.
+    pub cell: Cell,
+    /// How many rows the state has: those of the first time step.
+    pub batch: usize,
+    /// How many numbers a gate has.
+    pub hidden: usize,
+    /// How many a row of the state has.
+    pub width: usize,
+    /// Whether the last time step comes first.
+    pub reverse: bool,
+    /// Whether there is a bias.
+    pub bias: bool,
+    /// Whether the last input says how many rows each time step has; otherwise all have as many.
+    pub varies: bool,
+    /// Whether the last state and the last memory follow the rows of all time steps.
+    pub keeps: bool,
+}
+
 /// What a step computes of its inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -469,6 +515,10 @@ pub enum Op {
         /// Steps along the dimensions of the result.
         strides: SmallVec<[isize; 6]>,
     },
+    /// What the gates get of the inputs, the weight of the state, its bias, the state, what cells remember if they do,
+    /// the weight of a projection if the state is narrower than the gates, and integers: how many rows each time step
+    /// has. A vector: the rows of all time steps, and the last state and memory if they are kept.
+    Recurrent(Recurrent),
     /// One behind the other along a dimension.
     Concat {
         /// Which one.
@@ -528,6 +578,7 @@ impl Step {
     pub(crate) fn weights(&self) -> &[ValueId] {
         match self.op {
             Op::GatedConv(_) => &self.inputs[1..3],
+            Op::Recurrent(ref own) => &self.inputs[1..2 + usize::from(own.bias)],
             _ => &self.inputs[1..],
         }
     }
@@ -562,6 +613,8 @@ pub enum Output {
     List(Vec<Output>),
     /// A dictionary.
     Dict(Vec<(String, Output)>),
+    /// The input with this number itself.
+    Input(usize),
     /// No tensor.
     None,
 }
@@ -575,7 +628,7 @@ impl Output {
                 items.iter().for_each(|item| item.for_each(visit));
             }
             Self::Dict(entries) => entries.iter().for_each(|(_, item)| item.for_each(visit)),
-            Self::None => {}
+            Self::Input(_) | Self::None => {}
         }
     }
 }
@@ -595,6 +648,8 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// What comes of it.
     pub output: Option<Output>,
+    /// The inputs that it writes to, by number, and what they hold in the end.
+    pub written: Vec<(usize, ValueId)>,
     /// What inputs are for the caller, in order: [elements](Element) hold several types.
     pub input_dtypes: Vec<DType>,
     /// The same for the results.
@@ -648,6 +703,20 @@ impl Program {
             output.for_each(&mut |value| values.push(value));
         }
         values
+    }
+
+    /// All that is there when it has run: what the caller gets, and what [written](Self::written) inputs hold.
+    #[must_use]
+    pub fn results(&self) -> Vec<ValueId> {
+        let mut values = self.outputs();
+        values.extend(self.written.iter().map(|&(_, value)| value));
+        values
+    }
+
+    /// The number of the result in whose memory an input lies that is written to.
+    pub(crate) fn result_of_input(&self, input: usize) -> Option<usize> {
+        let at = self.written.iter().position(|&(own, _)| own == input)?;
+        Some(self.results().len() - self.written.len() + at)
     }
 
     pub(crate) fn add_derived(
@@ -761,6 +830,9 @@ impl fmt::Display for Program {
             writeln!(f, "{line}")?;
         }
         let name = |value: ValueId| self.name(value);
+        for &(input, value) in &self.written {
+            writeln!(f, "in{input} := {}", name(value))?;
+        }
         let outputs: Vec<String> = self.outputs().into_iter().map(name).collect();
         writeln!(f, "return {}", outputs.join(", "))
     }
@@ -795,6 +867,7 @@ impl Op {
             Self::Softmax { log: true, .. } => "log_softmax",
             Self::Attention(_) => "attention",
             Self::Copy { .. } => "copy",
+            Self::Recurrent(_) => "recurrent",
             Self::Concat { .. } => "concat",
             Self::ToBlocks(_) => "to_blocks",
             Self::FromBlocks(_) => "from_blocks",

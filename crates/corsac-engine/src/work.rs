@@ -58,6 +58,10 @@ fn of_step(program: &Program, step: &Step) -> usize {
             SIMPLE
         }
         Op::Copy { .. } => SINGLE,
+        Op::Recurrent(own) => {
+            read = read.saturating_mul(16);
+            own.gates()
+        }
         Op::BatchNorm { .. }
         | Op::Binary(_)
         | Op::ChannelAffine
@@ -108,7 +112,7 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
         General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
         General::SafeSoftmax => 72,
         General::Arithmetic(function) => of_arithmetic(*function),
-        General::Fold { .. } | General::Scatter { .. } => SINGLE,
+        General::Fold { .. } | General::Scatter { .. } | General::Put(_) => SINGLE,
         General::Cast
         | General::Compare(_)
         | General::Not

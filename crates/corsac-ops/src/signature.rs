@@ -203,12 +203,11 @@ pub fn takes<'a>(
                 let of_sizes = ["size", "shape", "dims", "repeats", "sizes"];
                 !param.keyword_only && of_sizes.contains(&param.name.as_str())
             });
-            let sizes = sizes
-                || schema
-                    .params
-                    .first()
-                    .is_some_and(|param| param.name == "size");
-            schema.takes(if sizes { positional.min(2) } else { positional }, given)
+            let alone = schema.params.first().is_some_and(|own| own.name == "size");
+            schema.takes(
+                if sizes { positional.min(2) } else { positional },
+                given.clone(),
+            ) || (alone && schema.takes(positional.min(1), given))
         })
 }
 

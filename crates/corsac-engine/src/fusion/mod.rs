@@ -75,7 +75,7 @@ impl Flow {
                 flow.readers[program.root(value).index()].push((at, value));
             }
         }
-        for value in program.outputs() {
+        for value in program.results() {
             flow.returned[program.root(value).index()] = true;
         }
         flow

@@ -16,6 +16,8 @@ pub mod normalise;
 pub mod over;
 mod piece;
 pub mod pool;
+pub mod put;
+pub(crate) mod recurrent;
 pub mod reduce;
 pub(crate) mod resample;
 mod shifted;

@@ -51,8 +51,12 @@ impl Lowerer<'_, '_> {
             }
             "lerp" => {
                 let (start, end) = (call.tensor("input")?, call.tensor("end")?);
+                if let Some(Lowered::Tensor(weight)) = call.get("weight") {
+                    let value = self.lerp(start, end, *weight)?;
+                    return Ok(Some(Lowered::Tensor(value)));
+                }
                 let Some(Lowered::Known(weight)) = call.get("weight") else {
-                    return Err("lerp by a tensor".to_owned());
+                    return Err("lerp by what is no number".to_owned());
                 };
                 let weight = as_number(weight).ok_or("weight is no number")?;
                 let distance = self.pairwise(Binary::Sub, end, start)?;
@@ -177,7 +181,7 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let shape = self.shape(input);
                 if call.get("dimension").is_none() {
-                    return Err("unfold of images".to_owned());
+                    return self.windows(call).map(|value| Some(Lowered::Tensor(value)));
                 }
                 let dim = call.dim("dimension", shape.len(), 0)?;
                 let step = call.int("step")?.unwrap_or(1) as isize;
@@ -288,14 +292,19 @@ impl Lowerer<'_, '_> {
         self.emit(Op::Unary(function), [value], shape)
     }
 
-    fn scaled(&mut self, value: ValueId, factor: f64) -> ValueId {
+    pub(super) fn scaled(&mut self, value: ValueId, factor: f64) -> ValueId {
         match factor {
             1.0 => value,
             factor => self.single(Unary::scale(factor as f32), value),
         }
     }
 
-    fn compared(&mut self, comparison: Comparison, value: ValueId, with: f64) -> ValueId {
+    pub(super) fn compared(
+        &mut self,
+        comparison: Comparison,
+        value: ValueId,
+        with: f64,
+    ) -> ValueId {
         let number = self.constant(Scalar::Float(with), Element::F32);
         let shape = self.shape(value);
         let op = General::Compare(comparison);
@@ -303,7 +312,12 @@ impl Lowerer<'_, '_> {
     }
 
     /// Along dimensions, which stay with size 1.
-    fn reduced(&mut self, reduction: Reduction, value: ValueId, dims: &[usize]) -> ValueId {
+    pub(super) fn reduced(
+        &mut self,
+        reduction: Reduction,
+        value: ValueId,
+        dims: &[usize],
+    ) -> ValueId {
         let mut shape = self.shape(value);
         for &dim in dims {
             shape[dim] = 1;
@@ -336,6 +350,79 @@ impl Lowerer<'_, '_> {
         }
         let input = self.scaled(call.tensor("input")?, beta);
         self.pairwise(Binary::Add, product, input)
+    }
+
+    /// Between numbers, as far as others say.
+    fn lerp(&mut self, start: ValueId, end: ValueId, weight: ValueId) -> Result<ValueId, Reason> {
+        let distance = self.pairwise(Binary::Sub, end, start)?;
+        let part = self.pairwise(Binary::Mul, weight, distance)?;
+        let from_start = self.pairwise(Binary::Add, start, part)?;
+        let rest = self.single(Unary::Affine(-1.0, 1.0), weight);
+        let part = self.pairwise(Binary::Mul, distance, rest)?;
+        let from_end = self.pairwise(Binary::Sub, end, part)?;
+        let size = self.single(Unary::Abs, weight);
+        // Source: `lerp` of PyTorch, from the end that is nearer.
+        let is_near = self.compared(Comparison::Lt, size, 0.5);
+        self.choose(is_near, from_start, from_end)
+    }
+
+    /// The windows of images, a column for each.
+    fn windows(&mut self, call: &Call) -> Result<ValueId, Reason> {
+        let input = call.tensor("input")?;
+        let sizes = |param: &str, default| call.pair(param, default);
+        let kernel = sizes("kernel_size", 1)?;
+        let (dilation, stride) = (sizes("dilation", 1)?, sizes("stride", 1)?);
+        let padding = sizes("padding", 0)?;
+        let mut shape = self.shape(input);
+        let result = self.result_shape()?;
+        let whole = [kernel, dilation, stride]
+            .iter()
+            .all(|own| !own.contains(&0));
+        if !matches!(shape.len(), 3 | 4) || !whole || shape.contains(&0) {
+            return Err("windows of something else than images".to_owned());
+        }
+        let rank = shape.len();
+        let mut image = input;
+        if padding != [0, 0] {
+            let mut widths = SmallVec::from_elem([0; 2], rank);
+            for (at, width) in padding.into_iter().enumerate() {
+                widths[rank - 2 + at] = [width; 2];
+                shape[rank - 2 + at] += 2 * width;
+            }
+            image = match self.program.element(input) {
+                Element::F32 => self.emit(Op::Pad { widths, value: 0.0 }, [input], shape.clone()),
+                element => {
+                    let value = element.zero();
+                    self.general(
+                        General::Pad { widths, value },
+                        [input],
+                        element,
+                        shape.clone(),
+                    )
+                }
+            };
+        }
+        let mut view = View::of(&shape);
+        let mut counts = [0; 2];
+        for at in 0..2 {
+            let reach = dilation[at] * (kernel[at] - 1) + 1;
+            let rest = shape[rank - 2 + at].checked_sub(reach);
+            counts[at] = rest.ok_or("a window larger than the image")? / stride[at] + 1;
+        }
+        let (row, column) = (view.strides[rank - 2], view.strides[rank - 1]);
+        view.shape.truncate(rank - 2);
+        view.strides.truncate(rank - 2);
+        let steps = [row, column];
+        for at in 0..2 {
+            view.shape.push(kernel[at]);
+            view.strides.push(steps[at] * dilation[at] as isize);
+        }
+        for at in 0..2 {
+            view.shape.push(counts[at]);
+            view.strides.push(steps[at] * stride[at] as isize);
+        }
+        let value = self.copied(image, view);
+        Ok(self.alias(value, result))
     }
 
     fn variance(&mut self, call: &Call) -> Result<Lowered, Reason> {
@@ -420,7 +507,12 @@ impl Lowerer<'_, '_> {
         Ok(self.alias(value, shape))
     }
 
-    fn norm_of(&mut self, input: ValueId, p: f64, dims: &[usize]) -> Result<ValueId, Reason> {
+    pub(super) fn norm_of(
+        &mut self,
+        input: ValueId,
+        p: f64,
+        dims: &[usize],
+    ) -> Result<ValueId, Reason> {
         let sizes = self.shape(input);
         let empty = dims.iter().any(|&dim| sizes[dim] == 0);
         Ok(match p {

@@ -9,14 +9,17 @@ mod attention;
 mod call;
 mod composed;
 mod einsum;
+mod losses;
 mod narrow;
 mod operators;
+mod recurrent;
 mod resample;
 mod scatter;
 mod sharing;
 mod swin;
 mod typed;
 mod views;
+mod writes;
 
 use corsac_ir::{Arg, DType, DeviceKind, Graph, NodeId, Op as GraphOp, SecondaryMap};
 use corsac_ops::Catalogue;
@@ -64,13 +67,27 @@ enum Lowered {
 /// # Errors
 /// The first node that this engine does not know, with the reason.
 pub fn lower(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
+    lower_by(Lowerer::new(graph, types), graph)
+}
+
+/// The same where calls may write to inputs, of which none shares memory with another or with a weight.
+///
+/// # Errors
+/// As of [`lower`].
+pub fn lower_with_writes(graph: &Graph, types: &Propagator<'_>) -> Result<Program, LowerError> {
     let mut lowerer = Lowerer::new(graph, types);
+    lowerer.writes = true;
+    lower_by(lowerer, graph)
+}
+
+fn lower_by(mut lowerer: Lowerer<'_, '_>, graph: &Graph) -> Result<Program, LowerError> {
     for node in graph.nodes() {
         lowerer.node = node;
         let lowered = lowerer.step(node);
         lowered.map_err(|reason| lowerer.error(graph, reason))?;
         lowerer.check_sizes(graph)?;
     }
+    lowerer.note_written();
     Ok(lowerer.program)
 }
 
@@ -108,6 +125,8 @@ struct Lowerer<'g, 'h> {
     node: NodeId,
     /// How many values have been looked at.
     checked: usize,
+    /// Whether calls may write to inputs.
+    writes: bool,
 }
 
 impl<'g, 'h> Lowerer<'g, 'h> {
@@ -123,6 +142,36 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             sharing: None,
             node: NodeId::ROOT,
             checked: 0,
+            writes: false,
+        }
+    }
+
+    /// The number of the input that a placeholder is.
+    fn input_number(&self, placeholder: NodeId) -> Option<usize> {
+        let is_tensor = |node: &NodeId| self.types.value(*node).as_tensor().is_some();
+        let inputs = self.graph.nodes();
+        let inputs = inputs.filter(|&node| self.graph.node(node).op() == GraphOp::Placeholder);
+        inputs
+            .filter(is_tensor)
+            .position(|node| node == placeholder)
+    }
+
+    /// Takes note of the inputs that were written to.
+    fn note_written(&mut self) {
+        let mut number = 0;
+        for node in self.graph.nodes() {
+            if self.graph.node(node).op() != GraphOp::Placeholder
+                || self.types.value(node).as_tensor().is_none()
+            {
+                continue;
+            }
+            if let Some(Lowered::Tensor(value)) = self.lowered.get(node) {
+                let root = self.program.root(*value);
+                if self.program.value(root).source != Source::Input(number) {
+                    self.program.written.push((number, *value));
+                }
+            }
+            number += 1;
         }
     }
 
@@ -211,7 +260,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 }
                 let mut has_tensors = false;
                 value.for_each_tensor(&mut |_| has_tensors = true);
-                if has_tensors {
+                if has_tensors || is_assignment(view.target_name()) {
                     self.call(node)?
                 } else {
                     self.check_writes(node)?;
@@ -235,33 +284,28 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn call(&mut self, node: NodeId) -> Result<Lowered, Reason> {
         self.check_arguments(node)?;
         let mut call = Call::of(self, node)?;
+        call.in_place |= call.name == "setitem";
         self.check_effects(node, &call)?;
         if call.in_place {
-            self.check_in_place(node, &call)?;
+            return self.call_in_place(node, call);
         }
-        self.check_numbers(&call)?;
-        let mut lowered = match self.typed(&call)? {
-            Some(lowered) => lowered,
-            None => {
-                self.check_elements(&mut call)?;
-                self.operator(&call)?
-            }
-        };
-        if call.in_place
-            && let Lowered::Tensor(value) = lowered
-        {
-            // What is written keeps its type: `x.gt_(0)` makes numbers of truth values.
-            let element = self.result_element()?;
-            lowered = Lowered::Tensor(self.cast(value, element));
-        }
+        let lowered = self.computed(&mut call)?;
         let lowered = self.as_typed(&call, lowered)?;
         self.check_types(&lowered, self.types.value(node))?;
-        if call.in_place
-            && let Some(written) = self.graph.node(node).args().first().and_then(Arg::as_node)
-        {
-            self.lowered.set(written, Some(lowered.clone()));
-        }
         Ok(lowered)
+    }
+
+    /// What a call gives, in the elements of the engine.
+    fn computed(&mut self, call: &mut Call) -> Result<Lowered, Reason> {
+        self.check_numbers(call)?;
+        if let Some(lowered) = self.typed(call)? {
+            return Ok(lowered);
+        }
+        if let Some(lowered) = self.loss(call)? {
+            return Ok(lowered);
+        }
+        self.check_elements(call)?;
+        self.operator(call)
     }
 
     /// That PyTorch takes such arguments: rules know one list of parameters for all overloads.
@@ -328,7 +372,10 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn check_elements(&mut self, call: &mut Call) -> Result<(), Reason> {
         if views::is_view(call.name)
             || composed::moves(call.name)
-            || matches!(call.name, "scaled_dot_product_attention")
+            || matches!(
+                call.name,
+                "scaled_dot_product_attention" | "lstm" | "gru" | "rnn_tanh" | "rnn_relu"
+            )
         {
             return Ok(());
         }
@@ -356,20 +403,23 @@ impl<'g, 'h> Lowerer<'g, 'h> {
         Ok(())
     }
 
-    /// Values are never written to, so a call that writes makes a new one. That is the same where
-    /// nobody reads the old one, or a view of it, later.
-    fn check_in_place(&mut self, node: NodeId, call: &Call) -> Result<(), Reason> {
-        let written = tensor_of(&call.first_type)?.storage;
-        if written.index() < self.types.weight_count() {
-            return Err("it writes to a weight".to_owned());
-        }
+    /// The other names of what `node` writes to, of those that anybody reads later.
+    fn shown(&mut self, node: NodeId, argument: NodeId) -> Result<Vec<NodeId>, Reason> {
         let graph = self.graph;
-        let argument = graph.node(node).args().first().and_then(Arg::as_node);
-        let argument = argument.ok_or("it writes to what is no value of the graph")?;
         let sharing = self
             .sharing
             .get_or_insert_with(|| Sharing::of(graph, self.types, &mut self.catalogue));
-        sharing.check_write(graph, node, argument)
+        let shown = sharing.shown(graph, node, argument)?;
+        let input = shown
+            .iter()
+            .find(|other| graph.node(**other).op() == GraphOp::Placeholder);
+        match input {
+            Some(&input) if !self.writes => Err(format!(
+                "it writes to the input {}",
+                graph.node(input).name()
+            )),
+            _ => Ok(shown),
+        }
     }
 
     /// A weight, a constant tensor, or something known.
@@ -445,7 +495,11 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 entries.collect::<Result<_, _>>().map(Output::Dict)
             }
             Arg::None => Ok(Output::None),
-            Arg::Node(_) => {
+            Arg::Node(node) => {
+                let itself = same_input(self.graph, self.types, *node).filter(|_| self.writes);
+                if let Some(input) = itself.and_then(|input| self.input_number(input)) {
+                    return Ok(Output::Input(input));
+                }
                 let lowered = self.operand(arg)?;
                 returned(lowered)
             }
@@ -503,6 +557,40 @@ impl<'g, 'h> Lowerer<'g, 'h> {
     fn result_shape(&self) -> Result<Vec<usize>, Reason> {
         sizes(tensor_of(self.types.value(self.node))?)
     }
+}
+
+/// The placeholder whose tensor the value of a node is, itself: what is written to is given back, and what has a type
+/// already.
+#[must_use]
+pub fn same_input(graph: &Graph, types: &Propagator<'_>, mut node: NodeId) -> Option<NodeId> {
+    loop {
+        let view = graph.node(node);
+        let own = types.value(node).as_tensor()?;
+        match view.op() {
+            GraphOp::Placeholder => return Some(node),
+            GraphOp::CallFunction | GraphOp::CallMethod => {}
+            GraphOp::CallModule | GraphOp::GetAttr | GraphOp::Output => return None,
+        }
+        let first = view.args().first().and_then(Arg::as_node)?;
+        let given = types.value(first).as_tensor()?;
+        let binding = types.binding(graph, view).ok()?;
+        let converts = matches!(
+            binding.operator,
+            "to" | "type_as" | "float" | "long" | "bool"
+        );
+        let same = own.storage == given.storage
+            && own.dtype == given.dtype
+            && (own.shape == given.shape && own.strides == given.strides);
+        if !same || !(binding.in_place || converts) {
+            return None;
+        }
+        node = first;
+    }
+}
+
+/// Whether a function is `x[index] = value`.
+fn is_assignment(target: &str) -> bool {
+    matches!(target, "operator.setitem" | "_operator.setitem")
 }
 
 fn returned(lowered: Lowered) -> Result<Output, Reason> {

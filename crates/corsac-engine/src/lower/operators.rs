@@ -19,6 +19,11 @@ impl Lowerer<'_, '_> {
             }
             "addmm" => self.sum_and_product(call, ["mat1", "mat2"])?,
             "scaled_dot_product_attention" => self.attention(call)?,
+            "lstm" | "gru" | "rnn_tanh" | "rnn_relu" => return self.recurrent(call),
+            "LSTM" | "GRU" => return self.recurrent_module(call),
+            "lstm_cell" | "gru_cell" | "rnn_tanh_cell" | "rnn_relu_cell" => {
+                return self.recurrent_cell(call);
+            }
             "MultiheadAttention" => return self.multihead(call),
             "batch_norm" => self.batch_norm(call)?,
             "layer_norm" => self.layer_norm(call)?,
@@ -311,7 +316,7 @@ impl Lowerer<'_, '_> {
     }
 
     /// That `value` is as large as its kernel takes it to be.
-    fn expect_shape(&self, value: ValueId, expected: &[usize]) -> Result<(), Reason> {
+    pub(super) fn expect_shape(&self, value: ValueId, expected: &[usize]) -> Result<(), Reason> {
         let shape = self.program.shape(value);
         match shape == expected {
             true => Ok(()),

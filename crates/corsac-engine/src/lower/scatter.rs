@@ -16,13 +16,11 @@ impl Lowerer<'_, '_> {
             return Err("another type of elements than the input's".to_owned());
         }
         let input = self.at_least_a_vector(input);
-        let mut index = self.at_least_a_vector(index);
+        let index = self.at_least_a_vector(index);
         let shape = self.shape(input);
         let dim = call.dim("dim", shape.len(), 0)?;
         let combination = self.combination(call)?;
         let source = match call.name {
-            "index_fill" => self.operand_as(call, "value", element)?,
-            "index_add" => call.tensor("source")?,
             "scatter" if call.get("src").is_none() => self.operand_as(call, "value", element)?,
             _ => match call.tensor("src") {
                 Ok(source) => source,
@@ -35,28 +33,7 @@ impl Lowerer<'_, '_> {
             return Err("elements of another type than the input's".to_owned());
         }
         let mut source = source;
-        if call.name.starts_with("index_") {
-            // One index for whole rows.
-            let mut rows = shape.clone();
-            let count = self.program.value(index).len();
-            if self.shape(index).len() != 1 {
-                return Err("an index that is no vector".to_owned());
-            }
-            rows[dim] = count;
-            if call.name != "index_fill" && self.shape(source) != rows {
-                return Err("rows of another shape".to_owned());
-            }
-            let mut along = vec![1; shape.len()];
-            along[dim] = count;
-            index = self.alias(index, along);
-            index = self.broadcast_to(index, &rows);
-            if call.name == "index_fill" {
-                source = self.broadcast_to(source, &rows);
-            }
-            if call.number("alpha")?.unwrap_or(1.0) != 1.0 {
-                return Err("index_add with alpha".to_owned());
-            }
-        } else if self.shape(source).is_empty() {
+        if self.shape(source).is_empty() {
             let places = self.shape(index);
             source = self.broadcast_to(source, &places);
         }
@@ -77,9 +54,9 @@ impl Lowerer<'_, '_> {
     fn combination(&self, call: &Call) -> Result<Combination, Reason> {
         let element = self.result_element()?;
         let combination = match (call.name, call.text("reduce")?) {
-            ("scatter_add" | "index_add", _) | ("scatter", Some("add")) => Combination::Add,
+            ("scatter_add", _) | ("scatter", Some("add")) => Combination::Add,
             ("scatter", Some("multiply")) => Combination::Multiply,
-            ("scatter" | "index_copy" | "index_fill", None) => Combination::Replace,
+            ("scatter", None) => Combination::Replace,
             ("scatter_reduce", _) if !call.flag("include_self", true)? => {
                 return Err("scatter_reduce without the input's elements".to_owned());
             }

@@ -5,7 +5,7 @@ use corsac_ops::shape::{Propagator, Storage, Value};
 use corsac_ops::{Catalogue, operator_name};
 use rustc_hash::FxHashMap;
 
-use super::{Reason, truth};
+use super::{Reason, is_assignment, truth};
 
 /// Values that may share memory: by what operators say of it, whatever strides tensors turn out to have, and
 /// by the storages of types.
@@ -38,9 +38,12 @@ impl Sharing {
                 let first = *first_in.entry(tensor.storage).or_insert(node);
                 sharing.join(first, node);
             });
+            if is_written(graph, types, node) {
+                continue;
+            }
             let truth = |arg: &Arg| truth(&types.argument(graph, arg));
             for other in catalogue.effects_given(graph, node, &truth).aliases {
-                if !is_converted(types.value(other), value) {
+                if !is_converted(types.value(other), value) && !is_number(types.value(other)) {
                     sharing.join(other, node);
                 }
             }
@@ -60,14 +63,17 @@ impl Sharing {
         sharing
     }
 
-    /// That nobody sees what `node` writes to `argument`, except by that name, and that it is no error to write
-    /// there. Calls come in order: what nobody reads from `node` on is forgotten.
-    pub(super) fn check_write(
+    /// The values besides `argument` that may show what `node` writes to it, and are read afterwards or, as inputs,
+    /// by the caller. Calls come in order: what nobody reads from `node` on is forgotten.
+    ///
+    /// # Errors
+    /// It is an error to write there, or an attribute shows it, or `node` reads it by another name.
+    pub(super) fn shown(
         &mut self,
         graph: &Graph,
         node: NodeId,
         argument: NodeId,
-    ) -> Result<(), Reason> {
+    ) -> Result<Vec<NodeId>, Reason> {
         let now = graph.node(node).order();
         let set = self.find(argument.index());
         if let Some(&view) = self.repeated.get(&set)
@@ -76,35 +82,36 @@ impl Sharing {
             let name = graph.node(view).name();
             return Err(format!("{name} may have an element in several places"));
         }
-        let Some(before) = self.members.get_mut(&set) else {
-            return Ok(());
+        let Some(members) = self.members.get_mut(&set) else {
+            return Ok(Vec::new());
         };
-        let mut own = None;
+        let mut shown = Vec::new();
+        let mut kept = Vec::new();
         let mut reason = None;
-        while let Some(&(other, last_read)) = before.last() {
+        while let Some((other, last_read)) = members.pop() {
             let view = graph.node(other);
             if view.order() >= now {
+                members.push((other, last_read));
                 break;
             }
-            reason = match view.op() {
-                Op::Placeholder => Some(format!("it writes to the input {}", view.name())),
-                Op::GetAttr => Some(format!("it writes to the attribute {}", view.name())),
-                _ if argument != other && last_read >= now => Some(format!(
-                    "it writes to what {} may share memory with, which is read",
+            let is_input = view.op() == Op::Placeholder;
+            let is_outside = is_input || view.op() == Op::GetAttr;
+            if is_outside || last_read >= now {
+                kept.push((other, last_read));
+            }
+            if view.op() == Op::GetAttr {
+                reason = Some(format!("it writes to the attribute {}", view.name()));
+            } else if other != argument && last_read == now {
+                reason = Some(format!(
+                    "it writes to what {} may share memory with, which it reads",
                     view.name()
-                )),
-                _ => None,
-            };
-            if reason.is_some() {
-                break;
-            }
-            before.pop();
-            if argument == other && last_read > now {
-                own = Some((other, last_read));
+                ));
+            } else if is_input || (other != argument && last_read > now) {
+                shown.push(other);
             }
         }
-        before.extend(own);
-        reason.map_or(Ok(()), Err)
+        members.extend(kept.into_iter().rev());
+        reason.map_or(Ok(shown), Err)
     }
 
     fn find(&mut self, mut at: usize) -> u32 {
@@ -121,6 +128,14 @@ impl Sharing {
     }
 }
 
+/// Whether a node is `x[index] = value` of a tensor, which keeps nothing of the others, as a list would.
+fn is_written(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
+    let view = graph.node(node);
+    let first = view.args().first().and_then(Arg::as_node);
+    is_assignment(view.target_name())
+        && first.is_some_and(|first| types.value(first).as_tensor().is_some())
+}
+
 /// Whether an operator gives views in which an element may have several places.
 fn repeats(operator: &str) -> bool {
     matches!(
@@ -133,6 +148,14 @@ fn repeats(operator: &str) -> bool {
             | "cartesian_prod"
             | "unfold"
             | "as_strided"
+    )
+}
+
+/// Whether it is in no memory: a size that a view is made with.
+fn is_number(value: &Value) -> bool {
+    matches!(
+        value,
+        Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::None | Value::Str(_)
     )
 }
 

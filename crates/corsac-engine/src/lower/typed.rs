@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::call::{Call, as_number, wrapped};
 use super::operators::broadcast;
+use super::views::View;
 use super::{Lowered, Lowerer, Reason};
 use crate::general::{Arithmetic, Comparison, Folding, General, Scalar};
 use crate::kernels::generic::broadcast_steps;
@@ -199,8 +200,21 @@ impl Lowerer<'_, '_> {
                 self.indexed(call)?
             }
             "diff" => self.differences(call)?,
-            "scatter" | "scatter_add" | "scatter_reduce" | "index_add" | "index_copy"
-            | "index_fill" => self.scattered(call)?,
+            "scatter" | "scatter_add" | "scatter_reduce" => self.scattered(call)?,
+            "index_put" | "index_add" | "index_copy" | "index_fill" => {
+                let input = call.tensor("input")?;
+                let view = View::of(&self.shape(input));
+                self.put_by_index(call, input, &view)?
+            }
+            "copy" => {
+                let (input, source) = (call.tensor("input")?, call.tensor("src")?);
+                let (element, shape) = (self.program.element(input), self.shape(input));
+                let source = self.cast(source, element);
+                if broadcast(&self.shape(source), &shape)?[..] != shape[..] {
+                    return Err("a copy of another shape".to_owned());
+                }
+                self.broadcast_to(source, &shape)
+            }
             "cumsum" | "cumprod" => {
                 let input = call.tensor("input")?;
                 let element = self.result_element()?;
@@ -886,7 +900,7 @@ impl Lowerer<'_, '_> {
 }
 
 /// `:`
-fn all() -> Value {
+pub(super) fn all() -> Value {
     Value::Slice([Value::None, Value::None, Value::None].into())
 }
 

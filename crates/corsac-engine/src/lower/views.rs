@@ -4,12 +4,13 @@ use corsac_ops::shape::Value;
 use smallvec::SmallVec;
 
 use super::call::{Call, as_int, wrapped};
-use super::typed::scalar;
+use super::typed::{all, scalar};
 use super::{Lowered, Lowerer, Reason};
 use crate::general::General;
 use crate::program::{Element, Op, ValueId};
 
 /// A view of a row-major tensor: shape, and where its elements lie.
+#[derive(Clone)]
 pub(super) struct View {
     pub(super) shape: Vec<usize>,
     pub(super) strides: SmallVec<[isize; 6]>,
@@ -43,10 +44,88 @@ impl View {
         self.strides.remove(dim);
     }
 
-    fn insert(&mut self, dim: usize) {
+    pub(super) fn insert(&mut self, dim: usize) {
         self.shape.insert(dim, 1);
         self.strides.insert(dim, 0);
     }
+}
+
+impl View {
+    /// Whether it is all of a tensor of these sizes.
+    pub(super) fn is_whole(&self, sizes: &[usize]) -> bool {
+        let whole = Self::of(sizes);
+        let in_rows = |at: usize| sizes[at] == 1 || self.strides[at] == whole.strides[at];
+        self.offset == 0 && self.shape == sizes && (0..sizes.len()).all(in_rows)
+    }
+
+    /// With its dimensions in another order.
+    pub(super) fn permuted(&self, dims: &[usize]) -> Self {
+        Self {
+            shape: dims.iter().map(|&dim| self.shape[dim]).collect(),
+            strides: dims.iter().map(|&dim| self.strides[dim]).collect(),
+            offset: self.offset,
+        }
+    }
+
+    /// Keeps what `narrow` or `select` does.
+    pub(super) fn narrow(&mut self, call: &Call, dim: usize) -> Result<(), Reason> {
+        let (param, kept) = match call.name {
+            "narrow" => ("start", call.int("length")?.unwrap_or(0)),
+            _ => ("index", 1),
+        };
+        let start = call.int(param)?;
+        let start = start.ok_or_else(|| format!("there is no {param}"))?;
+        let size = *self.shape.get(dim).ok_or("a part of a number")?;
+        let start = wrapped_index(start, size)?;
+        let kept = usize::try_from(kept).map_err(|_| "a negative length")?;
+        if kept > size - start {
+            return Err(format!("{kept} elements from {start} on of {size}"));
+        }
+        self.slice(dim, start, kept, 1);
+        Ok(())
+    }
+
+    /// Keeps what integers, slices and new dimensions say.
+    pub(super) fn index(&mut self, indices: &[Value]) -> Result<(), Reason> {
+        let rank = self.shape.len();
+        let taken = indices
+            .iter()
+            .filter(|index| !matches!(index, Value::None | Value::Ellipsis))
+            .count();
+        let mut dim = 0;
+        for index in indices {
+            match index {
+                Value::None => {
+                    self.insert(dim);
+                    dim += 1;
+                }
+                Value::Ellipsis => {
+                    dim += rank.saturating_sub(taken);
+                }
+                Value::Slice(parts) => {
+                    let size = *self.shape.get(dim).ok_or("too many indices")?;
+                    let (start, len, step) = range(parts, size)?;
+                    self.slice(dim, start, len, step);
+                    dim += 1;
+                }
+                index => {
+                    let at = as_int(index)
+                        .ok_or_else(|| "an index that is no integer and no slice".to_owned())?;
+                    let size = *self.shape.get(dim).ok_or("too many indices")?;
+                    self.slice(dim, wrapped_index(at, size)?, 1, 1);
+                    self.remove(dim);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The slice that `slice` takes.
+pub(super) fn slice_of(call: &Call) -> Result<Value, Reason> {
+    let part = |param: &str| Ok::<_, Reason>(call.known(param)?.cloned().unwrap_or(Value::None));
+    let parts = [part("start")?, part("end")?, part("step")?];
+    Ok(Value::Slice(parts.into()))
 }
 
 /// Whether an operator only moves elements, whatever they are.
@@ -211,34 +290,15 @@ impl Lowerer<'_, '_> {
                 let input = call.tensor("input")?;
                 let rank = self.shape(input).len();
                 let dim = call.dim("dim", rank, 0)?;
-                let part = |param: &str| {
-                    Ok::<_, Reason>(call.known(param)?.cloned().unwrap_or(Value::None))
-                };
-                let parts = [part("start")?, part("end")?, part("step")?];
-                let mut indices =
-                    vec![Value::Slice([Value::None, Value::None, Value::None].into()); dim];
-                indices.push(Value::Slice(parts.into()));
+                let mut indices = vec![all(); dim];
+                indices.push(slice_of(call)?);
                 self.basic_index(input, &indices)?
             }
             "narrow" | "select" => {
                 let input = call.tensor("input")?;
-                let sizes = self.shape(input);
-                let dim = call.dim("dim", sizes.len(), 0)?;
-                let (param, kept) = match call.name {
-                    "narrow" => ("start", call.int("length")?.unwrap_or(0)),
-                    _ => ("index", 1),
-                };
-                let start = call
-                    .int(param)?
-                    .ok_or_else(|| format!("there is no {param}"))?;
-                let size = *sizes.get(dim).ok_or("a part of a number")?;
-                let start = wrapped_index(start, size)?;
-                let kept = usize::try_from(kept).map_err(|_| "a negative length")?;
-                if kept > size - start {
-                    return Err(format!("{kept} elements from {start} on of {size}"));
-                }
-                let mut view = View::of(&sizes);
-                view.slice(dim, start, kept, 1);
+                let mut view = View::of(&self.shape(input));
+                let dim = call.dim("dim", view.shape.len(), 0)?;
+                view.narrow(call, dim)?;
                 if call.name == "select" {
                     view.remove(dim);
                 }
@@ -247,8 +307,11 @@ impl Lowerer<'_, '_> {
             "roll" => self.rolled(call)?,
             "pad" | "constant_pad_nd" => {
                 let input = call.tensor("input")?;
-                if call.text("mode")?.is_some_and(|mode| mode != "constant") {
-                    return Err("pad with another mode than constant".to_owned());
+                if let Some(mode) = call.text("mode")?
+                    && mode != "constant"
+                {
+                    let value = self.padded_by_own(call, mode)?;
+                    return Ok(Lowered::Tensor(value));
                 }
                 let given = call.ints("pad")?.unwrap_or_default();
                 let rank = self.shape(input).len();
@@ -294,12 +357,7 @@ impl Lowerer<'_, '_> {
     }
 
     pub(super) fn permuted(&mut self, input: ValueId, dims: &[usize]) -> ValueId {
-        let from = View::of(&self.shape(input));
-        let view = View {
-            shape: dims.iter().map(|&dim| from.shape[dim]).collect(),
-            strides: dims.iter().map(|&dim| from.strides[dim]).collect(),
-            offset: 0,
-        };
+        let view = View::of(&self.shape(input)).permuted(dims);
         self.copied(input, view)
     }
 
@@ -373,36 +431,67 @@ impl Lowerer<'_, '_> {
         indices: &[Value],
     ) -> Result<ValueId, Reason> {
         let mut view = View::of(&self.shape(input));
-        let taken = indices
-            .iter()
-            .filter(|index| !matches!(index, Value::None | Value::Ellipsis))
-            .count();
-        let mut dim = 0;
-        for index in indices {
-            match index {
-                Value::None => {
-                    view.insert(dim);
-                    dim += 1;
-                }
-                Value::Ellipsis => {
-                    dim += self.shape(input).len().saturating_sub(taken);
-                }
-                Value::Slice(parts) => {
-                    let size = *view.shape.get(dim).ok_or("too many indices")?;
-                    let (start, len, step) = range(parts, size)?;
-                    view.slice(dim, start, len, step);
-                    dim += 1;
-                }
-                index => {
-                    let at = as_int(index)
-                        .ok_or_else(|| "an index that is no integer and no slice".to_owned())?;
-                    let size = *view.shape.get(dim).ok_or("too many indices")?;
-                    view.slice(dim, wrapped_index(at, size)?, 1, 1);
-                    view.remove(dim);
-                }
+        view.index(indices)?;
+        Ok(self.copied(input, view))
+    }
+
+    /// Surrounded by its own elements: mirrored, those at the edge, or those of the other end.
+    fn padded_by_own(&mut self, call: &Call, mode: &str) -> Result<ValueId, Reason> {
+        let mut value = call.tensor("input")?;
+        let given = call.ints("pad")?.unwrap_or_default();
+        let rank = self.shape(value).len();
+        let dims = given.len() / 2;
+        if given.len() % 2 != 0 || dims == 0 || !(1..=2).contains(&rank.saturating_sub(dims)) {
+            return Err("widths for another number of dimensions".to_owned());
+        }
+        if self.shape(value).contains(&0) {
+            return Err("no elements to surround with".to_owned());
+        }
+        for (at, pair) in given.chunks(2).enumerate() {
+            let dim = rank - 1 - at;
+            let shape = self.shape(value);
+            let size = shape[dim];
+            let most = match mode {
+                "reflect" => size - 1,
+                "replicate" => usize::MAX,
+                "circular" => size,
+                other => return Err(format!("pad with mode {other}")),
+            };
+            let width = |width: i64| {
+                let width = usize::try_from(width).ok().filter(|&own| own <= most);
+                width.ok_or_else(|| format!("{mode} by such a width of {size}"))
+            };
+            let (before, after) = (width(pair[0])?, width(pair[1])?);
+            // Where they begin, and how they go on.
+            let (first, last, step) = match mode {
+                "reflect" => (before, (size - 1).saturating_sub(1), -1),
+                "replicate" => (0, size - 1, 0),
+                _ => (size - before, 0, 1),
+            };
+            let element = self.program.element(value);
+            let mut piece = |start: usize, len: usize| {
+                let mut view = View::of(&shape);
+                view.offset = start * view.strides[dim].unsigned_abs();
+                view.strides[dim] *= step;
+                view.shape[dim] = len;
+                let op = General::Copy {
+                    offset: view.offset,
+                    steps: view.strides,
+                };
+                (len > 0).then(|| self.general(op, [value], element, view.shape))
+            };
+            let (left, right) = (piece(first, before), piece(last, after));
+            let parts: Vec<ValueId> = left.into_iter().chain([value]).chain(right).collect();
+            if parts.len() > 1 {
+                let mut shape = shape.clone();
+                shape[dim] += before + after;
+                value = match element {
+                    Element::F32 => self.emit(Op::Concat { dim }, parts, shape),
+                    element => self.general(General::Concat { dim }, parts, element, shape),
+                };
             }
         }
-        Ok(self.copied(input, view))
+        Ok(value)
     }
 
     /// Two pieces, the other way round, for each dimension.

@@ -436,7 +436,7 @@ fn name_outputs(program: &Program, output: &Output, path: String, names: &mut Ve
                 name_outputs(program, item, inner(key), names);
             }
         }
-        Output::None => {}
+        Output::Input(_) | Output::None => {}
     }
 }
 

@@ -3,6 +3,7 @@
 mod joins;
 mod spans;
 
+use crate::general::General;
 use crate::kernels::bf16;
 use crate::kernels::blocked::{Form, conv, linear};
 use crate::lines::LINE;
@@ -14,7 +15,7 @@ use spans::{Found, Room, Span};
 /// Places for the values of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The place of each value that a step computes.
+    /// The place of each value that a step computes, and of inputs that are written to.
     places: Vec<Option<Place>>,
     /// The steps whose result takes the place of their first input.
     in_place: Vec<bool>,
@@ -215,10 +216,12 @@ impl<'p> Lifetimes<'p> {
             }
         }
         let mut result = vec![None; count];
-        for (number, value) in program.outputs().into_iter().enumerate() {
+        let results = program.results();
+        let given = results.len() - program.written.len();
+        for (number, value) in results.into_iter().enumerate() {
             let root = program.root(value);
             last_read[root.index()] = Some(program.steps.len());
-            if is_step(program, root) {
+            if is_step(program, root) && number < given {
                 result[root.index()].get_or_insert(number);
             }
         }
@@ -235,13 +238,30 @@ impl<'p> Lifetimes<'p> {
         let mut slots: Vec<Slot> = Vec::new();
         let mut slot_of: Vec<Option<usize>> = vec![None; program.values.len()];
         let mut in_place = vec![false; program.steps.len()];
+        // The memory of inputs that are written to, as long as what is in it is read.
+        let mut written: Vec<Option<usize>> = vec![None; program.values.len()];
+        for (at, value) in program.values.iter().enumerate() {
+            if let Source::Input(number) = value.source
+                && let Some(result) = program.result_of_input(number)
+            {
+                slot_of[at] = Some(slots.len());
+                written[at] = Some(result);
+                slots.push(Slot {
+                    element: value.element,
+                    span: Span::new(0, self.last_read[at].unwrap_or(0), value.len()),
+                    result: Some(result),
+                    region: None,
+                });
+            }
+        }
         for (at, step) in program.steps.iter().enumerate() {
             let output = program.root(step.output);
             let info = program.value(output);
             let len = info.stored_len();
             let taken = self
-                .taken_over(at, step)
+                .taken_over(at, step, &written)
                 .filter(|&value| joins.place(value).is_none())
+                .inspect(|&value| written[output.index()] = written[value.index()])
                 .and_then(|value| slot_of[value.index()]);
             let number = taken.unwrap_or(slots.len());
             if taken.is_none() {
@@ -255,7 +275,7 @@ impl<'p> Lifetimes<'p> {
             let slot = &mut slots[number];
             slot.span
                 .extend(at, self.last_read[output.index()].unwrap_or(at));
-            slot.result = self.result[output.index()];
+            slot.result = self.result[output.index()].or(written[output.index()]);
             slot.region = joins.place(output);
             slot_of[output.index()] = Some(number);
             in_place[at] = taken.is_some();
@@ -264,12 +284,17 @@ impl<'p> Lifetimes<'p> {
     }
 
     /// The input that nobody reads after `step`, and whose place its result can take.
-    fn taken_over(&self, at: usize, step: &Step) -> Option<ValueId> {
+    fn taken_over(&self, at: usize, step: &Step, written: &[Option<usize>]) -> Option<ValueId> {
         let program = self.program;
         let output = program.root(step.output);
         let value = program.root(*step.inputs.first()?);
+        // What a caller gets lies in memory of its own.
+        let is_there = match written[value.index()] {
+            Some(_) => self.result[output.index()].is_none(),
+            None => is_step(program, value),
+        };
         let fits = works_in_place(program, step)
-            && is_step(program, value)
+            && is_there
             && program.element(value) == program.element(output)
             && self.last_read[value.index()] == Some(at)
             && program.value(value).stored_len() == program.value(output).stored_len()
@@ -283,8 +308,10 @@ impl<'p> Lifetimes<'p> {
     /// The results that have memory for numbers, and how long it can be used for something else.
     fn rooms(&self, slots: &[Slot]) -> (Vec<usize>, Vec<Room>) {
         let results = slots.iter().filter(|slot| slot.element == Element::F32);
+        // Inputs that are written to have their elements in it all the time.
+        let given = self.program.outputs().len();
         let rooms = results.filter_map(|slot| {
-            let number = slot.result?;
+            let number = slot.result.filter(|&number| number < given)?;
             let until = slot.span.first;
             let len = slot.span.len;
             Some((number, Room { len, until }))
@@ -341,6 +368,7 @@ fn workspace_len(program: &Program, step: &Step) -> usize {
                 None => linear::workspace_len(rows, [outputs, inputs]),
             }
         }
+        Op::Recurrent(ref own) => own.workspace_len(),
         Op::Portions(ref portions) => Plan::of(&portions.body).lens.numbers,
         _ => 0,
     }
@@ -360,6 +388,7 @@ fn works_in_place(program: &Program, step: &Step) -> bool {
             program.element(step.output) == Element::F32 && fused.works_in_place()
         }
         Op::Unary(_) | Op::ChannelAffine | Op::LayerNorm { .. } | Op::Softmax { .. } => true,
+        Op::General(General::Put(_) | General::Scatter { .. }) => true,
         _ => false,
     }
 }

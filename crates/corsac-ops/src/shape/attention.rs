@@ -182,48 +182,6 @@ fn encoder(call: &Call<'_>) -> Result<Value, Failure> {
     .into())
 }
 
-/// `nn.LSTM`, `nn.GRU` and `nn.RNN`: the outputs, and the last state.
-fn recurrent<const CELL: bool>(call: &Call<'_>) -> Result<Value, Failure> {
-    let input = call.tensor("input")?;
-    let batch_first = call.flag("batch_first", false)?;
-    let directions = 1 + i64::from(call.flag("bidirectional", false)?);
-    let layers = call.dim("num_layers")?.unwrap_or(Dim::ONE);
-    let hidden = call.dim("hidden_size")?.unwrap_or(Dim::ZERO);
-    let projected = call.dim("proj_size")?.filter(|size| !size.is(0));
-    let wide = projected.unwrap_or_else(|| hidden.clone());
-    let expected = call.dim("input_size")?.unwrap_or(Dim::ZERO);
-    if !matches!(input.rank(), 2 | 3)
-        || input.shape.last().and_then(|own| own.equals(&expected)) == Some(false)
-    {
-        return Err(Failure::invalid(
-            format!("a tensor of two or three dimensions with {expected} features"),
-            input.ty.to_string(),
-        ));
-    }
-    let mut shape = input.shape.clone();
-    if let Some(last) = shape.last_mut() {
-        *last = wide.clone() * Dim::Known(directions);
-    }
-    let made = |shape: Shape| TensorType {
-        strides: Strides::Unknown,
-        device: input.device,
-        ..TensorType::new(input.dtype, shape)
-    };
-    let batch = (input.rank() == 3).then(|| input.shape[usize::from(!batch_first)].clone());
-    let state = |width: Dim| -> TensorType {
-        let mut shape = Shape::from_iter([layers.clone() * Dim::Known(directions)]);
-        shape.extend(batch.clone());
-        shape.push(width);
-        made(shape)
-    };
-    let last = if CELL {
-        Value::tensors([state(wide), state(hidden)])
-    } else {
-        state(wide).into()
-    };
-    Ok(Value::Tuple([made(shape).into(), last].into()))
-}
-
 pub(super) const RULES: &[Rule] = &[
     rule(
         "scaled_dot_product_attention",
@@ -242,18 +200,6 @@ pub(super) const RULES: &[Rule] = &[
         "nn.TransformerEncoder.forward",
         "src mask src_key_padding_mask is_causal",
         encoder,
-        Cost::Unknown,
-    ),
-    rule(
-        "nn.LSTM.forward",
-        "input hx *batch_first bidirectional num_layers hidden_size proj_size input_size",
-        recurrent::<true>,
-        Cost::Unknown,
-    ),
-    rule(
-        "nn.GRU.forward",
-        "input hx *batch_first bidirectional num_layers hidden_size proj_size input_size",
-        recurrent::<false>,
         Cost::Unknown,
     ),
 ];

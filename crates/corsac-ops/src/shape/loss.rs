@@ -91,6 +91,56 @@ fn by_class(call: &Call<'_>) -> Result<Value, Failure> {
     )
 }
 
+/// That nothing is said in ways that are no longer to be used.
+fn not_deprecated(call: &Call<'_>) -> Result<(), Failure> {
+    for name in ["size_average", "reduce"] {
+        if call.signature.position(name).is_some() && call.get(name).is_some() {
+            return Err(Failure::unknown(format!("the deprecated argument {name}")));
+        }
+    }
+    Ok(())
+}
+
+/// A loss of each element of two or three tensors.
+fn of_several(call: &Call<'_>) -> Result<Value, Failure> {
+    not_deprecated(call)?;
+    let names = ["input", "input1", "input2", "target"].into_iter();
+    let given = names.filter(|name| call.signature.position(name).is_some());
+    let given = given.map(|name| call.need(name));
+    let given = given.collect::<Result<Vec<_>, _>>()?;
+    let each = pointwise(call, &given, Out::Float)?;
+    let Some(each) = each.as_tensor() else {
+        return Err(Failure::expected("a tensor", given[0]));
+    };
+    reduced(call, (*each.ty).clone())
+}
+
+/// A loss of each row of several tensors.
+fn of_rows(call: &Call<'_>) -> Result<Value, Failure> {
+    not_deprecated(call)?;
+    let all = [
+        "input", "input1", "input2", "anchor", "positive", "negative",
+    ];
+    let given = all.into_iter();
+    let given = given.filter(|name| call.signature.position(name).is_some());
+    let given = given.map(|name| call.need(name));
+    let mut given = given.collect::<Result<Vec<_>, _>>()?;
+    if call.signature.position("weight").is_some() {
+        given.push(call.need("target")?);
+        given.extend(call.get("weight"));
+    }
+    let each = pointwise(call, &given, Out::Float)?;
+    let Some(each) = each.as_tensor() else {
+        return Err(Failure::expected("a tensor", given[0]));
+    };
+    let mut ty = (*each.ty).clone();
+    if ty.shape.pop().is_none() {
+        return Err(Failure::invalid("rows", each.ty.to_string()));
+    }
+    ty.strides = Strides::Contiguous;
+    reduced(call, ty)
+}
+
 const DEPRECATED: &str = "input target size_average reduce reduction";
 const FEW: Cost = Cost::PerInput(3);
 
@@ -112,6 +162,36 @@ pub(super) const RULES: &[Rule] = &[
         "input target reduction delta weight",
         elementwise,
         FEW,
+    ),
+    rule(
+        "F.margin_ranking_loss",
+        "input1 input2 target margin size_average reduce reduction",
+        of_several,
+        FEW,
+    ),
+    rule(
+        "F.hinge_embedding_loss",
+        "input target margin size_average reduce reduction",
+        of_several,
+        FEW,
+    ),
+    rule(
+        "F.cosine_embedding_loss",
+        "input1 input2 target margin size_average reduce reduction",
+        of_rows,
+        Cost::PerInput(6),
+    ),
+    rule(
+        "F.triplet_margin_loss",
+        "anchor positive negative margin p eps swap size_average reduce reduction",
+        of_rows,
+        Cost::PerInput(4),
+    ),
+    rule(
+        "F.multilabel_soft_margin_loss",
+        "input target weight size_average reduce reduction",
+        of_rows,
+        Cost::PerInput(8),
     ),
     rule("F.soft_margin_loss", DEPRECATED, elementwise, FEW),
     rule(

@@ -49,6 +49,7 @@ mod normalisation;
 mod pooling;
 mod promotion;
 mod propagate;
+mod recurrent;
 mod reduction;
 mod resample;
 mod rule;

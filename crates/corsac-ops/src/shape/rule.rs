@@ -10,7 +10,8 @@ use super::error::Failure;
 use super::value::Value;
 use super::{
     attention, convolution, creation, elementwise, embedding, index, join, libraries, loss, matmul,
-    module, normalisation, pooling, reduction, resample, scalar, softmax, sorting, spectral, view,
+    module, normalisation, pooling, recurrent, reduction, resample, scalar, softmax, sorting,
+    spectral, view,
 };
 
 /// What a rule computes.
@@ -173,6 +174,7 @@ const FAMILIES: &[(&str, &[Rule])] = &[
     ("sorting and selection", sorting::RULES),
     ("resampling and padding", resample::RULES),
     ("losses", loss::RULES),
+    ("recurrent layers", recurrent::RULES),
     ("fourier transforms", spectral::RULES),
     ("numbers and containers", scalar::RULES),
     ("functions of model libraries", libraries::RULES),

@@ -10,7 +10,7 @@ mod tensors;
 mod watch;
 mod weights;
 
-use corsac_engine::unsupported;
+use corsac_engine::{same_input, unsupported};
 use corsac_ir::{Graph, NodeId, Op};
 use corsac_ops::shape::{Propagator, Storage};
 use pyo3::create_exception;
@@ -57,10 +57,11 @@ fn with_types<'py, T>(
 
 /// The nodes whose values are returned although they share memory with an input, a weight, what one of
 /// the calls on the `host` gives or another result, and why that cannot be: results of programs are new
-/// tensors.
+/// tensors, unless `itself` says that they are an input itself.
 fn shared_results(
     graph: &Graph,
     types: &Propagator<'_>,
+    itself: bool,
     host: impl Iterator<Item = NodeId>,
 ) -> Vec<(NodeId, String)> {
     let mut owners: FxHashMap<Storage, String> = FxHashMap::default();
@@ -78,7 +79,8 @@ fn shared_results(
             }),
             Op::Output => view.args().iter().for_each(|arg| {
                 arg.for_each_node(&mut |node| {
-                    if !returned.contains(&node) {
+                    let is_input = itself && same_input(graph, types, node).is_some();
+                    if !is_input && !returned.contains(&node) {
                         returned.push(node);
                     }
                 });
@@ -127,7 +129,7 @@ fn compile_graph<'py>(
     strict: bool,
     precision: &str,
 ) -> PyResult<PyProgram> {
-    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs)
+    model::PyNativeModel::new(graph, strict, precision, None)?.compile(graph.py(), inputs, false)
 }
 
 /// The nodes of `graph` that the engine does not know, for tensors like `inputs`, with the reasons.
@@ -151,7 +153,7 @@ fn explain_compilation<'py>(
     let mut unknown = unsupported(borrowed.ir(), &types);
     if strict {
         let host = without_rule.iter().map(|(node, _)| *node);
-        unknown.extend(shared_results(borrowed.ir(), &types, host));
+        unknown.extend(shared_results(borrowed.ir(), &types, false, host));
     }
     let reason = |reason| format!("its type is not known: {reason}");
     unknown.extend(

@@ -3,7 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use corsac_engine::{Executable, Precision, Program, WeightCache, lend_weights, lower, optimise};
+use corsac_engine::{
+    Executable, Precision, Program, WeightCache, lend_weights, lower, lower_with_writes, optimise,
+};
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyValueError;
 use pyo3::gc::PyVisit;
@@ -12,6 +14,7 @@ use pyo3::types::PyTuple;
 
 use super::planted::{Place, panic_if_planted};
 use super::program::{Contexts, PyProgram};
+use super::tensors::Exchange;
 use super::weights::Loaded;
 use super::{CompileError, shared_results, with_types};
 use crate::analysis::facts::TypeFacts;
@@ -62,16 +65,21 @@ impl PyNativeModel {
     }
 
     /// A program for tensors like `inputs`; numbers among them are compiled in. Raises what
-    /// `compile_graph` does.
+    /// `compile_graph` does. With `writes` the program may write to its inputs: calls raise `ValueError` where
+    /// these share memory with others or with a weight, or do not lie row by row.
+    #[pyo3(signature = (inputs, *, writes = false))]
     pub(super) fn compile<'py>(
         &self,
         py: Python<'py>,
         inputs: &Bound<'py, PyTuple>,
+        writes: bool,
     ) -> PyResult<PyProgram> {
         let graph = self.graph.bind(py);
+        let lower = if writes { lower_with_writes } else { lower };
         let mut program = with_types(graph, inputs, &self.facts, |ir, types| {
             if self.strict
-                && let Some((node, reason)) = shared_results(ir, types, iter::empty()).first()
+                && let Some((node, reason)) =
+                    shared_results(ir, types, writes, iter::empty()).first()
             {
                 let (name, target) = (ir.node(*node).name(), ir.node(*node).target_name());
                 let text = format!("node {name} ({target}) cannot be compiled: {reason}");
@@ -82,12 +90,26 @@ impl PyNativeModel {
             lowered.map_err(|error| CompileError::new_err(error.to_string()))
         })?;
         program.precision = self.precision;
+        let mut elsewhere = Vec::new();
+        if !program.written.is_empty() {
+            let exchange = Exchange::get(py)?;
+            for tensor in &self.facts.tensors {
+                let described = exchange
+                    .map(|own| own.described(tensor.bind(py)))
+                    .transpose()?;
+                let Some(described) = described.flatten() else {
+                    let text = "it writes to inputs, and a weight may lie anywhere";
+                    return Err(CompileError::new_err(text));
+                };
+                elsewhere.push(described.bytes());
+            }
+        }
         let (executable, lent) = self.executable(py, program)?;
         let tensors = lent.iter().map(|&number| &self.facts.tensors[number]);
         let lent = tensors.map(|tensor| tensor.clone_ref(py)).collect();
         let contexts = Arc::clone(&self.contexts);
         let program = PyProgram::with_contexts(executable, self.strict, contexts);
-        Ok(program.with_lent(lent))
+        Ok(program.with_lent(lent).with_weights_in(elsewhere))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -1,6 +1,7 @@
 //! Programs with their weights, called with tensors or with arrays.
 
 use std::ffi::CString;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use corsac_engine::{
 };
 use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyUserWarning, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyUserWarning, PyValueError};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::panic::PanicException;
@@ -20,7 +21,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::planted::{Place, panic_if_planted};
-use super::tensors::{Described, Exchange, Fresh};
+use super::tensors::{Described, Exchange, Fresh, writable};
 use super::weights::elements;
 
 /// Memory of runs that are over, for those to come: of one program, or of all of a model.
@@ -63,11 +64,20 @@ pub(crate) struct PyProgram {
     lent: Vec<(Py<PyAny>, Spec)>,
     outputs: Vec<Spec>,
     contexts: Contexts,
+    /// The inputs that it writes to.
+    written: Vec<usize>,
+    /// Where weights lie, if it writes to inputs: they are in other memory.
+    weights_in: Vec<Range<usize>>,
 }
 
 fn run_error(error: &RunError) -> PyErr {
     let text = error.to_string();
     match error {
+        // PyTorch is not to run the call again.
+        RunError::AfterWrites(error) => match **error {
+            RunError::Index { .. } => PyIndexError::new_err(text),
+            _ => PyRuntimeError::new_err(text),
+        },
         // What PyTorch raises.
         RunError::OutOfMemory { .. } => PyRuntimeError::new_err(text),
         // As a panic is, which tells the caller that PyTorch is to run the call.
@@ -173,6 +183,8 @@ impl PyProgram {
             shape: program.shape(value).to_vec(),
         });
         Self {
+            written: program.written.iter().map(|&(number, _)| number).collect(),
+            weights_in: Vec::new(),
             inputs,
             lent: Vec::new(),
             outputs: outputs.collect(),
@@ -186,6 +198,12 @@ impl PyProgram {
     pub(super) fn with_lent(mut self, tensors: Vec<Py<PyAny>>) -> Self {
         let specs = self.inputs.split_off(self.inputs.len() - tensors.len());
         self.lent = tensors.into_iter().zip(specs).collect();
+        self
+    }
+
+    /// The same, where weights lie in this memory, which no input that is written to may be in.
+    pub(super) fn with_weights_in(mut self, memory: Vec<Range<usize>>) -> Self {
+        self.weights_in = memory;
         self
     }
 
@@ -253,6 +271,9 @@ impl PyProgram {
         times: Option<&mut [f64]>,
     ) -> PyResult<()> {
         self.check_count("arrays", inputs.len(), outputs.len())?;
+        if !self.written.is_empty() {
+            return Err(PyValueError::new_err("the program writes to its inputs"));
+        }
         if !self.inputs.iter().chain(&self.outputs).all(Spec::is_direct) {
             return Err(PyValueError::new_err(
                 "arrays are of float32, int64 and truth values",
@@ -295,23 +316,28 @@ impl PyProgram {
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut inputs = Vec::with_capacity(described.len());
         let given = described.iter().zip(tensors).zip(&self.inputs);
-        for ((own, tensor), spec) in given {
-            let there = spec
-                .is_direct()
-                .then(|| own.data(spec.element, &spec.shape));
+        for (number, ((own, tensor), spec)) in given.enumerate() {
+            let is_written = self.written.contains(&number);
+            let there =
+                (spec.is_direct() && !is_written).then(|| own.data(spec.element, &spec.shape));
             inputs.push(match there.flatten() {
                 Some(data) => Input::There(data),
+                None if is_written => Input::Copied(Elements::default()),
                 None => Input::Copied(elements(tensor, spec.element)?),
             });
         }
-        self.call_inputs(py, exchange, &inputs, None)
+        if !self.written.is_empty() {
+            return self.call_writing(py, exchange, &inputs, (described, tensors), None);
+        }
+        self.call_inputs(py, exchange, (&inputs, tensors), Vec::new(), None)
     }
 
     fn call_inputs<'py>(
         &self,
         py: Python<'py>,
         exchange: &Exchange,
-        inputs: &[Input<'_>],
+        (inputs, tensors): (&[Input<'_>], &[Bound<'py, PyAny>]),
+        written: Vec<DataMut<'_>>,
         times: Option<&mut [f64]>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let data: Vec<Data<'_>> = inputs.iter().map(Input::data).collect();
@@ -323,7 +349,8 @@ impl PyProgram {
             false => threads(py)?,
         };
         {
-            let mut places: Vec<DataMut<'_>> = results.iter_mut().map(Fresh::data_mut).collect();
+            let places = results.iter_mut().map(Fresh::data_mut);
+            let mut places: Vec<DataMut<'_>> = places.chain(written).collect();
             self.run_on(py, threads, &data, &mut places, times)?;
         }
         let results = results.into_iter().zip(&self.outputs);
@@ -331,7 +358,58 @@ impl PyProgram {
             true => Ok(fresh.into_tensor()),
             false => fresh.converted(spec.dtype),
         });
-        self.filled(py, &results.collect::<PyResult<Vec<_>>>()?)
+        self.filled(py, tensors, &results.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// The same where it writes to inputs: `described` and `tensors` are those of all.
+    fn call_writing<'py>(
+        &self,
+        py: Python<'py>,
+        exchange: &Exchange,
+        inputs: &[Input<'_>],
+        (described, tensors): (&[Described<'_>], &[Bound<'py, PyAny>]),
+        times: Option<&mut [f64]>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let refused = |number: usize, why: &str| {
+            PyValueError::new_err(format!("input {number}, which is written to, {why}"))
+        };
+        let mut written = Vec::with_capacity(self.written.len());
+        let in_inference = py
+            .import(intern!(py, "torch"))?
+            .call_method0(intern!(py, "is_inference_mode_enabled"))?
+            .is_truthy()?;
+        let mut counting = Vec::with_capacity(self.written.len());
+        for &number in &self.written {
+            let tensor = &tensors[number];
+            let made_there = tensor
+                .call_method0(intern!(py, "is_inference"))?
+                .is_truthy()?;
+            if made_there && !in_inference {
+                return Err(refused(number, "was made in inference mode"));
+            }
+            if !made_there {
+                counting.push(tensor);
+            }
+            let spec = &self.inputs[number];
+            let typed = (spec.element, &spec.shape[..]);
+            let data = spec
+                .is_direct()
+                .then(|| writable(described, number, typed, &self.weights_in));
+            let data = data.flatten();
+            written.push(data.ok_or_else(|| {
+                refused(
+                    number,
+                    "shares memory with others or does not lie row by row",
+                )
+            })?);
+        }
+        let results = self.call_inputs(py, exchange, (inputs, tensors), written, times);
+        if !counting.is_empty() {
+            let counting = PyTuple::new(py, counting)?;
+            py.import(intern!(py, "torch.autograd.graph"))?
+                .call_method1(intern!(py, "increment_version"), (counting,))?;
+        }
+        results
     }
 
     fn call_observed<'py>(
@@ -354,18 +432,34 @@ impl PyProgram {
         }
         self.check_count("tensors", tensors.len(), self.outputs.len())?;
         let mut inputs = Vec::with_capacity(tensors.len());
+        let mut all = Vec::with_capacity(tensors.len());
         for (number, (tensor, spec)) in tensors.iter().zip(&self.inputs).enumerate() {
-            let described = exchange.described(tensor)?.filter(|_| spec.is_direct());
-            let input = match described.and_then(|own| own.data(spec.element, &spec.shape)) {
+            let described = exchange.described(tensor)?;
+            let is_written = self.written.contains(&number);
+            let there = described
+                .as_ref()
+                .filter(|_| spec.is_direct() && !is_written);
+            let input = match there.and_then(|own| own.data(spec.element, &spec.shape)) {
                 Some(data) => Input::There(data),
                 None => {
                     self.check_type(number, tensor)?;
-                    Input::Copied(elements(tensor, spec.element)?)
+                    match is_written {
+                        true => Input::Copied(Elements::default()),
+                        false => Input::Copied(elements(tensor, spec.element)?),
+                    }
                 }
             };
             inputs.push(input);
+            all.push(described);
         }
-        self.call_inputs(py, exchange, &inputs, times)
+        if self.written.is_empty() {
+            return self.call_inputs(py, exchange, (&inputs, &tensors), Vec::new(), times);
+        }
+        let Some(described) = all.into_iter().collect::<Option<Vec<_>>>() else {
+            let text = "an input of a program that writes to inputs may lie anywhere";
+            return Err(PyValueError::new_err(text));
+        };
+        self.call_writing(py, exchange, &inputs, (&described, &tensors), times)
     }
 
     /// That a tensor is what the program takes, wherever its elements lie.
@@ -389,13 +483,16 @@ impl PyProgram {
     fn filled<'py>(
         &self,
         py: Python<'py>,
+        inputs: &[Bound<'py, PyAny>],
         results: &[Bound<'py, PyAny>],
     ) -> PyResult<Bound<'py, PyAny>> {
         match &self.executable.program().output {
             Some(Output::Value(_)) => Ok(results[0].clone()),
             Some(output) => {
                 let mut number = self.numbers();
-                structure(py, output, &mut |value| Ok(results[number(value)].clone()))
+                structure(py, output, inputs, &mut |value| {
+                    Ok(results[number(value)].clone())
+                })
             }
             None => Ok(py.None().into_bound(py)),
         }
@@ -489,7 +586,7 @@ impl PyProgram {
         match &self.executable.program().output {
             Some(output) => {
                 let mut number = self.numbers();
-                structure(py, output, &mut |value| {
+                structure(py, output, &[], &mut |value| {
                     Ok(number(value).into_pyobject(py)?.into_any())
                 })
             }
@@ -501,6 +598,12 @@ impl PyProgram {
     #[getter]
     fn step_count(&self) -> usize {
         self.executable.program().step_count()
+    }
+
+    /// Whether it writes to inputs.
+    #[getter]
+    fn writes(&self) -> bool {
+        !self.written.is_empty()
     }
 
     /// With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the
@@ -534,10 +637,12 @@ impl PyProgram {
 fn structure<'py>(
     py: Python<'py>,
     output: &Output,
+    inputs: &[Bound<'py, PyAny>],
     item: &mut dyn FnMut(&ValueId) -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut all = |items: &[Output]| -> PyResult<Vec<Bound<'py, PyAny>>> {
-        items.iter().map(|own| structure(py, own, item)).collect()
+        let items = items.iter();
+        items.map(|own| structure(py, own, inputs, item)).collect()
     };
     Ok(match output {
         Output::Value(value) => item(value)?,
@@ -546,9 +651,13 @@ fn structure<'py>(
         Output::Dict(entries) => {
             let dict = PyDict::new(py);
             for (key, own) in entries {
-                dict.set_item(key, structure(py, own, item)?)?;
+                dict.set_item(key, structure(py, own, inputs, item)?)?;
             }
             dict.into_any()
+        }
+        Output::Input(number) => {
+            let given = inputs.get(*number).cloned();
+            given.ok_or_else(|| PyValueError::new_err("the program gives its inputs back"))?
         }
         Output::None => py.None().into_bound(py),
     })

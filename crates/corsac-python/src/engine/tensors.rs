@@ -11,6 +11,7 @@
 use std::ffi::{c_int, c_void};
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use corsac_engine::{DType, Data, DataMut, Element};
 use pyo3::ffi::PyErr_Clear;
@@ -333,6 +334,21 @@ impl<'a> Described<'a> {
             || in_rows && !start.is_null() && (start as usize).is_multiple_of(element.size_bytes())
     }
 
+    /// Where it lies in memory: from its first element to behind its last.
+    pub(super) fn bytes(&self) -> Range<usize> {
+        let start = self.start() as usize;
+        let sizes = self.numbers(self.description.shape);
+        let strides = self.numbers(self.description.strides);
+        if sizes.contains(&0) {
+            return start..start;
+        }
+        let steps = sizes.iter().zip(strides);
+        let steps: i64 = steps.map(|(size, stride)| (size - 1) * stride).sum();
+        let dtype = &self.description.dtype;
+        let size = (usize::from(dtype.bits) * usize::from(dtype.lanes)).div_ceil(8);
+        start..start + (usize::try_from(steps).unwrap_or(0) + 1) * size
+    }
+
     fn start(&self) -> *mut c_void {
         let offset = self.description.byte_offset as usize;
         self.description.data.wrapping_byte_add(offset)
@@ -371,6 +387,44 @@ impl<'a> Described<'a> {
             }
         })
     }
+}
+
+/// The elements of `all[number]`, to write to, if they lie row by row, and in no memory of the others nor in `elsewhere`,
+/// which is what else a call uses.
+pub(super) fn writable<'a>(
+    all: &[Described<'a>],
+    number: usize,
+    (element, shape): (Element, &[usize]),
+    elsewhere: &[Range<usize>],
+) -> Option<DataMut<'a>> {
+    let own = &all[number];
+    let bytes = own.bytes();
+    let is_met = |other: &Range<usize>| bytes.start < other.end && other.start < bytes.end;
+    let mut others = all.iter().enumerate().filter(|(at, _)| *at != number);
+    let is_shared = elsewhere.iter().any(is_met) || others.any(|(_, other)| is_met(&other.bytes()));
+    // Truth values are to be 0 or 1, and numbers to lie as they seem to.
+    let len = own.data(element, shape)?.len();
+    if len == 0 {
+        return Some(match element {
+            Element::F32 => DataMut::F32(&mut []),
+            Element::I64 => DataMut::I64(&mut []),
+            Element::Bool => DataMut::Bool(&mut []),
+        });
+    }
+    if is_shared {
+        return None;
+    }
+    let start = own.start();
+    // SAFETY: `data` has found `len` elements of this type from `start`, aligned, which live as long as the tensor. No
+    // other tensor of the call lies there. As for any operator of PyTorch, nobody else may use this memory while the
+    // program runs.
+    Some(unsafe {
+        match element {
+            Element::F32 => DataMut::F32(std::slice::from_raw_parts_mut(start.cast(), len)),
+            Element::I64 => DataMut::I64(std::slice::from_raw_parts_mut(start.cast(), len)),
+            Element::Bool => DataMut::Bool(std::slice::from_raw_parts_mut(start.cast(), len)),
+        }
+    })
 }
 
 impl<'py> Fresh<'py> {

@@ -1,0 +1,299 @@
+//! Recurrent layers: for each time step, a product of the state with a packed weight, and the functions of the gates.
+
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use super::GRAIN;
+use super::blocked::linear::{LinearKernel, LinearWeight, workspace_len};
+use crate::lines::LINE;
+use crate::prepare::Linear;
+use crate::program::{Cell, Recurrent};
+use crate::spread::{Spread, thread_count};
+
+/// What a run reads.
+pub(crate) struct Operands<'a> {
+    /// What the gates get of the inputs: a row for each row of a time step, one time step after the other.
+    pub(crate) gates: &'a [f32],
+    /// The state at the beginning.
+    pub(crate) hidden: &'a [f32],
+    /// The memory of cells that have one.
+    pub(crate) cells: &'a [f32],
+    /// What results are multiplied by, if they are.
+    pub(crate) projection: Option<&'a [f32]>,
+    /// How many rows each time step has, the most first.
+    pub(crate) batch_sizes: &'a [i64],
+}
+
+impl Recurrent {
+    /// How many numbers the gates of a row are.
+    pub(crate) fn gates(&self) -> usize {
+        self.cell.gates() * self.hidden
+    }
+
+    /// How many numbers a run needs besides.
+    pub(crate) fn workspace_len(&self) -> usize {
+        let [gates, product, projected] = self.parts();
+        let state = match self.keeps {
+            true => 0,
+            false => self.batch * (self.width + self.cells()),
+        };
+        gates + product + projected + state
+    }
+
+    /// How many numbers a row remembers besides its state.
+    fn cells(&self) -> usize {
+        match self.cell {
+            Cell::Lstm => self.hidden,
+            Cell::Gru | Cell::Tanh | Cell::Relu => 0,
+        }
+    }
+
+    fn parts(&self) -> [usize; 3] {
+        let product = |sizes: [usize; 2]| {
+            let rows = 1..=self.batch;
+            let most = rows.map(|rows| workspace_len(rows, sizes)).max();
+            most.unwrap_or(0).next_multiple_of(LINE)
+        };
+        let projected = match self.width == self.hidden {
+            true => 0,
+            false => self.batch * self.hidden + product([self.width, self.hidden]),
+        };
+        let gates = (self.batch * self.gates()).next_multiple_of(LINE);
+        [gates, product([self.gates(), self.width]), projected]
+    }
+
+    /// Whether the time steps are such as there can be.
+    pub(crate) fn fits(&self, rows: usize, batch_sizes: &[i64]) -> bool {
+        let sum = batch_sizes
+            .iter()
+            .try_fold(0, |sum: i64, &own| sum.checked_add(own));
+        batch_sizes.first() == Some(&(self.batch as i64))
+            && batch_sizes.iter().all(|&own| own > 0)
+            && batch_sizes.is_sorted_by(|a, b| a >= b)
+            && sum == Some(rows as i64)
+    }
+
+    /// Writes a row for each row of each time step, and behind them the last state, and the last memory of the cells,
+    /// if they are kept. `linear` is the product with the state, packed for so many rows as the state has.
+    pub(crate) fn run(
+        &self,
+        operands: &Operands<'_>,
+        linear: &Linear,
+        workspace: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let (hidden, width, gates) = (self.hidden, self.width, self.gates());
+        let state_len = self.batch * width;
+        let cells_len = operands.cells.len();
+        let all = workspace.len() - if self.keeps { 0 } else { state_len + cells_len };
+        let (workspace, lost) = workspace.split_at_mut(all);
+        let len = operands.gates.len() / gates.max(1) * width;
+        let (out, kept) = out.split_at_mut(len);
+        let (state, cells) = if self.keeps { kept } else { lost }.split_at_mut(state_len);
+        state.copy_from_slice(operands.hidden);
+        cells.copy_from_slice(operands.cells);
+        let [gates_len, product_len, _] = self.parts();
+        let (own, rest) = workspace.split_at_mut(gates_len);
+        let (product, rest) = rest.split_at_mut(product_len);
+        let projection = operands.projection.map(|data| {
+            let sizes = [width, hidden];
+            let weight = LinearWeight {
+                data,
+                sizes,
+                by_input: false,
+            };
+            LinearKernel::new(&weight, None, self.batch)
+        });
+        let projected_len = projection.as_ref().map_or(0, |_| self.batch * hidden);
+        let (narrow, rest) = rest.split_at_mut(projected_len);
+        let mut step = |rows: usize, start: usize| {
+            let own = &mut own[..rows * gates];
+            linear.run(&state[..rows * width], product, own, &|_, _| {});
+            let given = &operands.gates[start * gates..][..rows * gates];
+            match &projection {
+                None => self.rows(given, own, cells, &mut state[..rows * hidden]),
+                Some(kernel) => {
+                    let narrow = &mut narrow[..rows * hidden];
+                    self.rows(given, own, cells, narrow);
+                    kernel.run(narrow, rest, &mut state[..rows * width], &|_, _| {});
+                }
+            }
+            out[start * width..][..rows * width].copy_from_slice(&state[..rows * width]);
+        };
+        let rows = |number: &i64| usize::try_from(*number).unwrap_or(0);
+        let mut start = 0;
+        if self.reverse {
+            start = operands.gates.len() / gates.max(1);
+            for size in operands.batch_sizes.iter().rev().map(rows) {
+                start -= size;
+                step(size, start);
+            }
+        } else {
+            for size in operands.batch_sizes.iter().map(rows) {
+                step(size, start);
+                start += size;
+            }
+        }
+    }
+
+    /// The functions of the gates, for rows of them.
+    fn rows(&self, given: &[f32], own: &mut [f32], cells: &mut [f32], state: &mut [f32]) {
+        let (hidden, gates) = (self.hidden, self.gates());
+        let count = match thread_count() {
+            threads if threads > 1 && own.len() >= 2 * GRAIN => {
+                (own.len() / gates.max(1)).div_ceil(threads)
+            }
+            _ => own.len() / gates.max(1),
+        };
+        let count = count.max(1);
+        let rows = state.par_chunks_mut(count * hidden);
+        let rows = rows.zip(own.par_chunks_mut(count * gates));
+        let rows = rows.zip(given.par_chunks(count * gates));
+        match self.cell {
+            Cell::Lstm => {
+                let cells = cells.par_chunks_mut(count * hidden);
+                rows.zip(cells).spread(|(((state, own), given), cells)| {
+                    lstm(hidden, given, own, cells, state);
+                });
+            }
+            Cell::Gru => rows.spread(|((state, own), given)| gru(hidden, given, own, state)),
+            Cell::Tanh => rows.spread(|((state, own), given)| tanh_of_sums(given, own, state)),
+            Cell::Relu => rows.spread(|((state, own), given)| {
+                let sums = state.iter_mut().zip(own).zip(given);
+                sums.for_each(|((state, own), given)| *state = relu(*own + given));
+            }),
+        }
+    }
+}
+
+fn relu(x: f32) -> f32 {
+    if x < 0.0 { 0.0 } else { x }
+}
+
+/// The exponential function: wrong by up to two in the last place, and never infinite.
+#[inline(always)]
+fn exp(x: f32) -> f32 {
+    /// Adding it leaves an integer, the nearest one, in the lowest bits: 1.5 * 2^23.
+    const ROUND: f32 = 12_582_912.0;
+    /// The logarithm of 2, in two parts, of which the first has few bits.
+    const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
+    let x = x.clamp(-87.0, 88.0);
+    let rounded = x.mul_add(std::f32::consts::LOG2_E, ROUND);
+    let count = rounded - ROUND;
+    let rest = count.mul_add(-LN_2[0], x);
+    let rest = count.mul_add(-LN_2[1], rest);
+    // The first terms of the series: what is left out is less than 6e-9.
+    let mut sum = 1.0 / 5040.0;
+    for term in [720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0] {
+        sum = rest.mul_add(sum, 1.0 / term);
+    }
+    sum * f32::from_bits(rounded.to_bits().wrapping_add(127) << 23)
+}
+
+#[inline(always)]
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+fn tanh(x: f32) -> f32 {
+    // Near zero the series, of which less than 1e-7 is left out; elsewhere nothing is lost.
+    let square = x * x;
+    let mut sum = 62.0 / 2835.0;
+    for term in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0] {
+        sum = square.mul_add(sum, term);
+    }
+    let near = (x * square).mul_add(sum, x);
+    let far = 1.0 - 2.0 / (1.0 + exp(2.0 * x.abs()));
+    if x.abs() < 0.3 { near } else { far.copysign(x) }
+}
+
+fn lstm(hidden: usize, given: &[f32], own: &[f32], cells: &mut [f32], state: &mut [f32]) {
+    let rows = cells
+        .chunks_exact_mut(hidden)
+        .zip(state.chunks_exact_mut(hidden));
+    let gates = own
+        .chunks_exact(4 * hidden)
+        .zip(given.chunks_exact(4 * hidden));
+    for ((cells, state), (own, given)) in rows.zip(gates) {
+        lstm_row(given, own, cells, state);
+    }
+}
+
+/// Gates of input, forgetting, cell and output. A function of its own, so that the compiler knows that what is written is
+/// not what is read.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn lstm_row(given: &[f32], own: &[f32], cells: &mut [f32], state: &mut [f32]) {
+    let len = cells.len();
+    let state = &mut state[..len];
+    let part = |number: usize| (&own[number * len..][..len], &given[number * len..][..len]);
+    let ((input, given_input), (forget, given_forget)) = (part(0), part(1));
+    let ((new, given_new), (output, given_output)) = (part(2), part(3));
+    for at in 0..len {
+        let forgotten = sigmoid(forget[at] + given_forget[at]) * cells[at];
+        let added = sigmoid(input[at] + given_input[at]) * tanh(new[at] + given_new[at]);
+        let cell = forgotten + added;
+        cells[at] = cell;
+        state[at] = sigmoid(output[at] + given_output[at]) * tanh(cell);
+    }
+}
+
+fn gru(hidden: usize, given: &[f32], own: &[f32], state: &mut [f32]) {
+    let gates = own
+        .chunks_exact(3 * hidden)
+        .zip(given.chunks_exact(3 * hidden));
+    for (state, (own, given)) in state.chunks_exact_mut(hidden).zip(gates) {
+        gru_row(given, own, state);
+    }
+}
+
+/// Gates of resetting, updating and what is new.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn gru_row(given: &[f32], own: &[f32], state: &mut [f32]) {
+    let len = state.len();
+    let part = |number: usize| (&own[number * len..][..len], &given[number * len..][..len]);
+    let ((reset, given_reset), (update, given_update), (new, given_new)) =
+        (part(0), part(1), part(2));
+    for at in 0..len {
+        let reset = sigmoid(reset[at] + given_reset[at]);
+        let update = sigmoid(update[at] + given_update[at]);
+        let new = tanh(reset.mul_add(new[at], given_new[at]));
+        state[at] = (state[at] - new).mul_add(update, new);
+    }
+}
+
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn tanh_of_sums(given: &[f32], own: &[f32], state: &mut [f32]) {
+    let sums = own.iter().zip(given);
+    for (state, (own, given)) in state.iter_mut().zip(sums) {
+        *state = tanh(own + given);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exp, sigmoid, tanh};
+
+    #[test]
+    fn functions_of_gates_are_near_enough() {
+        for step in -40_000..=40_000 {
+            let x = step as f32 / 1000.0;
+            let right = f64::from(x);
+            let far =
+                |own: f32, right: f64| (f64::from(own) - right).abs() / right.abs().max(1e-30);
+            assert!(far(exp(x), right.exp()) < 3e-7, "exp {x}");
+            assert!(
+                far(sigmoid(x), 1.0 / (1.0 + (-right).exp())) < 4e-7,
+                "sigmoid {x}"
+            );
+            assert!(far(tanh(x), right.tanh()) < 6e-7, "tanh {x}");
+        }
+        assert!(tanh(f32::NAN).is_nan() && sigmoid(f32::NAN).is_nan());
+        assert_eq!(
+            [tanh(f32::INFINITY), tanh(-1000.0), tanh(-0.0)],
+            [1.0, -1.0, -0.0]
+        );
+        assert_eq!([sigmoid(f32::INFINITY), sigmoid(1000.0)], [1.0, 1.0]);
+        assert!(sigmoid(-1000.0) < 1e-37);
+    }
+}

@@ -1,0 +1,624 @@
+//! Calls that write: each makes a new value of what holds the elements, and of everything else that shows them.
+
+use corsac_ir::{Arg, NodeId, Op as GraphOp};
+use corsac_ops::shape::Value;
+use smallvec::SmallVec;
+
+use super::call::{Call, wrapped};
+use super::operators::broadcast;
+use super::typed::{all, element_of, scalar};
+use super::views::{View, slice_of};
+use super::{Lowered, Lowerer, Reason, tensor_of};
+use crate::general::{Combination, General};
+use crate::kernels::generic::broadcast_steps;
+use crate::kernels::put::Put;
+use crate::program::{Element, Source, ValueId};
+
+/// Where a call writes.
+struct Written {
+    /// The value of the graph that holds the elements: no view of another one.
+    base: NodeId,
+    /// The part of it that is written to.
+    view: View,
+    /// The other values that show it and are read afterwards, and which parts of it they are.
+    shown: Vec<(NodeId, View)>,
+}
+
+impl Lowerer<'_, '_> {
+    /// Lowers a call that writes to its first argument.
+    pub(super) fn call_in_place(
+        &mut self,
+        node: NodeId,
+        mut call: Call,
+    ) -> Result<Lowered, Reason> {
+        let argument = self.graph.node(node).args().first().and_then(Arg::as_node);
+        let argument = argument.ok_or("it writes to what is no value of the graph")?;
+        let written = self.written(node, argument, &call)?;
+        let base = self.value_of(written.base)?;
+        let sizes = self.shape(base);
+        let is_whole = written.view.is_whole(&sizes);
+        let is_input = matches!(
+            self.program.value(self.program.root(base)).source,
+            Source::Input(_)
+        );
+        let put = match is_whole && !is_input && matches!(call.name, "fill" | "zero" | "zero_") {
+            true => None,
+            false => self.put_by(&call, base, &written.view)?,
+        };
+        let whole = match put {
+            Some(whole) => whole,
+            None => {
+                let lowered = self.computed(&mut call)?;
+                let Lowered::Tensor(value) = lowered else {
+                    return Err("it writes several tensors".to_owned());
+                };
+                // What is written keeps its type: `x.gt_(0)` makes numbers of truth values.
+                let element = self.program.element(base);
+                let lowered = Lowered::Tensor(self.cast(value, element));
+                let lowered = self.as_typed(&call, lowered)?;
+                self.check_types(&lowered, self.types.value(node))?;
+                let Lowered::Tensor(value) = lowered else {
+                    return Err("it writes several tensors".to_owned());
+                };
+                match is_whole {
+                    true if self.shape(value) == sizes => value,
+                    _ => {
+                        let replace = Combination::Replace;
+                        self.put(base, &written.view, &[], value, (false, replace))?
+                    }
+                }
+            }
+        };
+        let dtype = self.dtype(base);
+        self.note_narrow(whole, dtype);
+        self.lowered.set(written.base, Some(Lowered::Tensor(whole)));
+        for (other, view) in written.shown {
+            let value = self.copied(whole, view);
+            self.note_narrow(value, dtype);
+            self.lowered.set(other, Some(Lowered::Tensor(value)));
+        }
+        if call.name == "setitem" {
+            return Ok(Lowered::Known(Value::None));
+        }
+        let value = self.copied(whole, written.view);
+        self.note_narrow(value, dtype);
+        let result = Lowered::Tensor(value);
+        self.lowered.set(argument, Some(result.clone()));
+        self.check_types(&result, self.types.value(node))?;
+        Ok(result)
+    }
+
+    fn value_of(&self, node: NodeId) -> Result<ValueId, Reason> {
+        match self.lowered.get(node) {
+            Some(Lowered::Tensor(value)) => Ok(*value),
+            _ => Err("it writes to what is no tensor".to_owned()),
+        }
+    }
+
+    /// Where a call writes, if everybody who sees it is known.
+    fn written(&mut self, node: NodeId, argument: NodeId, call: &Call) -> Result<Written, Reason> {
+        let storage = tensor_of(&call.first_type)?.storage;
+        if storage.index() < self.types.weight_count() {
+            return Err("it writes to a weight".to_owned());
+        }
+        let shown = self.shown(node, argument)?;
+        let (base, view) = self.part(argument)?;
+        let value = self.value_of(base)?;
+        if self.graph.node(base).op() == GraphOp::Placeholder && self.narrow_type(value).is_some() {
+            return Err("it writes to an input of narrow integers".to_owned());
+        }
+        let mut others = Vec::new();
+        for other in shown {
+            let (owner, part) = self.part(other)?;
+            let view = self.graph.node(other);
+            if owner != base {
+                return Err(match view.op() {
+                    GraphOp::Placeholder => format!("it writes to the input {}", view.name()),
+                    _ => format!(
+                        "it writes to what {} may share memory with, which is read",
+                        view.name()
+                    ),
+                });
+            }
+            if other != base && other != argument {
+                others.push((other, part));
+            }
+        }
+        Ok(Written {
+            base,
+            view,
+            shown: others,
+        })
+    }
+
+    /// What a value is a part of, and which: of itself, if it is none that is known to be one in all cases.
+    fn part(&mut self, node: NodeId) -> Result<(NodeId, View), Reason> {
+        let graph = self.graph;
+        let view = graph.node(node);
+        let computes = !matches!(
+            view.op(),
+            GraphOp::Placeholder | GraphOp::GetAttr | GraphOp::Output
+        );
+        if computes && let Some(of) = view.args().first().and_then(Arg::as_node) {
+            let call = Call::of(self, node)?;
+            if call.in_place {
+                return self.part(of);
+            }
+            if matches!(call.get("input"), Some(Lowered::Tensor(_))) && is_part(call.name) {
+                let (base, from) = self.part(of)?;
+                if let Some(view) = self.view_by(node, &call, from)? {
+                    return Ok((base, view));
+                }
+            }
+        }
+        let value = self.value_of(node)?;
+        Ok((node, View::of(&self.shape(value))))
+    }
+
+    /// The tensor of which a part is written to, with what a call puts there; `None` for calls that compute it.
+    fn put_by(
+        &mut self,
+        call: &Call,
+        base: ValueId,
+        view: &View,
+    ) -> Result<Option<ValueId>, Reason> {
+        let replace = Combination::Replace;
+        let value = match call.name {
+            "copy" | "copy_" | "setitem" | "fill" | "zero" | "zero_" => {
+                let source = self.source_for(call, base)?;
+                let index = match (call.name, call.get("other")) {
+                    ("setitem", Some(index)) => items_of(index),
+                    ("setitem", None) => vec![Lowered::Known(Value::None)],
+                    _ => vec![Lowered::Known(Value::Ellipsis)],
+                };
+                self.put_indexed(base, view, &index, source, replace)?
+            }
+            "index_put" | "index_copy" | "index_add" | "index_fill" => {
+                self.put_by_index(call, base, view)?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(value))
+    }
+
+    /// What a call without indices, or an assignment, puts into `base`.
+    fn source_for(&mut self, call: &Call, base: ValueId) -> Result<ValueId, Reason> {
+        let element = self.program.element(base);
+        let param = match call.name {
+            "copy" | "copy_" => "src",
+            "setitem" => "c",
+            "fill" => "value",
+            _ => return Ok(self.constant(element.zero(), element)),
+        };
+        let narrow = self.narrow_type(base);
+        match call.get(param) {
+            Some(Lowered::Tensor(value)) => {
+                if narrow.is_some() && self.narrow_type(*value) != narrow {
+                    return Err("other numbers among narrow integers".to_owned());
+                }
+                Ok(self.cast(*value, element))
+            }
+            Some(Lowered::Known(value)) => {
+                let number = scalar(value).ok_or("what is put there is no number")?;
+                if narrow.is_some() {
+                    return Err("a number among narrow integers".to_owned());
+                }
+                Ok(match (element, number) {
+                    (Element::I64, crate::general::Scalar::Float(number)) => {
+                        return Err(format!("{number} among integers"));
+                    }
+                    _ => self.constant(number, element),
+                })
+            }
+            _ => Err("what is put there is no tensor and no number".to_owned()),
+        }
+    }
+
+    /// `index_put`, `index_copy`, `index_add` and `index_fill`, of a part of `base`.
+    pub(super) fn put_by_index(
+        &mut self,
+        call: &Call,
+        base: ValueId,
+        view: &View,
+    ) -> Result<ValueId, Reason> {
+        let element = self.program.element(base);
+        let same_type = |me: &Self, value: ValueId| match me.dtype(value) == me.dtype(base) {
+            true => Ok(()),
+            false => Err("elements of another type than the input's".to_owned()),
+        };
+        if call.name == "index_put" {
+            let values = call.tensor("values")?;
+            same_type(self, values)?;
+            let combination = match call.flag("accumulate", false)? {
+                true if element == Element::Bool => {
+                    return Err("a sum of truth values".to_owned());
+                }
+                true => Combination::Add,
+                false => Combination::Replace,
+            };
+            let index = match call.get("indices") {
+                Some(Lowered::Items(items)) => items.iter().map(|item| match item {
+                    // An operator's `None` is Python's `:`.
+                    Lowered::Known(Value::None) => Lowered::Known(all()),
+                    other => other.clone(),
+                }),
+                _ => return Err("an index that is not known".to_owned()),
+            };
+            let index: Vec<Lowered> = index.collect();
+            return self.put_indexed(base, view, &index, values, combination);
+        }
+        let mut view = view.clone();
+        if view.shape.is_empty() {
+            view.insert(0);
+        }
+        let rank = view.shape.len();
+        let dim = call.dim("dim", rank, 0)?;
+        let index = call.tensor("index")?;
+        let index = self.at_least_a_vector(index);
+        self.expect_indices(index, &[])?;
+        let [count] = self.shape(index)[..] else {
+            return Err("an index that is no vector".to_owned());
+        };
+        let mut rows = view.shape.clone();
+        rows[dim] = count;
+        let (source, combination) = match call.name {
+            "index_fill" => {
+                let value = self.operand_as(call, "value", element)?;
+                if !self.shape(value).is_empty() {
+                    return Err("a value with dimensions".to_owned());
+                }
+                (value, Combination::Replace)
+            }
+            name => {
+                let source = call.tensor("source").or_else(|_| call.tensor("src"));
+                let mut source = source?;
+                same_type(self, source)?;
+                if self.shape(source) != rows && (self.shape(source).len(), rank) != (0, 1) {
+                    return Err("rows of another shape".to_owned());
+                }
+                source = self.alias(source, rows.clone());
+                let mut combination = Combination::Replace;
+                if name == "index_add" {
+                    combination = Combination::Add;
+                    if element == Element::Bool {
+                        return Err("truth values combined by indices".to_owned());
+                    }
+                    match call.number("alpha")?.unwrap_or(1.0) {
+                        1.0 => {}
+                        factor if element == Element::F32 => {
+                            source = self.scaled(source, factor);
+                        }
+                        _ => return Err("index_add of integers with alpha".to_owned()),
+                    }
+                }
+                (source, combination)
+            }
+        };
+        let how = (call.name == "index_fill", combination);
+        self.put(base, &view, &[(dim, index)], source, how)
+    }
+
+    /// `base`, of which a part has `source` where `x[index]` is.
+    fn put_indexed(
+        &mut self,
+        base: ValueId,
+        view: &View,
+        index: &[Lowered],
+        source: ValueId,
+        combination: Combination,
+    ) -> Result<ValueId, Reason> {
+        let mut basic = Vec::with_capacity(index.len());
+        let tensors = index.iter().any(|item| matches!(item, Lowered::Tensor(_)));
+        for item in index {
+            basic.push(match item {
+                Lowered::Tensor(_) => all(),
+                Lowered::Known(value @ (Value::None | Value::Ellipsis | Value::Slice(_))) => {
+                    value.clone()
+                }
+                Lowered::Known(value @ Value::Int(_)) if !tensors => value.clone(),
+                Lowered::Known(_) => {
+                    return Err("an integer, truth value or list among indices".to_owned());
+                }
+                Lowered::Items(_) => return Err("a list of tensors as an index".to_owned()),
+            });
+        }
+        let mut view = view.clone();
+        if let [Lowered::Tensor(mask)] = index
+            && self.program.element(*mask) == Element::Bool
+        {
+            return self.put_masked(base, &view, *mask, source, combination);
+        }
+        let rank = view.shape.len();
+        view.index(&basic)?;
+        let spread = (rank + 1).saturating_sub(basic.len());
+        let mut at = 0;
+        let mut places = Vec::new();
+        for item in index {
+            match item {
+                Lowered::Tensor(value) => {
+                    self.expect_indices(*value, &[corsac_ir::DType::Int32])?;
+                    places.push((at, *value));
+                    at += 1;
+                }
+                Lowered::Known(Value::Ellipsis) => at += spread,
+                Lowered::Known(Value::Int(_)) => {}
+                _ => at += 1,
+            }
+        }
+        if places.iter().any(|&(dim, _)| dim >= view.shape.len()) {
+            return Err("too many indices".to_owned());
+        }
+        if tensors && self.program.element(base) != self.program.element(source) {
+            return Err("elements of another type than the input's".to_owned());
+        }
+        self.put_tensors(base, &view, &places, source, (true, combination))
+    }
+
+    /// One element, where a mask is true.
+    fn put_masked(
+        &mut self,
+        base: ValueId,
+        view: &View,
+        mask: ValueId,
+        source: ValueId,
+        combination: Combination,
+    ) -> Result<ValueId, Reason> {
+        let mut sizes = self.shape(mask);
+        let fits = view.shape.get(..sizes.len()) == Some(&sizes[..]);
+        if !fits || self.program.value(source).len() != 1 || combination != Combination::Replace {
+            return Err("elements for each place that is true".to_owned());
+        }
+        sizes.resize(view.shape.len(), 1);
+        let mask = self.alias(mask, sizes);
+        let one = self.alias(source, Vec::new());
+        let before = self.copied(base, view.clone());
+        let value = self.choose(mask, one, before)?;
+        let whole = self.shape(base);
+        match view.is_whole(&whole) {
+            true => Ok(value),
+            false => self.put(base, view, &[], value, (false, combination)),
+        }
+    }
+
+    /// `base`, of which a part has `source` at indices of dimensions: tensors of integers.
+    fn put_tensors(
+        &mut self,
+        base: ValueId,
+        view: &View,
+        places: &[(usize, ValueId)],
+        source: ValueId,
+        how: (bool, Combination),
+    ) -> Result<ValueId, Reason> {
+        let mut shape: Vec<usize> = Vec::new();
+        for &(_, index) in places {
+            shape = broadcast(&shape, &self.shape(index))?.to_vec();
+        }
+        let mut indices = Vec::with_capacity(places.len());
+        for &(dim, index) in places {
+            let index = self.broadcast_to(index, &shape);
+            indices.push((dim, index));
+        }
+        let indices = indices;
+        self.put(base, view, &indices, source, how)
+    }
+
+    /// The same, where all indices have one shape.
+    fn put(
+        &mut self,
+        base: ValueId,
+        view: &View,
+        places: &[(usize, ValueId)],
+        source: ValueId,
+        (wraps, combination): (bool, Combination),
+    ) -> Result<ValueId, Reason> {
+        let index_shape = match places {
+            [] => Vec::new(),
+            [(_, first), ..] => self.shape(*first),
+        };
+        let dims: Vec<usize> = places.iter().map(|&(dim, _)| dim).collect();
+        let rest: Vec<usize> = (0..view.shape.len())
+            .filter(|d| !dims.contains(d))
+            .collect();
+        // Where indices stand side by side, their dimensions take their place; otherwise they come first.
+        let adjacent = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let before = match (dims.first(), adjacent) {
+            (Some(&first), true) => rest.iter().filter(|&&dim| dim < first).count(),
+            _ => 0,
+        };
+        let size = |dim: &usize| view.shape[*dim];
+        let mut target: Vec<usize> = rest[..before].iter().map(size).collect();
+        target.extend(&index_shape);
+        target.extend(rest[before..].iter().map(size));
+        let mut own = self.shape(source);
+        while own.len() > target.len() && own[0] == 1 {
+            own.remove(0);
+        }
+        let fits = own.len() <= target.len()
+            && broadcast(&own, &target).is_ok_and(|both| both[..] == target[..]);
+        if !fits {
+            return Err(format!("elements of shape {own:?} for {target:?}"));
+        }
+        let steps = broadcast_steps(&own, target.len());
+        let step = |at: usize| steps[at].unsigned_abs();
+        let count = index_shape.len();
+        let along = (0..count).map(|at| (target[before + at], step(before + at)));
+        let mut regions: SmallVec<[(usize, usize, usize); 6]> = SmallVec::new();
+        for (number, &dim) in rest.iter().enumerate() {
+            let at = if number < before {
+                number
+            } else {
+                number + count
+            };
+            let own = (view.shape[dim], view.strides[dim].unsigned_abs(), step(at));
+            if own.0 == 1 {
+                continue;
+            }
+            match regions.last_mut() {
+                Some(last) if last.1 == own.0 * own.1 && last.2 == own.0 * own.2 => {
+                    *last = (last.0 * own.0, own.1, own.2);
+                }
+                _ => regions.push(own),
+            }
+        }
+        if regions.is_empty() {
+            regions.push((1, 1, 1));
+        }
+        let indexed = dims.iter();
+        let indexed = indexed.map(|&dim| (view.shape[dim], view.strides[dim].unsigned_abs()));
+        let put = Put {
+            offset: view.offset,
+            indexed: indexed.collect(),
+            along: along.collect(),
+            rest: regions,
+            wraps,
+            combination,
+        };
+        let inputs = [base, source].into_iter();
+        let inputs = inputs.chain(places.iter().map(|&(_, index)| index));
+        let inputs: Vec<ValueId> = inputs.collect();
+        let (element, shape) = (self.program.element(base), self.shape(base));
+        if self.program.element(source) != element {
+            return Err("elements of another type than the input's".to_owned());
+        }
+        let value = self.general(General::Put(put), inputs, element, shape);
+        let dtype = self.dtype(base);
+        self.note_narrow(value, dtype);
+        Ok(value)
+    }
+}
+
+/// The parts of an index.
+fn items_of(index: &Lowered) -> Vec<Lowered> {
+    match index {
+        Lowered::Items(items) => items.clone(),
+        Lowered::Known(Value::Tuple(items)) => items.iter().cloned().map(Lowered::Known).collect(),
+        other => vec![other.clone()],
+    }
+}
+
+/// Whether an operator gives a view of its input in all cases, at places that are known.
+fn is_part(name: &str) -> bool {
+    matches!(
+        name,
+        "getitem"
+            | "select"
+            | "slice"
+            | "narrow"
+            | "unsqueeze"
+            | "squeeze"
+            | "permute"
+            | "transpose"
+            | "t"
+            | "detach"
+            | "alias"
+            | "view"
+            | "to"
+            | "type"
+            | "type_as"
+            | "float"
+            | "long"
+            | "bool"
+            | "int"
+    )
+}
+
+impl Lowerer<'_, '_> {
+    /// The view of `from` that a call makes; `None` if it is none that can be told.
+    fn view_by(&self, node: NodeId, call: &Call, mut from: View) -> Result<Option<View>, Reason> {
+        let rank = from.shape.len();
+        match call.name {
+            "getitem" => {
+                let Some(Lowered::Known(index)) = call.get("other") else {
+                    return Ok(None);
+                };
+                let indices: Vec<Value> = match index {
+                    Value::Tuple(items) => items.to_vec(),
+                    other => vec![other.clone()],
+                };
+                let basic = indices.iter().all(|index| {
+                    matches!(
+                        index,
+                        Value::None | Value::Ellipsis | Value::Slice(_) | Value::Int(_)
+                    )
+                });
+                if !basic {
+                    return Ok(None);
+                }
+                from.index(&indices)?;
+            }
+            "select" => {
+                let dim = wrapped(call.int("dim")?.unwrap_or(0), rank)?;
+                let mut indices = vec![all(); dim];
+                indices.push(call.known("index")?.cloned().ok_or("there is no index")?);
+                from.index(&indices)?;
+            }
+            "slice" => {
+                let dim = call.dim("dim", rank, 0)?;
+                let mut indices = vec![all(); dim];
+                indices.push(slice_of(call)?);
+                from.index(&indices)?;
+            }
+            "narrow" => {
+                let dim = call.dim("dim", rank, 0)?;
+                from.narrow(call, dim)?;
+            }
+            "permute" => {
+                let dims = call.ints("dims")?.ok_or("permute without dims")?;
+                let dims = dims.into_iter().map(|dim| wrapped(dim, rank));
+                from = from.permuted(&dims.collect::<Result<Vec<_>, _>>()?);
+            }
+            "transpose" | "t" => {
+                let mut dims: Vec<usize> = (0..rank).collect();
+                match call.name {
+                    "transpose" if rank > 0 => {
+                        dims.swap(call.dim("dim0", rank, 0)?, call.dim("dim1", rank, 1)?);
+                    }
+                    _ => dims.reverse(),
+                }
+                from = from.permuted(&dims);
+            }
+            "unsqueeze" => {
+                let dim = wrapped(call.int("dim")?.unwrap_or(0), rank + 1)?;
+                from.insert(dim);
+            }
+            "detach" | "alias" => {}
+            "to" | "type" | "type_as" | "float" | "long" | "bool" | "int" => {
+                // What has the type already is given back itself.
+                let (own, first) = (
+                    tensor_of(self.types.value(node))?,
+                    tensor_of(&call.first_type)?,
+                );
+                if (own.storage, own.dtype) != (first.storage, first.dtype) {
+                    return Ok(None);
+                }
+            }
+            "squeeze" => {
+                let dims = match call.ints("dim")? {
+                    Some(dims) => dims.into_iter().map(|dim| wrapped(dim, rank)).collect(),
+                    None => Ok((0..rank).collect::<Vec<_>>()),
+                }?;
+                for dim in (0..rank).rev() {
+                    if from.shape[dim] == 1 && dims.contains(&dim) {
+                        from.remove(dim);
+                    }
+                }
+            }
+            // `view`: the same elements in the same order.
+            _ => {
+                let whole = View::of(&from.shape);
+                let in_rows = (0..rank)
+                    .all(|at| from.shape[at] == 1 || from.strides[at] == whole.strides[at]);
+                let tensor = tensor_of(self.types.value(node))?;
+                if !in_rows
+                    || element_of(tensor.dtype)? != element_of(tensor_of(&call.first_type)?.dtype)?
+                {
+                    return Ok(None);
+                }
+                let offset = from.offset;
+                from = View::of(&super::sizes(tensor)?);
+                from.offset = offset;
+            }
+        }
+        Ok(Some(from))
+    }
+}
