@@ -37,11 +37,9 @@ pub(crate) enum Command {
     #[command(after_help = "example:\n  corsac ops resnet50.safetensors --json")]
     Ops(OpsOptions),
     /// Print what completes commands and options in a shell
-    #[command(
-        after_help = "examples:\n  corsac completions bash > \
+    #[command(after_help = "examples:\n  corsac completions bash > \
         ~/.local/share/bash-completion/completions/corsac\n  \
-        corsac completions fish > ~/.config/fish/completions/corsac.fish"
-    )]
+        corsac completions fish > ~/.config/fish/completions/corsac.fish")]
     Completions(CompletionsOptions),
 }
 

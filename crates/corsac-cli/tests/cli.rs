@@ -115,13 +115,25 @@ fn shells_complete_commands_and_options() {
     let folder = Folder::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = folder.out(&format!("completions {shell}"));
-        for word in ["run", "bench", "show", "ops", "completions", "threads", "precision", "bf16"] {
+        for word in [
+            "run",
+            "bench",
+            "show",
+            "ops",
+            "completions",
+            "threads",
+            "precision",
+            "bf16",
+        ] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
     let (code, _, error) = folder.corsac("completions csh");
     assert_eq!(code, 2);
-    assert!(error.contains("[possible values: bash, zsh, fish]"), "{error}");
+    assert!(
+        error.contains("[possible values: bash, zsh, fish]"),
+        "{error}"
+    );
 }
 
 #[test]
