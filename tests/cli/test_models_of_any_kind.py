@@ -35,6 +35,22 @@ def test_with_inputs(command, model, capfd):
     assert "linear" in out
 
 
+def test_they_are_compared_described_and_minified(model, capfd, tmp_path):
+    given = ["--input", "2,4"]
+    assert main(["diff", model, model, *given]) == 0
+    assert main(["describe", model, *given, "--out", "own.graph"]) == 0
+    assert "linear" in (tmp_path / "own.graph").read_text()
+    assert main(["minify", model, *given, "--backend", "eager", "--out", "small.py"]) == 1
+    assert "no fault of backend eager was found" in capfd.readouterr().out
+    for command in (
+        ["diff", model],
+        ["describe"],
+        ["minify", "--backend", "eager", "--out", "m.py"],
+    ):
+        assert main([*command, model]) == 2
+        assert "with --input it is captured" in capfd.readouterr().err
+
+
 def test_without_inputs(model, capfd):
     assert main(["show", model]) != 0
     told = capfd.readouterr().err

@@ -448,7 +448,7 @@ def test_everything_has_room_in_narrow_windows(open_page, net_page, width, heigh
         "header button:visible, header label:visible, header input[type=search]"
     )
     boxes = [own.bounding_box() for own in controls.all()]
-    assert len(boxes) == 11 and all(inside(header, own) for own in boxes)
+    assert len(boxes) == 12 and all(inside(header, own) for own in boxes)
     # The picture is between the header and the legend.
     legend = page.locator("#legend")
     top, bottom = box(page, "x"), box(page, "output")
@@ -560,3 +560,97 @@ def test_a_command_takes_a_picture_of_the_page(net_page, tmp_path, browser):
     subprocess.run([*command, net_page.as_uri()], capture_output=True, timeout=60, check=True)
     # A page without a picture is a few thousand bytes.
     assert shot.stat().st_size > 20_000
+
+
+class Column(nn.Module):
+    """A long column with a line beside it, and another one in a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(*(nn.ReLU() for _ in range(120)))
+
+    def forward(self, x):
+        y = x
+        for _ in range(300):
+            x = torch.relu(x)
+        return self.inner(x + y)
+
+
+def aspect(page):
+    return page.evaluate(
+        """() => {
+          const svg = new DOMParser().parseFromString(window.corsac.svgText(), "text/xml").documentElement;
+          return svg.getAttribute("width") / svg.getAttribute("height");
+        }"""
+    )
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (900, 600), (390, 800)])
+def test_long_columns_are_wrapped(open_page, tmp_path, size):
+    path = corsac.draw(corsac.fx.symbolic_trace(Column()), tmp_path / "column.html", depth=1)
+    page = open_page(path, width=size[0], height=size[1])
+    pressed = "document.getElementById('wrap').getAttribute('aria-pressed')"
+    assert page.evaluate(pressed) == "true", "a column that nobody could read is wrapped at once"
+    window = size[0] / size[1]
+    assert window / 2.5 < aspect(page) < window * 2.5
+    boxes = page.evaluate("window.corsac.boxes")
+    first, second = box(page, "relu"), box(page, "relu_1")
+    assert first["x"] == second["x"] and first["y"] < second["y"]
+    far = box(page, "relu_299")
+    assert far["x"] > first["x"] + 100
+    page.click("#wrap")
+    settle(page)
+    assert page.evaluate(pressed) == "false" and aspect(page) < 0.05
+    assert page.evaluate("window.corsac.boxes") == boxes
+    page.keyboard.press("w")
+    settle(page)
+    assert box(page, "relu_299")["x"] == far["x"]
+
+
+def test_no_boxes_of_wrapped_columns_overlap(open_page, tmp_path):
+    page = open_page(
+        corsac.draw(corsac.fx.symbolic_trace(Column()), tmp_path / "column.html", depth=1)
+    )
+    names = [f"relu_{at}" for at in range(1, 300)] + [f"inner_{at}" for at in range(120)]
+    found = [box(page, name) for name in names]
+    places = [(b["x"], b["y"]) for b in found]
+    assert len(set(places)) == len(names)
+    scale = page.evaluate("window.corsac.view.scale")
+    width, height = found[0]["width"] / scale, found[0]["height"] / scale
+    for at, (x, y) in enumerate(places):
+        for other_x, other_y in places[at + 1 :]:
+            assert abs(x - other_x) >= width - 1 or abs(y - other_y) >= height - 1
+
+
+class Heads(nn.Module):
+    def forward(self, x):
+        size = x.size(1) // 2
+        return torch.relu(x).view(x.size(0), 2, size)
+
+
+@pytest.mark.parametrize("width", [1400, 900, 390])
+def test_what_computes_sizes_can_be_hidden(open_page, tmp_path, width):
+    page = open_page(
+        corsac.draw(corsac.fx.symbolic_trace(Heads()), tmp_path / "heads.html"), width=width
+    )
+    switch = "document.getElementById('sizes')"
+    assert page.evaluate("window.corsac.boxes") == 7
+    tall = box(page, "output")["y"]
+    page.click("#sizes")
+    settle(page)
+    assert page.evaluate(f"{switch}.getAttribute('aria-pressed')") == "true"
+    assert page.evaluate("window.corsac.boxes") == 4
+    assert box(page, "size") is None and box(page, "floordiv") is None
+    assert box(page, "view")["y"] > box(page, "relu")["y"]
+    assert box(page, "output")["y"] < tall, "rows that hold nothing else are gone"
+    page.keyboard.press("/")
+    page.keyboard.type("floordiv")
+    page.keyboard.press("Enter")
+    settle(page)
+    assert box(page, "floordiv") is not None, "what is looked for is shown"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+
+
+def test_without_sizes_there_is_nothing_to_hide(open_page, net_page):
+    assert open_page(net_page).evaluate("document.getElementById('sizes').hidden")

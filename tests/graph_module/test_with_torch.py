@@ -6,9 +6,10 @@ import pytest
 import torch
 import torch.fx
 from torch import nn
-from torch.package import PackageExporter, PackageImporter
+from torch.package import PackageExporter, PackageImporter, PackagingError
 
 import corsac.fx as fx
+from corsac.fx.experimental.proxy_tensor import make_fx
 
 
 class Net(nn.Module):
@@ -56,6 +57,14 @@ def test_torch_fx_traces_it(net, gm):
     theirs = torch.fx.symbolic_trace(gm)
     assert theirs.code == gm.code
     assert fx.symbolic_trace(torch.fx.symbolic_trace(net)).code == gm.code
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+def test_packages_have_to_be_told_that_corsac_stays_outside(gm):
+    exporter = PackageExporter(io.BytesIO())
+    exporter.save_pickle("model", "model.pkl", gm)
+    with pytest.raises(PackagingError, match=r"corsac\.fx\.graph_module"):
+        exporter.close()
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage")
@@ -161,3 +170,15 @@ def test_lazy_graph_modules_of_torch_fx_are_understood(net):
     x = torch.randn(2, 3)
     assert torch.equal(plain(x), net(x))
     assert lazy._LazyGraphModule.from_graphmodule(gm) is gm
+
+
+def test_lazy_graph_modules_are_compiled_when_their_code_is_looked_at():
+    from corsac.fx import _lazy_graph_module as lazy
+
+    with lazy._use_lazy_graph_module(True):
+        traced = fx.symbolic_trace(lambda x: x.sin())
+        made = make_fx(traced)(torch.ones(2))
+    assert isinstance(traced, lazy._LazyGraphModule) and isinstance(made, lazy._LazyGraphModule)
+    assert not traced._needs_recompile() and made._needs_recompile()
+    assert "sin" in made.code and not made._needs_recompile()
+    assert not isinstance(make_fx(torch.sin)(torch.ones(2)), lazy._LazyGraphModule)

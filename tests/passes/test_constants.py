@@ -85,6 +85,56 @@ def test_weights_that_change_before_the_first_call_count():
     assert torch.equal(folded(X), model(X))
 
 
+class Sums(nn.Module):
+    """Sums with the input, which could be lists for all that their operator says."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.w = nn.Parameter(torch.randn(3, 3))
+        self.v = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, x):
+        return x + (self.v + self.inner.w)
+
+
+def test_sums_of_tensors_hold_no_other_values():
+    model = Sums()
+    folded = ours.split_const_subgraphs(model)
+    assert folded.const_subgraph_module is not None
+    assert torch.equal(folded(X), model(X))
+    gm = corsac.fx.symbolic_trace(model)
+    assert [site.node for site in fold_constants(gm).applied] == ["add"]
+    assert torch.equal(gm(X), model(X))
+
+
+def test_sums_of_lists_stay():
+    class Lists(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.rest = nn.Parameter(torch.randn(3)), []
+
+        def forward(self, x):
+            return x + [self.w.exp()]  # noqa: RUF005
+
+    model = Lists()
+    folded = ours.split_const_subgraphs(model)
+    assert folded.const_subgraph_module is None
+    kept = folded([])
+    kept[0].data.zero_()
+    assert torch.equal(folded([])[0], model.w.exp())
+
+
+def test_folded_constants_record_what_the_program_records():
+    model = Sums()
+    a, b = ours.split_const_subgraphs(model), theirs.split_const_subgraphs(model)
+    with torch.no_grad():
+        a(X)
+    assert a(X).requires_grad and b(X).requires_grad and model(X).requires_grad
+    model.requires_grad_(False)
+    assert not ours.split_const_subgraphs(model)(X).requires_grad
+
+
 def test_nothing_to_fold():
     class Plain(nn.Module):
         def forward(self, x):

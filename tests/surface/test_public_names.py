@@ -127,6 +127,14 @@ USED_PRIVATE_NAMES = {
     "passes.utils.matcher_with_name_node_map_utils": ["_split_to_graph_and_name_node_map"],
     "node": ["_format_arg", "_get_qualified_name", "_side_effectful_functions", "_type_repr"],
     "proxy": ["_COPY_META_FIELDS"],
+    "operator_schemas": [
+        "_args_kwargs_to_normalized_args_kwargs",
+        "_manual_overrides",
+        "_normalize_function_or_error",
+        "_torchscript_schema_to_signature",
+        "_torchscript_type_to_python_type",
+        "_type_eval_globals",
+    ],
     "_symbolic_trace": [
         "is_fx_tracing",
         "is_fx_symbolic_tracing",
@@ -383,3 +391,10 @@ def test_documented(module, name):
     value = getattr(subject_module(module), name)
     if inspect.isclass(value) or inspect.isroutine(value):
         assert inspect.getdoc(value), f"{module}.{name} has no docstring"
+
+
+def test_nothing_of_corsac_is_marked():
+    from corsac.fx import _compatibility as mark
+
+    names = {f"{own.__module__}.{own.__qualname__}" for own in mark._MARKED_WITH_COMPATIBILITY}
+    assert not [name for name in names if name.startswith("corsac.")]

@@ -186,3 +186,16 @@ def test_more_is_rewritten_by_derived_classes():
 def test_without_source():
     with pytest.raises((OSError, TypeError)):
         ours.AST_Rewriter().rewrite(eval("lambda x: x"))
+
+
+def test_strings_of_several_lines_are_left_as_they_are():
+    class Said(nn.Module):
+        def forward(self, x):
+            assert x.shape[0] == 2, """first
+second
+    third"""
+            return x
+
+    graph = ours.RewritingTracer().trace(Said())
+    (asserted,) = graph.find_nodes(op="call_function", target=torch._assert)
+    assert asserted.args[1] == "first\nsecond\n    third"

@@ -36,6 +36,27 @@ pub(crate) enum Command {
     /// Count what a model computes, and the bytes that it reads and writes
     #[command(after_help = "example:\n  corsac ops resnet50.safetensors --json")]
     Ops(OpsOptions),
+    /// Print what completes commands and options in a shell
+    #[command(after_help = "examples:\n  corsac completions bash > \
+        ~/.local/share/bash-completion/completions/corsac\n  \
+        corsac completions fish > ~/.config/fish/completions/corsac.fish")]
+    Completions(CompletionsOptions),
+}
+
+/// Options of `completions`.
+#[derive(Args, Debug)]
+pub(crate) struct CompletionsOptions {
+    /// Whose script to print
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: ShellName,
+}
+
+/// Shells that the Python program completes for, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShellName {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// The model.
@@ -122,7 +143,7 @@ impl Command {
         let precision = match self {
             Self::Run(options) => options.precision.precision(),
             Self::Bench(options) => options.precision.precision(),
-            Self::Show(_) | Self::Ops(_) => Precision::F32,
+            Self::Show(_) | Self::Ops(_) | Self::Completions(_) => Precision::F32,
         };
         (precision != precision.effective()).then_some(
             "--precision bf16 changes nothing: this processor has no tiles for bfloat16 (AMX)",

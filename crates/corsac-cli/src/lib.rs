@@ -8,6 +8,7 @@
 
 mod arguments;
 mod bench;
+mod completions;
 mod failure;
 mod npy;
 mod ops;
@@ -56,6 +57,7 @@ pub fn run(
         Command::Bench(options) => bench::run(options, out),
         Command::Show(options) => show::run(options, out),
         Command::Ops(options) => ops::run(options, out),
+        Command::Completions(options) => completions::run(options, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,

@@ -111,10 +111,36 @@ impl Folder {
 }
 
 #[test]
+fn shells_complete_commands_and_options() {
+    let folder = Folder::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = folder.out(&format!("completions {shell}"));
+        for word in [
+            "run",
+            "bench",
+            "show",
+            "ops",
+            "completions",
+            "threads",
+            "precision",
+            "bf16",
+        ] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let (code, _, error) = folder.corsac("completions csh");
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("[possible values: bash, zsh, fish]"),
+        "{error}"
+    );
+}
+
+#[test]
 fn help() {
     let folder = Folder::new();
     let mut text = folder.out("--help");
-    for command in ["run", "bench", "show", "ops"] {
+    for command in ["run", "bench", "show", "ops", "completions"] {
         text += &format!("\n\n-- corsac {command} --help\n");
         text += &folder.out(&format!("{command} --help"));
     }

@@ -1,5 +1,5 @@
-// Coordinates. The same as src/layout/place.rs and src/layout/picture.rs, to the same result:
-// change both. Levels come with their layers, and with coordinates for when all modules in them are closed;
+// Coordinates. The same as src/layout/place.rs and src/layout/picture.rs, to the same result, as long as
+// nothing is hidden or wrapped (columns.js): change both. Levels come with their layers, and with coordinates for when all modules in them are closed;
 // which modules are open decides the sizes, and thereby the coordinates.
 
 const GAP = 28, LINE_GAP = 14, LAYER_GAP = 34, LABEL_HEIGHT = 16, SWEEPS = 6;
@@ -166,15 +166,20 @@ function frameOf(level) {
   return [has("inlet") ? HEADER_OVER_PORTS : HEADER, has("outlet") ? 0 : FOOT];
 }
 
-/** Places the items of a level with these sizes. */
+/** Places the items of a level with these sizes. What is hidden takes no room. */
 function place(level, sizes) {
   const widthOf = (slot) => (slot >= 0 ? sizes[slot].width : 0);
   const heightOf = (slot) => (slot >= 0 ? sizes[slot].height : 0);
   const segments = segmentsOf(level, sizes), depth = level.layers.length;
   const labelOf = (slot) => (slot >= 0 ? sizes[slot].label ?? 0 : 0);
   // Text ends before the next line, and before a neighbour that reaches as far down.
+  const isHidden = (slot) => (slot >= 0 ? sizes[slot].hidden : level.hiddenNets?.has(-1 - slot)) ?? false;
+  const gapOf = (left, right) => {
+    const hidden = Number(isHidden(left)) + Number(isHidden(right));
+    return (left >= 0 && right >= 0 ? GAP : LINE_GAP) * (1 - hidden / 2);
+  };
   const distances = level.layers.map((layer) => layer.slice(1).map((slot, at) => Math.max(
-    (widthOf(layer[at]) + widthOf(slot)) / 2 + (layer[at] >= 0 && slot >= 0 ? GAP : LINE_GAP),
+    (widthOf(layer[at]) + widthOf(slot)) / 2 + gapOf(layer[at], slot),
     labelOf(layer[at]) + (heightOf(slot) > heightOf(layer[at]) ? widthOf(slot) / 2 : 0))));
   const xs = level.layers.map((layer, rank) => {
     let x = -distances[rank].reduce((a, b) => a + b, 0) / 2;
@@ -224,19 +229,30 @@ function place(level, sizes) {
   const tops = [];
   let bottom = 0;
   heights.forEach((height, rank) => {
-    if (rank > 0) bottom += feet[rank - 1] + LAYER_GAP;
+    const isEmpty = level.hiddenNets && level.layers[rank].every((slot) => slot < 0 || isHidden(slot));
+    if (rank > 0 && !isEmpty) bottom += feet[rank - 1] + LAYER_GAP;
     tops.push(bottom);
     bottom += height;
   });
   return { xs, tops, heights, feet, width: right - left, height: bottom };
 }
 
-/** Boxes and lines of everything that is visible when the modules in `open` are open. */
-function pictureOf(data, open) {
-  const sizeOfGroup = [];
+/** Boxes and lines of everything that is visible when the modules in `open` are open. Long columns are wrapped to
+ * be `aspect` times as wide as high, unless that is 0; nodes for which `hides` holds are left out, and what
+ * consists of these. */
+function pictureOf(data, open, aspect = 0, hides = () => false) {
+  const sizeOfGroup = [], hiddenGroups = new Set();
+  const isHidden = ([what, index]) => (what === "group" ? hiddenGroups.has(index) : hides(index));
+  const none = { width: 0, height: 0, hidden: true };
   // From the inside out: a module comes after the one it is in.
   for (let at = data.levels.length - 1; at >= 0; at--) {
     const level = data.levels[at], group = at - 1;
+    const isEmpty = ([what, index]) => what === "inlet" || what === "outlet" || isHidden([what, index]);
+    if (at > 0 && level.items.every(isEmpty)) hiddenGroups.add(group);
+    if (hiddenGroups.has(group)) {
+      sizeOfGroup[group] = none;
+      continue;
+    }
     if (at > 0 && !open.has(group)) {
       const [width, height] = data.groups[group].box_size;
       sizeOfGroup[group] = { width, height };
@@ -244,23 +260,31 @@ function pictureOf(data, open) {
     }
     level.routes ??= routesOf(level);
     const sizes = level.items.map(([what, index]) => {
+      if (isHidden([what, index])) return none;
       if (what === "group") return sizeOfGroup[index];
       if (what !== "node") return { width: PORT_WIDTH, height: 0 };
       const [width, height] = data.nodes[index].box_size;
       return { width, height, label: 0 };
     });
+    const hiddenNets = new Set(level.nets.flatMap((net, at) => (hides(net.value) ? [at] : [])));
+    level.hiddenNets = hiddenNets.size || sizes.includes(none) ? hiddenNets : null;
     for (const net of level.nets) {
       const [what, index] = level.items[net.source], size = sizes[net.source];
+      if (size === none) continue;
       const labelled = what === "node" || (what === "group" && !open.has(index));
       if (labelled) size.label = Math.max(size.label ?? 0, data.nodes[net.value].label_reach);
     }
     // What is in it has not changed size: it is as it was.
-    const known = level.sizes?.every((size, i) => size === sizes[i] || (!size.ports && !sizes[i].ports
+    const hasHidden = level.hiddenNets !== null;
+    const known = level.aspect === aspect && level.hasHidden === hasHidden && level.sizes?.every((size, i) => size === sizes[i] || (!size.ports
+      && !sizes[i].ports && size.hidden === sizes[i].hidden
       && size.width === sizes[i].width && size.height === sizes[i].height));
     if (!known) {
       level.sizes = sizes;
-      const closed = !level.items.some(([what, index]) => what === "group" && open.has(index));
-      level.placement = closed ? level.closed : place(level, sizes);
+      Object.assign(level, { aspect, hasHidden });
+      const closed = !level.hiddenNets && !level.items.some(([what, index]) => what === "group" && open.has(index));
+      const column = closed ? level.closed : place(level, sizes);
+      level.placement = aspect ? wrapped(level, sizes, column, aspect) : column;
       level.size = null;
     }
     if (at > 0) {
@@ -294,6 +318,7 @@ function pictureOf(data, open) {
       const [rank] = routes.itemAt[item], what = items[item][0];
       const top = up + placement.tops[rank], height = placement.heights[rank];
       if (what === "inlet") return [at > 0 ? up - header : top, top];
+      if (what === "outlet" && placement.columns) return [top, up + placement.height + (at > 0 ? foot : 0)];
       if (what === "outlet") return [top, top + height + (at > 0 ? foot : 0)];
       const own = sizes[item].height;
       return [top + (height - own) / 2, top + (height - own) / 2 + own];
@@ -301,7 +326,7 @@ function pictureOf(data, open) {
     const middle = (item) => left + placement.xs[routes.itemAt[item][0]][routes.itemAt[item][1]];
     items.forEach((entry, item) => {
       const [what, index] = entry;
-      if (what !== "node" && what !== "group") return;
+      if ((what !== "node" && what !== "group") || sizes[item].hidden) return;
       const [y, bottom] = span(item), { width } = sizes[item], x = middle(item) - width / 2;
       const opened = isOpen(entry), box = { what, index, open: opened, x, y, width, height: bottom - y };
       for (const place of opened ? ["title", "behind"] : []) {
@@ -316,6 +341,9 @@ function pictureOf(data, open) {
     const layer = (rank) => [
       up + placement.tops[rank], up + placement.tops[rank] + placement.heights[rank] + placement.feet[rank]];
     level.nets.forEach((net, index) => {
+      if (level.hiddenNets?.has(index) || sizes[net.source].hidden) return;
+      const turns = (rank, x, toX) => turnsOf(placement, index, rank, x - left, toX - left)
+        .map(([x, y]) => [left + x, up + y, true]);
       const endAt = (item) => middle(item) + portOf(sizes[item], net.value);
       const source = items[net.source], isPort = source[0] === "inlet" || source[0] === "outlet";
       const x = endAt(net.source), [top, bottom] = span(net.source), rank = routes.itemAt[net.source][0];
@@ -325,22 +353,25 @@ function pictureOf(data, open) {
       const reached = [trunk.length];
       routes.bends[index].forEach((bend, step) => {
         const bendX = left + placement.xs[rank + 1 + step][bend], [above, below] = layer(rank + 1 + step);
-        trunk.push([bendX, above], [bendX, below]);
+        trunk.push(...turns(rank + step, trunk[trunk.length - 1][0], bendX), [bendX, above], [bendX, below]);
         reached.push(trunk.length);
       });
       for (const sink of net.sinks) {
+        if (sizes[sink.item].hidden) continue;
         const what = items[sink.item][0], sinkRank = routes.itemAt[sink.item][0];
         const step = net.straight ? 0 : sinkRank - rank - 1, endX = endAt(sink.item), [over, under] = span(sink.item);
         const points = trunk.slice(step === reached.length - 1 ? 0 : reached[step] - 1, reached[step]);
-        if (!net.straight) points.push([endX, layer(sinkRank)[0]]);
+        if (!net.straight) {
+          points.push(...turns(sinkRank - 1, points[points.length - 1][0], endX), [endX, layer(sinkRank)[0]]);
+        }
         points.push([endX, what === "outlet" ? under : over]);
         picture.wires.push({
           value: net.value, to: items[sink.item], points, straight: net.straight, change: sink.change,
           arrow: what !== "outlet" && !isOpen(items[sink.item]),
           left: points.reduce((least, p) => Math.min(least, p[0]), Infinity),
           right: points.reduce((most, p) => Math.max(most, p[0]), -Infinity),
-          top: Math.min(points[0][1], points[points.length - 1][1]),
-          bottom: Math.max(points[0][1], points[points.length - 1][1]),
+          top: points.reduce((least, p) => Math.min(least, p[1]), Infinity),
+          bottom: points.reduce((most, p) => Math.max(most, p[1]), -Infinity),
         });
       }
     });

@@ -30,9 +30,9 @@ function traceWire(context, points, least) {
   let [x, y] = points[0];
   context.moveTo(x, y);
   for (let i = 1; i < points.length; i++) {
-    const [toX, toY] = points[i], last = i === points.length - 1;
-    if (!last && toY - y < least && toY >= y) continue;
-    if (toX === x || least > 8) context.lineTo(toX, toY);
+    const [toX, toY, turns] = points[i], last = i === points.length - 1;
+    if (!last && !turns && toY - y < least && toY >= y) continue;
+    if (toX === x || turns || points[i - 1][2] || least > 8) context.lineTo(toX, toY);
     else context.bezierCurveTo(x, (y + toY) / 2, toX, (y + toY) / 2, toX, toY);
     [x, y] = [toX, toY];
   }

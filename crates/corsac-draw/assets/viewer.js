@@ -31,7 +31,11 @@ data.nodes.forEach((node, at) => {
 const state = {
   fitted: true, open: new Set(), overlay: data.overlay ?? "kind", selected: null, found: null,
   view: { x: 0, y: 0, scale: 1 }, picture: null, largest: 0,
+  // How wide wrapped columns are to be for their height, and 0 if they are not wrapped.
+  aspect: 0, sizesHidden: false,
 };
+const hides = (node) => state.sizesHidden && Boolean(data.nodes[node].shape_arithmetic);
+const pictureNow = () => pictureOf(data, state.open, state.aspect, hides);
 
 // -- text -------------------------------------------------------------------------------------
 
@@ -114,7 +118,7 @@ const isPhone = matchMedia("(max-width: 640px)");
 function layout(anchor) {
   const find = () => anchor && state.picture?.boxes.find((b) => b.what === anchor.what && b.index === anchor.index);
   const before = find();
-  state.picture = pictureOf(data, state.open);
+  state.picture = pictureNow();
   const after = find();
   if (before && after) {
     state.view.x += after.x + after.width / 2 - before.x - before.width / 2;
@@ -167,6 +171,33 @@ function openAtFirst() {
     if (fittingView(pictureOf(data, tried)).scale < 0.7) return;
     state.open = tried;
   }
+}
+
+/** Below this scale, a column that fits into the window is wrapped from the beginning. */
+const THIN = 0.12;
+function windowAspect() {
+  const [width, height] = size();
+  return Math.max(0.2, width / Math.max(height - headRoom(), 1));
+}
+function setWrapped(wraps) {
+  state.aspect = wraps ? windowAspect() : 0;
+  $("wrap").setAttribute("aria-pressed", String(wraps));
+}
+function toggleWrapped() {
+  setWrapped(!state.aspect);
+  layout();
+  fit();
+  say(state.aspect ? "long columns are wrapped" : "columns are not wrapped");
+}
+function toggleSizes() {
+  if ($("sizes").hidden) return;
+  state.sizesHidden = !state.sizesHidden;
+  $("sizes").setAttribute("aria-pressed", String(state.sizesHidden));
+  const { selected, fitted } = state;
+  if (selected?.what === "node" && hides(selected.index)) select(null);
+  layout(state.selected);
+  if (fitted) fit();
+  say(state.sizesHidden ? "what computes sizes is hidden" : "what computes sizes is shown");
 }
 
 function toggle(group) {
@@ -454,6 +485,7 @@ function select(chosen) {
 /** Opens what is around a node or module, selects it and brings it into view. */
 function reveal(what, index) {
   let opened = false;
+  if (what === "node" && hides(index)) toggleSizes();
   for (const group of ancestorsOf(what, index)) {
     opened ||= !state.open.has(group);
     state.open.add(group);
@@ -763,7 +795,7 @@ function neighbour(key) {
     };
     for (const [from, to] of data.edges) {
       const [near, far] = up ? [to, from] : [from, to];
-      if (inside(near) && !inside(far)) return shownAs(far);
+      if (inside(near) && !inside(far) && !hides(far)) return shownAs(far);
     }
     return null;
   }
@@ -782,7 +814,7 @@ function goToChange(step) {
 const KEY_HELP = [
   [["/"], "search; Enter goes there"], [["arrows"], "along lines, and to the sides"], [["Enter"], "open or close a module"],
   [["f"], "fit the graph to the window"], [["+", "-"], "zoom"], [["e", "c"], "open, close all modules"],
-  [["n", "p"], "next, previous change"], [["s"], "save as SVG"], [["Escape"], "let go of what is selected"], [["?"], "this list"],
+  [["w"], "wrap long columns"], [["h"], "hide or show what computes sizes"], [["n", "p"], "next, previous change"], [["s"], "save as SVG"], [["Escape"], "let go of what is selected"], [["?"], "this list"],
 ];
 function showKeys() {
   const help = $("help");
@@ -793,7 +825,7 @@ const KEYS = {
   "?": showKeys, s: saveSvg,
   f: fit, "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8),
   e: () => setAll(true), c: () => setAll(false), n: () => goToChange(1), p: () => goToChange(-1),
-  Escape: () => select(null),
+  w: toggleWrapped, h: toggleSizes, Escape: () => select(null),
 };
 document.addEventListener("keydown", (event) => {
   if (event.target instanceof HTMLInputElement || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -857,8 +889,15 @@ for (const [id, step] of [["previous", -1], ["next", 1]]) {
 }
 makeOverlays();
 showLegend();
+$("sizes").hidden = !data.nodes.some((node) => node.shape_arithmetic);
+$("sizes").addEventListener("click", toggleSizes);
+$("wrap").addEventListener("click", toggleWrapped);
 openAtFirst();
-state.picture = pictureOf(data, state.open);
+state.picture = pictureNow();
+if (fittingView(state.picture).scale < THIN) {
+  setWrapped(true);
+  state.picture = pictureNow();
+}
 state.view = fittingView(state.picture);
 setOverlay(state.overlay);
 say("");

@@ -15,6 +15,7 @@ use crate::scene::{Edge, Group, Scene, SceneNode};
 const PAGE: &str = include_str!("../assets/viewer.html");
 const STYLE: &str = include_str!("../assets/viewer.css");
 const LAYOUT_SCRIPT: &str = include_str!("../assets/layout.js");
+const COLUMNS_SCRIPT: &str = include_str!("../assets/columns.js");
 const PAINT_SCRIPT: &str = include_str!("../assets/paint.js");
 const SVG_SCRIPT: &str = include_str!("../assets/svg_context.js");
 const SCRIPT: &str = include_str!("../assets/viewer.js");
@@ -110,7 +111,14 @@ pub fn to_html(scene: &Scene, options: &HtmlOptions) -> String {
         palette::properties(true)
     );
     style.push_str(STYLE);
-    let script = [LAYOUT_SCRIPT, PAINT_SCRIPT, SVG_SCRIPT, SCRIPT].concat();
+    let script = [
+        LAYOUT_SCRIPT,
+        COLUMNS_SCRIPT,
+        PAINT_SCRIPT,
+        SVG_SCRIPT,
+        SCRIPT,
+    ]
+    .concat();
     fill(
         PAGE,
         &[

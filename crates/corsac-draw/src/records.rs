@@ -52,6 +52,7 @@ impl Scene {
                 quantities: Quantities::default(),
                 more: Vec::new(),
                 group: None,
+                shape_arithmetic: false,
                 change: record.marked.then(|| NodeChange::Changed {
                     before: String::new(),
                     after: String::new(),

@@ -96,6 +96,9 @@ pub struct SceneNode {
     /// What happened to it, if two graphs are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<NodeChange>,
+    /// Whether it reads sizes of tensors, or computes numbers of sizes alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub shape_arithmetic: bool,
 }
 
 /// A call of a module that has nodes in it.
@@ -204,7 +207,12 @@ impl Scene {
     /// the values that only it understands.
     #[must_use]
     pub fn with(graph: &Graph, notes: &Notes, host: &dyn HostText) -> Self {
-        Self::without(graph, notes, host, &FxHashSet::default())
+        let mut scene = Self::without(graph, notes, host, &FxHashSet::default());
+        let arithmetic = shape_arithmetic(graph, host);
+        for (node, id) in scene.nodes.iter_mut().zip(graph.nodes()) {
+            node.shape_arithmetic = arithmetic.contains(&id);
+        }
+        scene
     }
 
     /// As [`Scene::with`], without the nodes that read sizes of tensors or compute numbers of sizes
@@ -294,6 +302,7 @@ impl Builder {
             more: note.more,
             group,
             change: None,
+            shape_arithmetic: false,
         });
         u32::try_from(self.scene.nodes.len() - 1).expect("fewer than 2^32 nodes")
     }
@@ -520,7 +529,10 @@ mod tests {
             .map(|edge| (edge.from, edge.to))
             .collect();
         assert_eq!(edges, [(0, 2), (2, 3), (1, 4), (3, 5), (4, 5), (5, 6)]);
-        assert_eq!(Scene::of(&graph).nodes.len(), 12);
+        let all = Scene::of(&graph).nodes;
+        let shown = all.iter().filter(|node| !node.shape_arithmetic);
+        let shown: Vec<_> = shown.map(|node| node.name.as_str()).collect();
+        assert_eq!((all.len(), shown), (12, names));
     }
 
     #[test]

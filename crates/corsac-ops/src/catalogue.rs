@@ -94,8 +94,9 @@ impl<'h> Catalogue<'h> {
                     side_effect: true,
                     ..Effects::default()
                 },
-                _ => Effects {
+                op => Effects {
                     outside: true,
+                    single: op == Op::GetAttr && self.host.is_tensor(view.target_name()),
                     ..Effects::default()
                 },
             };

@@ -60,6 +60,11 @@ pub trait Host {
         Vec::new()
     }
 
+    /// Whether the attribute with this qualified name is a tensor, and no container. Unknown by default.
+    fn is_tensor(&self, _path: &str) -> bool {
+        false
+    }
+
     /// What is known of a function of `graph` besides its name.
     fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo;
 }

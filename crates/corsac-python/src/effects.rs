@@ -17,6 +17,7 @@ use crate::runtime::{TorchValue, TorchValues};
 pub(crate) struct Facts {
     modules: FxHashMap<String, ModuleInfo>,
     functions: FxHashMap<FunctionId, FunctionInfo>,
+    tensors: FxHashSet<String>,
 }
 
 /// What `corsac.fx._effects.describe_modules` says of a module: the fields of [`ModuleInfo`], in
@@ -39,7 +40,7 @@ type Description = (
 impl Facts {
     /// Asks Python about everything that `graph` calls.
     pub(crate) fn of_graph(graph: &Bound<'_, PyGraph>) -> PyResult<Self> {
-        let (paths, functions) = {
+        let (paths, attributes, functions) = {
             let borrowed = graph.try_borrow()?;
             let ir = borrowed.ir();
             let mut paths = FxHashSet::default();
@@ -55,12 +56,17 @@ impl Facts {
                 }
             }
             let paths: Vec<String> = paths.into_iter().map(str::to_owned).collect();
+            let attributes = ir.find_nodes(Op::GetAttr, None).into_iter();
+            let attributes: FxHashSet<String> = attributes
+                .map(|node| ir.node(node).target_name().to_owned())
+                .collect();
             let functions = (0..ir.functions().len()).map(FunctionId::from_index);
-            (paths, functions.collect::<Vec<_>>())
+            (paths, attributes, functions.collect::<Vec<_>>())
         };
         Ok(Self {
             modules: modules(graph, paths)?,
             functions: describe_functions(graph, &functions)?,
+            tensors: tensors(graph, attributes)?,
         })
     }
 
@@ -88,10 +94,30 @@ impl Host for Facts {
         self.modules.get(path).cloned()
     }
 
+    fn is_tensor(&self, path: &str) -> bool {
+        self.tensors.contains(path)
+    }
+
     fn function(&self, _graph: &Graph, function: FunctionId) -> FunctionInfo {
         let known = self.functions.get(&function);
         known.cloned().unwrap_or(FunctionInfo::ByName)
     }
+}
+
+/// Those of the attributes that are tensors.
+fn tensors(
+    graph: &Bound<'_, PyGraph>,
+    attributes: FxHashSet<String>,
+) -> PyResult<FxHashSet<String>> {
+    let py = graph.py();
+    let owner = graph.getattr(intern!(py, "owning_module"))?;
+    if attributes.is_empty() || owner.is_none() {
+        return Ok(FxHashSet::default());
+    }
+    effects(py)?
+        .getattr(intern!(py, "tensor_attributes"))?
+        .call1((owner, attributes))?
+        .extract()
 }
 
 /// What Python knows of the modules with these paths.

@@ -161,6 +161,10 @@ impl Host for RuleFacts {
         own.chain([training]).collect()
     }
 
+    fn is_tensor(&self, path: &str) -> bool {
+        self.facts.is_tensor(path)
+    }
+
     fn function(&self, graph: &Graph, function: FunctionId) -> FunctionInfo {
         self.facts.function(graph, function)
     }

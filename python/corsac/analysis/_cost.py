@@ -12,8 +12,8 @@ from corsac import _core
 from corsac._core import Dim
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._propagate import Site
+from corsac.analysis._subject import captured
 from corsac.fx import Graph, Node
-from corsac.fx.graph_module import GraphModule
 from corsac.passes._target import graph_of
 
 if TYPE_CHECKING:
@@ -315,10 +315,12 @@ def _plain_row(row: NodeCost | ModuleCost) -> dict[str, Any]:
 
 
 def module_path(node: Node) -> str:
-    """The qualified name of the innermost module whose forward ``node`` belongs to."""
+    """The qualified name of the innermost module whose forward ``node`` belongs to: what tracing noted, or else
+    the one whose weights it uses."""
     stack = node.meta.get("nn_module_stack")
     if not stack:
-        return ""
+        used = (own.target for own in node.all_input_nodes if own.op == "get_attr")
+        return next(used, "").rpartition(".")[0] if node.op != "get_attr" else ""
     path = next(reversed(stack.values()))[0]
     return str(path)
 
@@ -329,7 +331,7 @@ def prefixes(path: str) -> list[str]:
     return ["", *(".".join(parts[: at + 1]) for at in range(len(parts)))]
 
 
-def cost(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) -> CostReport:
+def cost(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -> CostReport:
     """Count what running a graph costs, without running it.
 
     A multiplication that is added to a sum counts two operations, a bias none: the sum starts from
@@ -338,7 +340,7 @@ def cost(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) -> Co
     nothing. Calls whose cost is not known are listed, and are in no sum.
 
     Args:
-        target: the graph, or the module that runs it.
+        target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.
         inputs: as for :func:`corsac.analysis.propagate`. With sizes that are symbols, counts are
             expressions over them, and memory held is not known.
         fallback: whether nodes without a rule are called with meta tensors to find their results.
@@ -346,7 +348,7 @@ def cost(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) -> Co
     Raises:
         ShapeInferenceError: a call fails when it runs.
     """
-    graph = graph_of(target)
+    graph = graph_of(captured(target, inputs))
     run = MetaRun(graph.owning_module) if fallback else None
     with torch.no_grad():
         types = _core.propagate_types(graph, inputs, run, fill=False, cost=True)

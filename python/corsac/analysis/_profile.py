@@ -12,6 +12,7 @@ import torch
 from corsac._report_text import duration
 from corsac.analysis._cost import CostReport, NodeCost, cost, table
 from corsac.analysis._machine import Machine, machine
+from corsac.analysis._subject import captured
 from corsac.fx import Interpreter, Node
 from corsac.fx._source import place_in
 from corsac.fx.graph_module import GraphModule
@@ -141,20 +142,21 @@ class _Timer(Interpreter):
         return result
 
 
-def profile(target: GraphModule, *inputs: Any, repeats: int = 10, warmup: int = 2) -> Profile:
+def profile(target: torch.nn.Module, *inputs: Any, repeats: int = 10, warmup: int = 2) -> Profile:
     """Measure how long each node of a graph takes.
 
     Runs without gradients. The whole is measured in turn with the nodes, so that a slow spell of
     the machine hits both.
 
     Args:
-        target: the module to run.
+        target: the module to run: a graph module, or a model, which is traced, or captured for ``inputs``.
         inputs: what it is given.
         repeats: how often it is run; times are medians.
         warmup: how often it is run before, unmeasured.
     """
     if repeats < 1:
         raise ValueError(f"expected at least one repeat, got {repeats}")
+    target = captured(target, inputs)
     with torch.no_grad():
         report = cost(target, *inputs)
         timer = _Timer(target)
@@ -248,17 +250,19 @@ class _Watcher(Interpreter):
         return result
 
 
-def ranges(target: GraphModule, *batches: Any) -> dict[str, Range]:
+def ranges(target: torch.nn.Module, *batches: Any) -> dict[str, Range]:
     """Which values the nodes of a graph have on example inputs: what calibration needs.
 
     Args:
-        target: the module to run, without gradients.
+        target: the module to run, without gradients: a graph module, or a model, which is traced, or captured
+            for the first batch.
         batches: for each run its inputs: a tensor, or a tuple of inputs.
 
     Returns:
         By name of the node, for those whose value is a tensor with real elements.
     """
-    watcher = _Watcher(target)
+    first = batches[0] if batches else ()
+    watcher = _Watcher(captured(target, first if isinstance(first, tuple) else (first,)))
     with torch.no_grad():
         for batch in batches:
             watcher.run(*(batch if isinstance(batch, tuple) else (batch,)))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from corsac import _core
 from corsac.analysis._meta_run import MetaRun
+from corsac.analysis._subject import captured
 from corsac.fx import Graph
-from corsac.fx.graph_module import GraphModule
 from corsac.passes._target import graph_of
 
 
@@ -91,14 +93,14 @@ class Propagation:
         return "\n".join(lines)
 
 
-def propagate(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) -> Propagation:
+def propagate(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -> Propagation:
     """Find the type of every value of a graph without running it.
 
     Metadata is written to the nodes as :class:`torch.fx.passes.shape_prop.ShapeProp` does:
     ``meta["tensor_meta"]`` and ``meta["type"]``. Strides are ``None`` where they are not known.
 
     Args:
-        target: the graph, or the module that runs it.
+        target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.
         inputs: what the placeholders are given: tensors (whose elements are not looked at), meta
             tensors, :class:`TensorSpec` with sizes that may be symbols, numbers, containers.
         fallback: whether nodes without a rule are called with meta tensors.
@@ -107,7 +109,7 @@ def propagate(target: GraphModule | Graph, *inputs: Any, fallback: bool = True) 
         ShapeInferenceError: a call fails when it runs: the message says which node, what it takes,
             what it was given, and where it is in the user's program.
     """
-    graph = graph_of(target)
+    graph = graph_of(captured(target, inputs))
     run = MetaRun(graph.owning_module) if fallback else None
     types = _core.propagate_types(graph, inputs, run)
     return Propagation(graph, types, run)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac.analysis._cost import CostReport, Count, _plain, cost, prefixes, table
-from corsac.fx._symbolic_trace import symbolic_trace
-from corsac.fx.graph_module import GraphModule
 
 if TYPE_CHECKING:
     import pandas
@@ -139,13 +137,12 @@ def _grouped(count: Count) -> str:
 def summary(model: torch.nn.Module, *inputs: Any, depth: int | None = None) -> Summary:
     """The tree of a model's modules: what each gives, its parameters, its multiplications.
 
-    The model is traced and its types are propagated; nothing is run.
+    The model is traced and its types are propagated; nothing is run, unless the model cannot be traced for all
+    inputs: it is then captured for these, as by :func:`corsac.capture`.
 
     Args:
-        model: what to look at; it must be possible to trace it, or be a
-            :class:`corsac.fx.GraphModule`.
+        model: what to look at.
         inputs: as for :func:`corsac.analysis.propagate`.
         depth: how deep to go; all the way for None.
     """
-    traced = model if isinstance(model, GraphModule) else symbolic_trace(model)
-    return Summary(model, cost(traced, *inputs), depth)
+    return Summary(model, cost(model, *inputs), depth)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from corsac import _core
+from corsac.backends._result_types import ResultTypes
 from corsac.fx import GraphModule
 from corsac.fx.convert import from_torch, to_torch
 
@@ -100,7 +101,8 @@ def hand_over(
         raise BackendError(
             f"backend {name_of(backend)}: expected a callable, got a {type(compiled).__name__}"
         )
-    return CheckedCall(compiled, name_of(backend), result_count(module))
+    types = ResultTypes(module, example_inputs)
+    return CheckedCall(compiled, name_of(backend), result_count(module), types)
 
 
 def _takes_options(backend: Callable[..., Any]) -> bool:
@@ -119,12 +121,28 @@ class CheckedCall:
         compiled: what the backend answered.
     """
 
-    def __init__(self, compiled: Callable[..., Any], backend: str, results: int | None) -> None:
+    def __init__(
+        self,
+        compiled: Callable[..., Any],
+        backend: str,
+        results: int | None,
+        types: ResultTypes | None = None,
+    ) -> None:
         self.compiled = compiled
-        self._backend, self._results = backend, results
+        self._backend, self._results, self._types = backend, results, types
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
-        results = self.compiled(*args)
+        results = self._counted(self.compiled(*args))
+        types = self._types
+        if types is not None:
+            fault = types.fault(results, args)
+            if fault is not None:
+                raise BackendError(f"backend {self._backend}: {fault}")
+            # Once is enough: a backend compiles for the element types of its inputs.
+            self._types = None
+        return results
+
+    def _counted(self, results: Any) -> tuple[Any, ...]:
         if type(results) is tuple and (self._results is None or len(results) == self._results):
             return results
         if not isinstance(results, tuple | list):

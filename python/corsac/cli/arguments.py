@@ -240,6 +240,7 @@ def _code(parser: argparse.ArgumentParser) -> None:
 
 def _diff(parser: argparse.ArgumentParser) -> None:
     _model(parser, "before", "after")
+    _input(parser)
     _json(parser)
 
 

@@ -65,6 +65,27 @@ def describe_modules(
     return [_describe(_submodule(root, path), hooked_globally) for path in paths]
 
 
+def tensor_attributes(root: torch.nn.Module, paths: set[str]) -> set[str]:
+    """Those of the attributes that are tensors of PyTorch's own classes."""
+    found = set()
+    for path in paths:
+        parent, _, name = path.rpartition(".")
+        owner = _submodule(root, parent) if parent else root
+        if owner is not None and type(_attribute(owner, name)) in (
+            torch.Tensor,
+            torch.nn.Parameter,
+        ):
+            found.add(path)
+    return found
+
+
+def _attribute(owner: torch.nn.Module, name: str) -> Any:
+    """An attribute, without running code of the user's."""
+    own = owner.__dict__
+    places = own.get("_parameters", {}), own.get("_buffers", {}), own
+    return next((place[name] for place in places if name in place), None)
+
+
 def _submodule(root: torch.nn.Module, path: str) -> torch.nn.Module | None:
     module: Any = root
     for name in path.split("."):

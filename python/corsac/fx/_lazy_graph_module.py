@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ._generated_code import _PendingForward
+from ._generated_code import _ForwardPutOff, _PendingForward
 from .graph_module import GraphModule, PythonCode
 
 _use_lazy_graph_module_flag = False
@@ -73,13 +73,20 @@ class _LazyGraphModule(GraphModule):
         if isinstance(gm, _LazyGraphModule):
             gm.real_recompile()
 
+    @property
+    def code(self) -> str:
+        """The Python source generated from ``graph``, which is compiled too."""
+        source = super().code
+        self.real_recompile()
+        return source
+
     def real_recompile(self) -> None:
         """Generate the code now, unless it is up to date."""
         _ = self.forward
 
     @classmethod
     def _needs_recompile(cls) -> bool:
-        return isinstance(vars(cls).get("forward"), _PendingForward)
+        return isinstance(vars(cls).get("forward"), _PendingForward | _ForwardPutOff)
 
     def _real_recompile(self) -> PythonCode:
         code = self.recompile()

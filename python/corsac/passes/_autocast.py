@@ -10,6 +10,7 @@ from corsac import _core
 from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._report import Report, Site
+from corsac.passes._target import graph_of
 from corsac.passes._weights import drop_unused
 
 
@@ -53,7 +54,8 @@ def autocast(
     if dtype not in (torch.bfloat16, torch.float16):
         raise ValueError(f"autocast computes in bfloat16 or float16, not in {dtype}")
     budget = current_budget(budget)
-    graph, before = target.graph, len(target.graph.nodes)
+    graph = graph_of(target)
+    before = len(graph.nodes)
     layers = [Site(*site) for site in _core.cast_layers(graph, budget=budget)]
     casts = [Site(*site) for site in _core.insert_casts(graph, dtype, cast, widest, budget=budget)]
     sites = [site for site in layers if not site.applied] + casts

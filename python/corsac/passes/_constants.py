@@ -14,6 +14,7 @@ from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import derived, erase_unused, take_place, unique_attribute
 from corsac.passes._report import Report, Site
+from corsac.passes._target import graph_of
 from corsac.passes._weights import drop_unused
 
 
@@ -37,7 +38,7 @@ def fold_constants(
     The report lists results that are kept, and calls of constants that are not, with the reason.
     ``corsac.fx.experimental.const_fold`` computes them when the module is first called instead.
     """
-    graph = target.graph
+    graph = graph_of(target)
     before = len(graph.nodes)
     skipped = [] if skip is None else [node for node in graph.nodes if skip(node)]
     constants, results, kept = _core.find_constants(graph, skipped, budget=current_budget(budget))

@@ -14,6 +14,7 @@ from corsac.fx.graph_module import GraphModule
 from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import unique_attribute
 from corsac.passes._report import Report, Site
+from corsac.passes._target import graph_of
 from corsac.passes._weights import drop_unused
 
 
@@ -36,7 +37,8 @@ def modules_to_functions(
     The report lists every call of a module, and why it stays: it has hooks, is of another class, or
     computes something that no single function does.
     """
-    graph, before = target.graph, len(target.graph.nodes)
+    graph = graph_of(target)
+    before = len(graph.nodes)
     names = None if classes is None else {f"{c.__module__}.{c.__qualname__}" for c in classes}
     raw = _core.modules_to_functions(graph, names, budget=current_budget(budget))
     sites = tuple(Site(*site) for site in raw)
@@ -56,7 +58,8 @@ def functions_to_modules(target: GraphModule, *, budget: Budget | None = None) -
     The report lists every call of such a function, and why it stays: a weight is no parameter, or
     arguments are given that are no literals.
     """
-    graph, before = target.graph, len(target.graph.nodes)
+    graph = graph_of(target)
+    before = len(graph.nodes)
     parameters = {name for name, _ in target.named_parameters(remove_duplicate=False)}
     layers, raw = _core.find_layers(graph, parameters, budget=current_budget(budget))
     attributes: set[str] = set()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from corsac import _core
 from corsac.fx import Node
+from corsac.fx._packages import expect_ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +34,5 @@ class Effects:
 
 def effects(node: Node) -> Effects:
     """What ``node`` does besides computing its value."""
+    expect_ours(node, "effects")
     return Effects(*_core.node_effects(node))

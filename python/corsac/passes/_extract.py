@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from corsac import _core
+from corsac.fx._packages import expect_ours
 from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
@@ -26,6 +27,8 @@ def extract_subgraph(
         KeyError: a node uses, or ``outputs`` names, what is neither an input nor computed.
     """
     known = [*nodes, *inputs, *outputs]
+    for node in known:
+        expect_ours(node, "extract_subgraph")
     whole = known[0].graph if known else Graph()
     graph = _core.extract_subgraph(whole, nodes, inputs, outputs)
     graph.lint()

@@ -39,7 +39,8 @@ def fuse_conv_bn(
     if not isinstance(target, GraphModule):
         raise TypeError(
             "fuse_conv_bn changes weights: expected a corsac.fx.GraphModule, got "
-            f"{type(target).__qualname__}"
+            f"{type(target).__qualname__}: trace it with corsac.fx.symbolic_trace, or convert it with "
+            "corsac.fx.from_torch"
         )
     return fold_into_layers(target, linear=linear, budget=current_budget(budget))[0]
 

@@ -17,6 +17,7 @@ from corsac.passes._budget import Budget, current_budget
 from corsac.passes._derive import OF_VALUE, unique_attribute
 from corsac.passes._effects import Effects, effects
 from corsac.passes._report import Report, Site
+from corsac.passes._target import graph_of
 from corsac.passes._weights import drop_unused, install
 
 #: A function, the name of a method, a class of modules, or a module.
@@ -47,7 +48,8 @@ def replace_op(
 
         replace_op(gm, {nn.ReLU: nn.GELU, F.relu: F.gelu, operator.add: torch.add})
     """
-    graph, before, sites = target.graph, len(target.graph.nodes), []
+    graph, sites = graph_of(target), []
+    before = len(graph.nodes)
     budget = current_budget(budget)
     swaps = _Swaps(target)
     for node in list(graph.nodes):

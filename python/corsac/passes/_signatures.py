@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 from torch._jit_internal import boolean_dispatched
-from torch.fx.operator_schemas import _torchscript_schema_to_signature, get_signature_for_torch_op
+
+from corsac.fx.operator_schemas import (
+    _torchscript_schema_to_signature,
+    get_signature_for_torch_op,
+)
 
 Signature = inspect.Signature
 

@@ -28,7 +28,7 @@ class FoldedGraphModule(GraphModule):
         fx_const_folded_attrs_name: the attribute that holds them: a parameter, or a
             ``ParameterList`` where there are several.
         has_folding_been_run: whether they have been computed.
-        device_for_folded_attrs: the device that constants without gradients are put on.
+        device_for_folded_attrs: the device that constants are put on.
     """
 
     def __init__(
@@ -62,7 +62,8 @@ class FoldedGraphModule(GraphModule):
             return
         if self.has_folding_been_run:
             raise AssertionError("the constants have been computed already")
-        with torch.no_grad():
+        # Autograd records what it records in the program, whatever mode the first call is made in.
+        with torch.enable_grad():
             values = self.const_subgraph_module()
         values = values if isinstance(values, tuple) else (values,)
         made = [self._parameter(value) for value in values]
@@ -76,7 +77,8 @@ class FoldedGraphModule(GraphModule):
         if not isinstance(value, torch.Tensor):
             raise TypeError(f"a constant is no tensor but a {type(value).__qualname__}")
         return nn.Parameter(
-            value.detach().clone().to(self.device_for_folded_attrs), requires_grad=False
+            value.detach().clone().to(self.device_for_folded_attrs),
+            requires_grad=value.requires_grad,
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch.fx.experimental import proxy_tensor as _torch_proxy_tensor
 
+from .. import _lazy_graph_module
 from ..convert import from_torch
 from ..graph_module import GraphModule
 
@@ -38,7 +39,9 @@ def make_fx(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., G
 
     @functools.wraps(trace)
     def traced(*inputs: Any) -> GraphModule:
-        return from_torch(trace(*inputs))
+        gm = from_torch(trace(*inputs))
+        lazy = _lazy_graph_module._use_lazy_graph_module_flag
+        return _lazy_graph_module._LazyGraphModule.from_graphmodule(gm) if lazy else gm
 
     return traced
 

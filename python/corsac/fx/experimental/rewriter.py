@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import textwrap
 from collections.abc import Callable
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -35,8 +34,7 @@ class AST_Rewriter(ast.NodeTransformer):
         """
         function = fn.__func__ if isinstance(fn, MethodType) else fn
         lines, start = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-        ast.increment_lineno(tree, max(start, 1) - 1)
+        tree = _parsed("".join(lines), max(start, 1))
         tree = ast.fix_missing_locations(self.visit(tree))
         definition = tree.body[0]
         if not isinstance(definition, ast.FunctionDef):
@@ -66,6 +64,16 @@ class AST_Rewriter(ast.NodeTransformer):
             return node
         call = ast.Call(ast.Name("annotate", ast.Load()), [node.value, node.annotation], [])
         return ast.copy_location(ast.Assign([node.target], call), node)
+
+
+def _parsed(source: str, start: int) -> ast.Module:
+    """A definition that begins in line ``start``, and may be indented."""
+    if not source[:1].isspace():
+        return ast.increment_lineno(ast.parse(source), start - 1)
+    # Taking the indentation away would change, or miss, what is in strings of several lines.
+    outer = ast.parse(f"if True:\n{source}").body[0]
+    tree = ast.Module(outer.body, [])  # type: ignore[attr-defined]
+    return ast.increment_lineno(tree, start - 2)
 
 
 _FACTORY = "_make_rewritten"

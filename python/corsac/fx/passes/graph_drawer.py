@@ -10,11 +10,11 @@ import hashlib
 from typing import Any
 
 import torch
-from torch.fx.operator_schemas import normalize_function
 
 from corsac.fx._dot import Cluster, Dot, Edge, Node
 from corsac.fx._node_notes import _parse_stack_trace
 from corsac.fx.node import map_arg
+from corsac.fx.operator_schemas import normalize_function
 
 __all__ = ["FxGraphDrawer"]
 

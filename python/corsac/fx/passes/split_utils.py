@@ -9,6 +9,7 @@ import torch
 
 from corsac import _core
 
+from .._packages import expect_ours
 from ..graph import Graph
 from ..graph_module import GraphModule
 from ..node import Node
@@ -102,6 +103,7 @@ def split_by_tags(
         KeyError: a tag is not in ``tags``.
         RuntimeError: the graph does not have one output node.
     """
+    expect_ours(gm, "split_by_tags")
     outputs = gm.graph.find_nodes(op="output")
     if len(outputs) > 1:
         raise RuntimeError("Multiple output nodes in graph!")

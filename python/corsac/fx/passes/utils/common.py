@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from ..._module_attributes import _registered_module
+from ..._packages import expect_ours
 from ...graph import Graph
 from ...graph_module import GraphModule
 from .matcher_utils import SubgraphMatcher
@@ -43,6 +44,7 @@ def lift_subgraph_as_module(
         The module, and the names in ``gm`` of all it uses with those they have now:
         ``{"conv": "<comp_name>.conv"}``.
     """
+    expect_ours(subgraph, "lift_subgraph_as_module")
     root = HolderModule({})
     names = subgraph._state_names()
     for name in names:

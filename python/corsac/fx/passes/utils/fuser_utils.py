@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from corsac import _core
 from corsac.passes._derive import derived
 
+from ..._packages import expect_ours
 from ...graph_module import GraphModule
 from ...node import Node
 from ..tools_common import NodeList, legalize_graph, stable_topological_sort  # noqa: F401
@@ -66,6 +67,7 @@ def fuse_as_graphmodule(
         AssertionError: a node is not in the graph of ``gm``, or has been erased, or the nodes cannot
             run at once.
     """
+    expect_ours(gm, "fuse_as_graphmodule")
     _check_nodes(gm, nodes)
     if not validate_partition(nodes):
         raise AssertionError("Invalid partition, found dependency cycles")
@@ -168,6 +170,7 @@ def fuse_by_partitions(
         AssertionError: a node is not in the graph, or parts cannot run at once. All parts are
             looked at first, and the module is then as it was.
     """
+    expect_ours(gm, "fuse_by_partitions")
     return move_parts(gm, partitions, prefix, always_return_tuple)
 
 

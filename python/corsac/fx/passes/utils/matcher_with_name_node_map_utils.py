@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from ..._packages import expect_ours
 from ...graph import Graph, _PyTreeCodeGen, _PyTreeInfo
 from ...graph_module import GraphModule
 from ...node import Node
@@ -64,7 +65,8 @@ class SubgraphMatcherWithNameNodeMap(SubgraphMatcher):
 
 
 def _split_to_graph_and_name_node_map(gm: GraphModule) -> tuple[GraphModule, dict[str, Node]]:
-    """Take the dictionary of names out of what ``gm`` returns; answers both."""
+    """Take the dictionary of names out of what ``gm`` returns; returns both."""
+    expect_ours(gm, "SubgraphMatcherWithNameNodeMap")
     output = gm.graph.output_node()
     codegen = gm.graph._codegen
     flattens = isinstance(codegen, _PyTreeCodeGen)

@@ -1,0 +1,34 @@
+"""What is analysed: graphs, and models, which are captured first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx
+
+from corsac._capture import graph_of
+from corsac.fx import GraphModule
+from corsac.fx._symbolic_trace import symbolic_trace
+from corsac.fx.proxy import TraceError
+
+
+def captured(target: Any, inputs: tuple[Any, ...]) -> Any:
+    """``target``, or if it is a model that is no graph yet, its graph: for all sizes, or where it decides by
+    values, for ``inputs`` as :func:`corsac.capture` makes it.
+
+    Raises:
+        TraceError: it is neither; the text says what to give.
+    """
+    is_model = isinstance(target, torch.nn.Module)
+    if not is_model or isinstance(target, GraphModule | torch.fx.GraphModule):
+        return target
+    if inputs and all(type(own) is torch.Tensor and own.device.type != "meta" for own in inputs):
+        return graph_of(target, lambda: inputs)
+    try:
+        return symbolic_trace(target)
+    except Exception as error:
+        raise TraceError(
+            f"{type(target).__name__} cannot be traced for all inputs; give the tensors that it is called with, "
+            f"for which it is captured, or a graph of it: {error}"
+        ) from error

@@ -1,0 +1,90 @@
+"""Models that are no graph yet are traced, or captured for the inputs that are given."""
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+import corsac.analysis
+from corsac.fx.proxy import TraceError
+
+
+class BySize(nn.Module):
+    """Decides by the size of its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 8), nn.Linear(8, 2)])
+
+    def forward(self, x):
+        for layer in self.layers if x.shape[0] > 1 else self.layers[:1]:
+            x = layer(x).relu()
+        return {"rows": x}
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.inner(x).relu()
+
+
+X = torch.ones(3, 4)
+
+
+def test_summaries_count_by_module():
+    rows = {row.path: row for row in corsac.analysis.summary(BySize().eval(), X).rows}
+    assert rows[""].kind == "BySize" and rows[""].mult_adds == 3 * (4 * 8 + 8 * 2)
+    assert (rows["layers.0"].mult_adds, rows["layers.1"].mult_adds) == (96, 48)
+    assert rows["layers.1"].output == "float32[3, 2]"
+    rows = {row.path: row for row in corsac.analysis.summary(BySize().eval(), X[:1]).rows}
+    assert (rows["layers.0"].mult_adds, rows["layers.1"].mult_adds) == (32, 0)
+
+
+@pytest.mark.parametrize("model", [BySize().eval(), Plain().eval()], ids=["captured", "traced"])
+def test_costs_types_times_and_ranges_are_found(model):
+    cost = corsac.analysis.cost(model, X)
+    assert cost.macs == corsac.analysis.cost(corsac.capture(model, (X,)), X).macs > 0
+    assert "float32[3, 8]" in str(corsac.analysis.propagate(model, X))
+    times = corsac.analysis.profile(model, X, repeats=1, warmup=0)
+    assert times.seconds > 0 and len(times.rows) >= 2
+    ranges = corsac.analysis.ranges(model, X, X * 2)
+    assert max(own.max_abs for own in ranges.values()) >= 2
+
+
+def test_errors_say_what_to_give():
+    for function in (corsac.analysis.summary, corsac.analysis.cost, corsac.analysis.propagate):
+        with pytest.raises(TraceError, match="give the tensors that it is called with"):
+            function(BySize())
+        with pytest.raises(TraceError, match="give the tensors that it is called with"):
+            function(BySize(), corsac.analysis.TensorSpec(["n", 4]))
+
+
+def test_what_values_decide_is_no_graph():
+    class ByValue(nn.Module):
+        def forward(self, x):
+            return x.relu() if x.sum() > 0 else x
+
+    with pytest.raises(TraceError, match="no graph"):
+        corsac.analysis.cost(ByValue(), X)
+
+
+def test_models_of_hugging_face_are_analysed():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=90,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
+    model = transformers.BertModel(config).eval()
+    found = corsac.analysis.summary(model, torch.arange(24).view(2, 12))
+    by_layer = [
+        row.mult_adds for row in found.rows if row.path in ("encoder.layer.0", "encoder.layer.1")
+    ]
+    products = 24 * (4 * 32 * 32 + 2 * 32 * 48)
+    assert by_layer == [products, products]
+    assert found.parameters == sum(p.numel() for p in model.parameters())

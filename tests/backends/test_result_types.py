@@ -1,0 +1,47 @@
+"""Backends that return other element types than the graph are caught."""
+
+import pytest
+import torch
+from torch import nn
+
+import corsac
+from corsac.backends import BackendError
+
+
+def widening(gm, example_inputs):
+    return lambda *args: tuple(own.double() for own in gm(*args))
+
+
+def faithful(gm, example_inputs):
+    return gm.forward
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_another_element_type_is_an_error(dynamic):
+    model = nn.Linear(3, 3).eval()
+    with torch.no_grad():
+        for _ in range(2):
+            compiled = corsac.compile(model, backend=widening, dynamic=dynamic)
+            with pytest.raises(
+                BackendError,
+                match=r"widening: expected result 0 to be torch.float32, got torch.float64",
+            ):
+                compiled(torch.ones(2, 3))
+
+
+def test_modes_that_decide_element_types_count():
+    model, x = nn.Linear(3, 3).eval(), torch.ones(2, 3)
+    compiled = corsac.compile(model, backend=faithful)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert compiled(x).dtype == model(x).dtype == torch.bfloat16
+    with torch.no_grad():
+        assert compiled(x).dtype == torch.float32
+
+
+def test_results_without_element_type_are_left_alone():
+    def program(x):
+        return x + 1, x.shape[0], None
+
+    compiled = corsac.compile(program, backend=faithful)
+    result, size, nothing = compiled(torch.ones(2, dtype=torch.int32))
+    assert (result.dtype, size, nothing) == (torch.int32, 2, None)
