@@ -897,10 +897,11 @@ class Recording:
     """Watches a run of a program on the thread that it is called from.
 
     Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
-    ``unlike``, code that cannot be recorded if the variable of this number is not None, and why;
-    ``refused``, methods of C that cannot.
+    ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``leave``, which is
+    called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
+    that cannot.
     """
-    def __new__(cls, ours: Any, unlike: Any, refused: Any) -> Recording: ...
+    def __new__(cls, ours: Any, unlike: Any, leave: Any, refused: Any) -> Recording: ...
     def ask(self, function: Any) -> Any:
         """A function without arguments tells how something is set that the program depends on: it is asked now, and
         before each call.
