@@ -190,7 +190,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("only_keywords", [True, False])
-@pytest.mark.parametrize("call", CALLS, ids=str)
+@pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
 def test_calls_of_any_function_have_the_same_normal_form(call, only_keywords):
     for types in ((), ((torch.Tensor,),), ((torch.Tensor, torch.Tensor), {"out": torch.Tensor})):
         given = *call, *types, *[None] * (2 - len(types)), only_keywords

@@ -127,6 +127,8 @@ struct Lowerer<'g, 'h> {
     checked: usize,
     /// Whether calls may write to inputs.
     writes: bool,
+    /// What the caller gets, and where that lies in the graph.
+    returned: Vec<(ValueId, Storage)>,
 }
 
 impl<'g, 'h> Lowerer<'g, 'h> {
@@ -143,6 +145,7 @@ impl<'g, 'h> Lowerer<'g, 'h> {
             node: NodeId::ROOT,
             checked: 0,
             writes: false,
+            returned: Vec::new(),
         }
     }
 
@@ -500,11 +503,30 @@ impl<'g, 'h> Lowerer<'g, 'h> {
                 if let Some(input) = itself.and_then(|input| self.input_number(input)) {
                     return Ok(Output::Input(input));
                 }
-                let lowered = self.operand(arg)?;
+                let mut lowered = self.operand(arg)?;
+                if let Lowered::Tensor(value) = &mut lowered {
+                    *value = self.returned_as(*node, *value)?;
+                }
                 returned(lowered)
             }
             _ => Err("the result is no tensor".to_owned()),
         }
+    }
+
+    /// What the caller gets of a node: not what it gets of another one, if that has memory of its own, as a copy has.
+    fn returned_as(&mut self, node: NodeId, value: ValueId) -> Result<ValueId, Reason> {
+        let storage = tensor_of(self.types.value(node))?.storage;
+        let mut same = self.returned.iter().filter(|(own, _)| *own == value);
+        let value = match same.any(|(_, own)| *own != storage) {
+            true => {
+                let (element, shape) = (self.program.element(value), self.shape(value));
+                let whole = self.program.root(value);
+                self.program.add_typed(element, shape, Source::Alias(whole))
+            }
+            false => value,
+        };
+        self.returned.push((value, storage));
+        Ok(value)
     }
 
     // -- what operators are made of ------------------------------------------------------------

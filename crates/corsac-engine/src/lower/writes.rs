@@ -77,13 +77,13 @@ impl Lowerer<'_, '_> {
             self.note_narrow(value, dtype);
             self.lowered.set(other, Some(Lowered::Tensor(value)));
         }
-        if call.name == "setitem" {
-            return Ok(Lowered::Known(Value::None));
-        }
         let value = self.copied(whole, written.view);
         self.note_narrow(value, dtype);
         let result = Lowered::Tensor(value);
         self.lowered.set(argument, Some(result.clone()));
+        if call.name == "setitem" {
+            return Ok(Lowered::Known(Value::None));
+        }
         self.check_types(&result, self.types.value(node))?;
         Ok(result)
     }

@@ -288,9 +288,12 @@ impl<'p> Lifetimes<'p> {
         let program = self.program;
         let output = program.root(step.output);
         let value = program.root(*step.inputs.first()?);
-        // What a caller gets lies in memory of its own.
+        // What comes of the run lies in memory of its own: of an input that is written to in that.
         let is_there = match written[value.index()] {
-            Some(_) => self.result[output.index()].is_none(),
+            Some(own) => {
+                let mut results = program.results().into_iter().enumerate();
+                results.all(|(number, result)| number == own || program.root(result) != output)
+            }
             None => is_step(program, value),
         };
         let fits = works_in_place(program, step)

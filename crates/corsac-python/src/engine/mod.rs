@@ -90,7 +90,7 @@ fn shared_results(
     }
     returned.sort_by_key(|&node| graph.node(node).order());
     let mut found = Vec::new();
-    for node in returned {
+    for &node in &returned {
         let mut own = Vec::new();
         let mut shared = None;
         types.value(node).for_each_tensor(&mut |tensor| {
@@ -109,6 +109,21 @@ fn shared_results(
         for storage in own {
             owners.insert(storage, format!("the result {}", graph.node(node).name()));
         }
+    }
+    // They are views of others, which are to lie there, too.
+    let mut at = 0;
+    while let Some((node, _)) = found.get(at) {
+        let node = *node;
+        let storage = |node| types.value(node).as_tensor().map(|own| own.storage);
+        for input in graph.node(node).inputs() {
+            let calls = matches!(graph.node(input).op(), Op::CallFunction | Op::CallMethod);
+            let is_known = returned.contains(&input) || found.iter().any(|(own, _)| *own == input);
+            if calls && !is_known && storage(input).is_some() && storage(input) == storage(node) {
+                let name = graph.node(node).name();
+                found.push((input, format!("{name} is a view of it, and is returned")));
+            }
+        }
+        at += 1;
     }
     found
 }
