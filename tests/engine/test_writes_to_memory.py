@@ -242,12 +242,15 @@ def test_indices_that_are_out_of_range():
     assert got is expected is IndexError
     assert torch.equal(cache[0], before[0])
 
-    def later(cache, rows, places):
-        cache.add_(1)
-        cache[:, :, places] = rows
-        return cache + 1
+    def later(change):
+        def function(cache, rows, places):
+            cache.add_(1)
+            change(cache, rows, places)
+            return cache + 1
 
-    (got, cache), (expected, before) = both(later, CACHE, ROWS, PLACES + 4)
+        return function
+
+    (got, cache), (expected, before) = both(later(put_rows), CACHE, ROWS, PLACES + 4)
     assert got is expected is IndexError
     assert torch.equal(cache[0], before[0])
 
@@ -301,3 +304,22 @@ def test_a_static_cache_of_a_model():
             torch.testing.assert_close(model.keys, expected_model.keys)
             torch.testing.assert_close(model.values, expected_model.values)
     assert "PyTorch runs" not in fast.explain(), fast.explain()
+
+
+@pytest.mark.parametrize(
+    "change, raised",
+    [
+        (lambda x, rows, places: x.index_copy_(2, places, rows), IndexError),
+        (lambda x, rows, places: x.index_fill_(2, places, 1.0), IndexError),
+        (lambda x, rows, places: x.index_add_(2, places, rows), IndexError),
+        (lambda x, rows, places: x.scatter_(2, places.expand(2, 3, 1, 2), 1.0), RuntimeError),
+    ],
+)
+def test_what_is_raised_after_another_write(change, raised):
+    def function(cache, rows, places):
+        cache.add_(1)
+        change(cache, rows, places)
+        return cache + 1
+
+    (got, _), (expected, _) = both(function, CACHE, ROWS, PLACES + 4)
+    assert got is expected is raised

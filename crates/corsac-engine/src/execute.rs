@@ -111,8 +111,13 @@ pub enum RunError {
     #[error("batch sizes that are none of these rows")]
     BatchSizes,
     /// A step has failed after others had written to inputs.
-    #[error(transparent)]
-    AfterWrites(Box<RunError>),
+    #[error("{error}")]
+    AfterWrites {
+        /// What it does.
+        step: &'static str,
+        /// Why.
+        error: Box<RunError>,
+    },
     /// A weight that the program needs is not there.
     #[error("weight {number} is missing")]
     MissingWeight {
@@ -300,7 +305,10 @@ impl Executable {
             let within = within.as_mut().map(|observe| observe as Observe<'_>);
             let done = self.run_step(at, step, memory, inputs, outputs, within);
             done.map_err(|error| match at > self.first_write {
-                true => RunError::AfterWrites(Box::new(error)),
+                true => RunError::AfterWrites {
+                    step: step.op.name(),
+                    error: Box::new(error),
+                },
                 false => error,
             })?;
             if let (Some(start), Some(observe)) = (start, &mut observe)

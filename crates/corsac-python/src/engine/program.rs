@@ -73,9 +73,11 @@ pub(crate) struct PyProgram {
 fn run_error(error: &RunError) -> PyErr {
     let text = error.to_string();
     match error {
-        // PyTorch is not to run the call again.
-        RunError::AfterWrites(error) => match **error {
-            RunError::Index { .. } => PyIndexError::new_err(text),
+        // PyTorch is not to run the call again: what it would raise.
+        RunError::AfterWrites { step, error } => match **error {
+            RunError::Index { .. } if !matches!(*step, "gather" | "scatter") => {
+                PyIndexError::new_err(text)
+            }
             _ => PyRuntimeError::new_err(text),
         },
         // What PyTorch raises.
