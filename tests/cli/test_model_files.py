@@ -60,18 +60,30 @@ def test_model_files_show_every_form(saved, capfd):
 
 
 def test_models_that_cannot_be_saved_or_run_say_what_to_do(capfd, folder):
+    (folder / "inverse.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n        return torch.linalg.inv(x) + 1\n"
+    )
+    assert main(["save", "inverse.py", "--input", "3,3", "--out", "x.safetensors"]) == 2
+    error = capfd.readouterr().err
+    assert "linalg_inv): its type is not known: there is no rule for torch._C._linalg" in error
+    assert "corsac.compile runs the model" in error
+    for model in ("inverse.py", "torchvision.models:resnet18"):
+        assert main(["bench", model]) == 2
+        assert f"corsac save {model} --input SHAPE --out" in capfd.readouterr().err
+
+
+def test_a_recurrent_model_is_saved_and_run(capfd, folder):
     (folder / "recurrent.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
         "        super().__init__()\n        self.lstm = torch.nn.LSTM(3, 4)\n"
         "    def forward(self, x):\n        return self.lstm(x)[0]\n"
     )
-    assert main(["save", "recurrent.py", "--input", "5,3", "--out", "x.safetensors"]) == 2
-    error = capfd.readouterr().err
-    assert "(torch.lstm): its type is not known: there is no rule for torch.lstm" in error
-    assert "corsac.compile runs the model" in error
-    for model in ("recurrent.py", "torchvision.models:resnet18"):
-        assert main(["bench", model]) == 2
-        assert f"corsac save {model} --input SHAPE --out" in capfd.readouterr().err
+    assert main(["save", "recurrent.py", "--input", "5,3", "--out", "x.safetensors"]) == 0
+    numpy.save(folder / "x.npy", numpy.ones((5, 3), dtype=numpy.float32))
+    assert main(["run", "x.safetensors", "--input", "x.npy", "--output", "y.npy"]) == 0
+    found = numpy.load(folder / "y.npy")
+    assert found.shape == (5, 4) and (abs(found) < 1).all() and found.any()
 
 
 def test_help_and_errors_are_the_native_program_s(saved, capfd):

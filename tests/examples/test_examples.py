@@ -141,8 +141,8 @@ def test_a_backend_prints_the_graphs_of_a_function_and_of_a_module(capsys):
     printed = capsys.readouterr().out
     assert printed.count("my_compiler() called with graph:") == 2
     assert columns(printed, "placeholder") == ["x", "y", "x"]
-    assert columns(printed, "call_function") == ["cos", "sin", "add", "cos"]
-    assert columns(printed, "call_module") == ["relu"]
+    assert columns(printed, "call_function") == ["cos", "sin", "cos", "relu"]
+    assert columns(printed, "call_method") == ["add"]
     assert "((add,),)" in printed and "((relu,),)" in printed
 
 
