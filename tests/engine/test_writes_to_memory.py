@@ -323,3 +323,58 @@ def test_what_is_raised_after_another_write(change, raised):
 
     (got, _), (expected, _) = both(function, CACHE, ROWS, PLACES + 4)
     assert got is expected is raised
+
+
+def test_names_that_an_assignment_went_through_are_read_anew():
+    def function(cache, rows, places):
+        row = cache[0, 0]
+        row[1] = 3.0
+        part = row.relu_()
+        part[0] = -1.0
+        return part * 2 + row
+
+    check(function, CACHE, ROWS, PLACES)
+
+
+def test_the_memory_of_one_input_is_not_used_for_another():
+    def function(a, b, places):
+        a.add_(1)
+        b.masked_fill_(a.gt(0), 2.0)
+        b.index_add_(2, places, b[:, :, :2].clone())
+        a.zero_()
+        return b.sum()
+
+    check(function, CACHE, CACHE * 2 - 1, PLACES)
+
+
+@pytest.mark.recording
+def test_results_that_are_copies_are_apart():
+    def function(x):
+        y = x * 2 + 1
+        return y, y.clone(), y
+
+    for way in (corsac.compile(function, options={"inference": "native"}), run_dynamo(function)):
+        with torch.no_grad():
+            for _ in range(3):
+                first, copied, again = way(ROWS)
+                first.zero_()
+                assert again is first
+                torch.testing.assert_close(copied, ROWS * 2 + 1)
+
+
+@pytest.mark.recording
+def test_views_of_inputs_are_returned_beside_native_parts():
+    def function(x):
+        view = x.unsqueeze(0)
+        y = (x * 2 + 1).relu() - 3
+        return view.squeeze(0), y, torch.special.i0e(y)
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    x = ROWS.clone()
+    with torch.no_grad():
+        for _ in range(3):
+            view, y, _ = compiled(x)
+            view[0] = 7.0
+            assert torch.equal(x[0], torch.full_like(x[0], 7.0))
+            torch.testing.assert_close(y[1:], (ROWS[1:] * 2 + 1).relu() - 3)
+    assert "1 native part" in compiled.explain()
