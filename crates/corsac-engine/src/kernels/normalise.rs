@@ -4,7 +4,7 @@ use std::array::from_fn;
 
 use multiversion::multiversion;
 use rten_simd::{SimdOp, SimdUnaryOp};
-use rten_vecmath::{Exp, Normalize, NormalizeOptions, Sum, SumExpSub, SumSquareSub};
+use rten_vecmath::{Exp, Normalize, NormalizeOptions, Sum, SumSquareSub};
 
 use super::elementwise::{affine, binary_in_place, binary_rows};
 use super::functions;
@@ -51,22 +51,22 @@ pub fn softmax_rows(over: &Over<'_>, out: &mut [f32], row: usize, log: bool) {
 fn long_softmax(row: &mut [f32], log: bool) {
     let len = row.len();
     let most = reduce::of_row(Reduction::Max, row);
+    binary_rows(Binary::Sub, None, row, &[most], len, false);
     if log {
-        let pieces = row.chunks(TOGETHER);
-        let sums = pieces.map(|piece| SumExpSub::new(piece, most).dispatch());
-        subtract_both(row, most, sums.sum::<f32>().ln());
+        let mut powers = [0.0; TOGETHER];
+        let sums = row.chunks(TOGETHER).map(|piece| {
+            let powers = &mut powers[..piece.len()];
+            powers.copy_from_slice(piece);
+            Exp {}.map_mut(powers);
+            Sum::new(powers).dispatch()
+        });
+        let logarithm = sums.sum::<f32>().ln();
+        binary_rows(Binary::Sub, None, row, &[logarithm], len, false);
     } else {
-        binary_rows(Binary::Sub, None, row, &[most], len, false);
         Exp {}.map_mut(row);
         let factor = 1.0 / Sum::new(row).dispatch();
         binary_rows(Binary::Mul, None, row, &[factor], len, false);
     }
-}
-
-/// `row[i] = (row[i] - first) - second`: their sum may have lost what matters.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn subtract_both(row: &mut [f32], first: f32, second: f32) {
-    row.iter_mut().for_each(|x| *x = (*x - first) - second);
 }
 
 /// Subtracts the largest element of each row.
