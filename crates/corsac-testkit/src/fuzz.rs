@@ -8,6 +8,8 @@ use corsac_ir::Graph;
 #[cfg(feature = "engine")]
 pub use crate::fuzz_model::{model_file, small_model};
 
+pub use corsac_bytecode::fuzz::code_object;
+
 use crate::assert_sound;
 use crate::bytes::Bytes;
 use crate::edit::Editor;

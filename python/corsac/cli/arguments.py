@@ -99,6 +99,11 @@ def positive(text: str) -> int:
     return number
 
 
+def not_negative(text: str) -> int:
+    """An integer of at least 0."""
+    return 0 if text == "0" else positive(text)
+
+
 def above_zero(text: str) -> float:
     """A number above 0."""
     try:
@@ -378,6 +383,23 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _bytecode(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "function",
+        metavar="FUNCTION",
+        help="file.py:function, file.py:Class.method or module:function; a file or module alone is "
+        "its top level",
+    )
+    parser.add_argument("--info", action="store_true", help="print the fields of the code object")
+    parser.add_argument(
+        "--depth",
+        type=not_negative,
+        metavar="N",
+        help="how deep to go into functions inside (all of them)",
+    )
+    _json(parser)
+
+
 def _completions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="whose script to print")
 
@@ -574,6 +596,20 @@ examples:
   corsac bench resnet50.safetensors
 """,
         _save,
+    ),
+    Command(
+        "bytecode",
+        "list the instructions of a function",
+        """\
+List the instructions of a function as Python's dis module does, or the fields of its code object with
+their meaning. The file is compiled and not run.
+""",
+        """\
+examples:
+  corsac bytecode model.py:Net.forward
+  corsac bytecode json:loads --info
+""",
+        _bytecode,
     ),
     Command(
         "cache",

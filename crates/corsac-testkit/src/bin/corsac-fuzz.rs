@@ -1,7 +1,8 @@
 //! Fuzzing without libFuzzer: `corsac-fuzz TARGET SECONDS [SEED]`.
 //!
 //! Runs a fuzz target on made-up bytes until the time is over: random bytes, and for the parser
-//! mostly texts of graphs with a few changes, for models mostly a model file with a few changes. A failure prints the seed that leads to it at once.
+//! mostly texts of graphs with a few changes, for models mostly a model file with a few changes,
+//! for code mostly opcodes with small arguments. A failure prints the seed that leads to it at once.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let run: fn(&mut Random) = match target {
         "parser" => |random| fuzz::parser(&text(random)),
         "model" => |random| fuzz::model_file(&model(random)),
+        "code" => |random| fuzz::code_object(&code(random)),
         "edits" => |random| {
             let len = random.below(1_000);
             fuzz::edit_sequence(&random.bytes(len));
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: corsac-fuzz parser|edits|model SECONDS [SEED]");
+    eprintln!("usage: corsac-fuzz parser|edits|model|code SECONDS [SEED]");
     ExitCode::from(2)
 }
 
@@ -77,6 +79,36 @@ fn text(random: &mut Random) -> Vec<u8> {
         random.change(&mut text);
     }
     text
+}
+
+/// A version, flags, tables, and code: mostly opcodes with small arguments and their cache units.
+fn code(random: &mut Random) -> Vec<u8> {
+    let number = random.below(4);
+    let mut bytes = vec![number as u8, random.next() as u8];
+    let (exceptions, lines) = (4 * random.below(4), random.below(8));
+    bytes.extend([exceptions as u8, lines as u8]);
+    for entry in 0..exceptions {
+        let first = if entry % 4 == 0 { 0x80 } else { 0 };
+        bytes.push(first | random.below(12) as u8);
+    }
+    bytes.extend(random.bytes(lines).iter().map(|byte| byte | 0x80));
+    let version = corsac_bytecode::Version::ALL[number];
+    let ops: Vec<_> = version.ops().collect();
+    for _ in 0..random.below(60) {
+        let op = ops[random.below(ops.len())];
+        let wide = random.below(6) == 0;
+        let arg = if wide {
+            random.next() as u8
+        } else {
+            random.below(8) as u8
+        };
+        bytes.extend([op.code, arg]);
+        bytes.resize(bytes.len() + 2 * usize::from(op.caches), 0);
+    }
+    if random.below(4) == 0 {
+        random.change(&mut bytes);
+    }
+    bytes
 }
 
 /// Random bytes, or a model file with changes of bytes, or of words in its header.
