@@ -16,7 +16,7 @@ use crate::kernels::fused::Fused;
 use crate::kernels::matmul::Product;
 use crate::kernels::over::Over;
 use crate::kernels::pool::Averages;
-use crate::kernels::{layout, normalise, pool, recurrent, reduce};
+use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
 use crate::memory::{Context, Kept, Memory, Taken, Written};
 use crate::plan::Plan;
 use crate::prepare::{Loader, Prepared, Weights, conv_shape, linear_kernel};
@@ -666,7 +666,7 @@ impl Executable {
             }
             (Op::Softmax { dim, log }, _) => {
                 let inner = shape[dim + 1..].iter().product();
-                normalise::softmax_strided(&over(), out, shape[*dim], inner, *log);
+                softmax::softmax_strided(&over(), out, shape[*dim], inner, *log);
                 return;
             }
             (Op::MaxPool(pool), _) => {

@@ -3,9 +3,12 @@
 //! [`bf16`] rounds numbers to bfloat16; [`amx`] multiplies matrices of them with the tiles that
 //! processors from Sapphire Rapids on have (Intel, Architecture Instruction Set Extensions, chapter
 //! "Intel AMX"). The functions are safe to call: they check what they read and write, and whether the
-//! processor and the system know the instructions. What is unsafe lies in `amx/x86_64.rs` alone.
+//! processor and the system know the instructions. [`transpose`] turns matrices of single precision, and [`gather`]
+//! collects numbers. What is unsafe lies in the modules `x86_64` of these alone.
 //!
 //! This crate knows nothing of graphs, programs or threads.
 
 pub mod amx;
 pub mod bf16;
+pub mod gather;
+pub mod transpose;

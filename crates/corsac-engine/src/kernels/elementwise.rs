@@ -5,14 +5,12 @@ use std::iter::repeat_n;
 
 use multiversion::multiversion;
 use rayon::prelude::*;
-use rten_simd::SimdUnaryOp;
-use rten_vecmath::{ApproxGelu, Elu, Erf, Exp, Gelu, Sigmoid, Silu, Tanh};
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use super::functions;
+use super::functions::{double, single};
 use super::fused::Access;
-use super::over::{Over, put};
+use super::over::Over;
 use crate::general::{Arithmetic, floor_divide, of_floats};
 use crate::program::{Binary, Unary};
 use crate::spread::Spread;
@@ -29,68 +27,110 @@ pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
 
 /// `data[i] = function(from[i])`, or of what is there.
 fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
-    if simple_unary(function, from, data) {
-        return;
-    }
-    put(from, data);
-    match function {
-        // Near zero what is lost is the whole.
-        Unary::Elu(alpha) => mended(
-            data,
-            |x| Elu { alpha }.map_mut(x),
-            |x, y| match x <= 0.0 && x > -0.02 {
-                true => alpha * x * (1.0 + x * (0.5 + x * (1.0 / 6.0))),
-                false => y,
-            },
-        ),
-        Unary::Sigmoid => Sigmoid {}.map_mut(data),
-        Unary::Silu => Silu {}.map_mut(data),
-        // Odd functions: a zero keeps its sign.
-        Unary::Tanh => mended(data, |x| Tanh {}.map_mut(x), |x, y| y.copysign(x)),
-        Unary::Gelu => Gelu {}.map_mut(data),
-        Unary::GeluTanh => ApproxGelu {}.map_mut(data),
-        Unary::Erf => mended(
-            data,
-            |x| Erf {}.map_mut(x),
-            |x, y| match x.abs() < 0.02 {
-                true => erf_near_zero(x),
-                false => y,
-            },
-        ),
-        Unary::Exp => Exp {}.map_mut(data),
-        _ => series(function, data),
+    if !partial(function, from, data) {
+        total(function, from, data);
     }
 }
 
-/// Applies a function that is wrong in some places: `mend` makes of an element and what came out what should.
-fn mended(data: &mut [f32], function: impl Fn(&mut [f32]), mend: impl Fn(f32, f32) -> f32) {
-    let mut given = [0.0; 256];
-    for piece in data.chunks_mut(given.len()) {
-        let given = &mut given[..piece.len()];
-        given.copy_from_slice(piece);
-        function(piece);
-        for (y, &x) in piece.iter_mut().zip(&*given) {
-            *y = mend(x, *y);
+/// Functions that are quick for some numbers only: of which, how, and what is done with others; `$otherwise` for all
+/// functions that are not such.
+macro_rules! partial_functions {
+    ($function:expr, $do:ident, $otherwise:expr) => {
+        match $function {
+            Unary::Exp => $do!(single::is_exponent, single::exp, double::exp),
+            Unary::Exp2 => $do!(single::is_exponent_of_2, single::exp2, double::exp2),
+            Unary::Sigmoid => $do!(single::is_exponent, single::sigmoid, double::sigmoid),
+            Unary::Silu => $do!(single::is_exponent, single::silu, double::silu),
+            Unary::Log => $do!(single::is_usual, single::ln, double::ln),
+            Unary::Log2 => $do!(single::is_usual, single::log2, double::log2),
+            Unary::Log10 => $do!(single::is_usual, single::log10, double::log10),
+            Unary::Log1p => $do!(single::is_usual_with_1, single::ln_1p, double::ln_1p),
+            Unary::Atanh => $do!(single::is_below_1, single::atanh, double::atanh),
+            Unary::Sin => $do!(single::is_angle, single::sin, double::sin),
+            Unary::Cos => $do!(single::is_angle, single::cos, double::cos),
+            Unary::Tan => $do!(single::is_angle, single::tan, double::tan),
+            Unary::Rsqrt => $do!(single::is_usual, single::rsqrt, double::rsqrt),
+            _ => $otherwise,
         }
-    }
+    };
 }
 
-/// The first terms of the series, which are exact in single precision up to 0.02.
-#[inline(always)]
-fn erf_near_zero(x: f32) -> f32 {
-    let square = x * x;
-    std::f32::consts::FRAC_2_SQRT_PI * x * (1.0 - square * (1.0 / 3.0 - square * 0.1))
-}
+/// Elements of which it is asked at once whether the quick function will do.
+const PIECE: usize = 64;
 
-/// Functions of a few instructions, so that reading and writing is most of it; whether it is one.
+/// Computes a function that is quick for some numbers only; whether it is one.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
-    macro_rules! map {
-        ($f:expr) => {
+fn partial(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
+    macro_rules! quick {
+        ($known:path, $quick:path, $other:path) => {{
+            let (pieces, rest) = data.as_chunks_mut::<PIECE>();
             match from {
-                None => data.iter_mut().for_each(|x| *x = $f(*x)),
-                Some(from) => data.iter_mut().zip(from).for_each(|(y, &x)| *y = $f(x)),
+                None => {
+                    for piece in pieces {
+                        match all(piece, $known) {
+                            true => for_each(None, piece, $quick),
+                            false => partial_of_any(function, None, piece),
+                        }
+                    }
+                    partial_of_any(function, None, rest);
+                }
+                Some(from) => {
+                    let (from, from_rest) = from.as_chunks::<PIECE>();
+                    for (piece, from) in pieces.iter_mut().zip(from) {
+                        match all(from, $known) {
+                            true => for_each(Some(from), piece, $quick),
+                            false => partial_of_any(function, Some(from), piece),
+                        }
+                    }
+                    partial_of_any(function, Some(from_rest), rest);
+                }
             }
+        }};
+    }
+    partial_functions!(function, quick, return false);
+    true
+}
+
+/// Whether the quick function will do for all.
+#[inline(always)]
+fn all(piece: &[f32; PIECE], known: impl Fn(f32) -> bool) -> bool {
+    let mut all = true;
+    for &x in piece {
+        all &= known(x);
+    }
+    all
+}
+
+/// The same, by itself so that the quick one has the registers.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
+    macro_rules! either {
+        ($known:path, $quick:path, $other:path) => {
+            for_each(
+                from,
+                data,
+                #[inline(always)]
+                |x| if $known(x) { $quick(x) } else { $other(x) },
+            )
+        };
+    }
+    partial_functions!(function, either, unreachable!("it is quick for all"));
+}
+
+/// Computes a function that is the same for all numbers.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
+    macro_rules! map {
+        (|$x:ident: f32| $f:expr) => {
+            for_each(
+                from,
+                data,
+                #[inline(always)]
+                |$x: f32| $f,
+            )
+        };
+        ($f:path) => {
+            for_each(from, data, $f)
         };
     }
     // Comparisons that are false for NaN keep it.
@@ -103,7 +143,6 @@ fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool
         Unary::Hardswish => map!(|x: f32| x * gate(x)),
         Unary::Hardsigmoid => map!(gate),
         Unary::Sqrt => map!(f32::sqrt),
-        Unary::Rsqrt => map!(|x: f32| 1.0 / x.sqrt()),
         Unary::Abs => map!(f32::abs),
         Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
         Unary::Power(2.0) => map!(|x: f32| x * x),
@@ -129,58 +168,44 @@ fn simple_unary(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool
         Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
         Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
         Unary::LeakyRelu(slope) => map!(|x: f32| prelu(x, slope)),
-        _ => return false,
+        Unary::Tanh => map!(single::tanh),
+        Unary::Tanhshrink => map!(single::tanhshrink),
+        Unary::Erf => map!(single::erf),
+        Unary::Gelu => map!(single::gelu),
+        Unary::GeluTanh => map!(single::gelu_tanh),
+        Unary::Softplus(1.0, threshold) => map!(|x: f32| single::softplus(x, 1.0, threshold)),
+        Unary::Softplus(beta, threshold) => map!(|x: f32| single::softplus(x, beta, threshold)),
+        Unary::Elu(alpha) => map!(|x: f32| single::elu(x, alpha)),
+        Unary::Asin => map!(single::asin),
+        Unary::Acos => map!(single::acos),
+        Unary::Atan => map!(single::atan),
+        Unary::Power(exponent) => map!(|x: f32| double::power(x, exponent)),
+        Unary::Sinh => map!(double::sinh),
+        Unary::Cosh => map!(double::cosh),
+        Unary::Asinh => map!(double::asinh),
+        Unary::Acosh => map!(double::acosh),
+        Unary::Expm1 => map!(double::expm1),
+        Unary::Mish => map!(double::mish),
+        Unary::LogSigmoid => map!(double::log_sigmoid),
+        Unary::Celu(alpha) => map!(|x: f32| double::celu(x, alpha)),
+        _ => unreachable!("it is not the same for all"),
     }
-    true
 }
 
-/// Functions that are computed as series.
-#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn series(function: Unary, data: &mut [f32]) {
-    macro_rules! map {
-        ($f:expr) => {
-            data.iter_mut().for_each(|x| *x = $f(*x))
-        };
-    }
-    // Angles that are too large for vectors, and NaN, are rare.
-    macro_rules! angles {
-        ($f:expr, $of_any:expr) => {
-            for piece in data.chunks_mut(64) {
-                let known = |known, x: &f32| known & (x.abs() <= functions::LARGEST_ANGLE);
-                match piece.iter().fold(true, known) {
-                    true => piece.iter_mut().for_each(|x| *x = $f(*x)),
-                    false => piece.iter_mut().for_each(|x| *x = $of_any(*x)),
-                }
+/// `data[i] = function(from[i])`, or of what is there.
+#[inline(always)]
+fn for_each(from: Option<&[f32]>, data: &mut [f32], function: impl Fn(f32) -> f32) {
+    match from {
+        None => {
+            for x in data {
+                *x = function(*x);
             }
-        };
-    }
-    match function {
-        Unary::Power(exponent) => map!(|x: f32| functions::power(x, exponent)),
-        Unary::Log => map!(functions::ln),
-        Unary::Sin => angles!(functions::sin, f32::sin),
-        Unary::Cos => angles!(functions::cos, f32::cos),
-        Unary::Tan => angles!(functions::tan, f32::tan),
-        Unary::Asin => map!(functions::asin),
-        Unary::Acos => map!(functions::acos),
-        Unary::Atan => map!(functions::atan),
-        Unary::Sinh => map!(functions::sinh),
-        Unary::Cosh => map!(functions::cosh),
-        Unary::Asinh => map!(functions::asinh),
-        Unary::Acosh => map!(functions::acosh),
-        Unary::Atanh => map!(functions::atanh),
-        Unary::Exp2 => map!(functions::exp2),
-        Unary::Expm1 => map!(functions::expm1),
-        Unary::Log1p => map!(functions::ln_1p),
-        Unary::Log2 => map!(functions::log2),
-        Unary::Log10 => map!(functions::log10),
-        Unary::Softplus(beta, threshold) => {
-            map!(|x: f32| functions::softplus(x, beta, threshold));
         }
-        Unary::Mish => map!(functions::mish),
-        Unary::LogSigmoid => map!(functions::log_sigmoid),
-        Unary::Tanhshrink => map!(functions::tanhshrink),
-        Unary::Celu(alpha) => map!(|x: f32| functions::celu(x, alpha)),
-        _ => unreachable!("these have kernels of their own"),
+        Some(from) => {
+            for (y, &x) in data.iter_mut().zip(from) {
+                *y = function(x);
+            }
+        }
     }
 }
 
@@ -425,7 +450,7 @@ pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: 
         ($f:expr) => {
             let pieces = a.chunks(64).zip(b.chunks(64)).zip(out.chunks_mut(64));
             for ((a, b), out) in pieces {
-                let known = |known, (&a, &b)| known & functions::is_small_quotient(a, b);
+                let known = |known, (&a, &b)| known & double::is_small_quotient(a, b);
                 match a.iter().zip(b).fold(true, known) {
                     true => zip!($f, a, b, out),
                     false => zip!(of_floats(function), a, b, out),
@@ -441,17 +466,17 @@ pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: 
         Arithmetic::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
         Arithmetic::TruncDivide => zip!(|x: f32, y: f32| (x / y).trunc()),
         Arithmetic::Fmod => {
-            quotients!(functions::fmod);
+            quotients!(double::fmod);
         }
         Arithmetic::Remainder => {
-            quotients!(functions::remainder);
+            quotients!(double::remainder);
         }
         Arithmetic::FloorDivide => {
-            quotients!(|x, y| floor_divide(x, y, functions::fmod(x, y)));
+            quotients!(|x, y| floor_divide(x, y, double::fmod(x, y)));
         }
-        Arithmetic::Power => zip!(functions::power),
-        Arithmetic::Atan2 => zip!(functions::atan2),
-        Arithmetic::Hypot => zip!(functions::hypot),
+        Arithmetic::Power => zip!(double::power),
+        Arithmetic::Atan2 => zip!(double::atan2),
+        Arithmetic::Hypot => zip!(double::hypot),
         Arithmetic::Fmax
         | Arithmetic::Fmin
         | Arithmetic::And
@@ -510,7 +535,7 @@ pub fn channel_affine(
     }
     over.pieces(out, row, |number, piece| {
         let channel = number % factors.len();
-        simple_unary(
+        unary_from(
             Unary::Affine(factors[channel], offsets[channel]),
             None,
             piece,

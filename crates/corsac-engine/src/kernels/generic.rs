@@ -1,7 +1,10 @@
 //! Kernels over elements of any type.
 
 use std::cmp::Ordering;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
+use multiversion::multiversion;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -210,11 +213,33 @@ pub fn select<T: Copy + Send + Sync>(
     Ok(())
 }
 
+/// Elements that are collected.
+pub trait Gathered: Copy + Send + Sync {
+    /// `to[i] = from[places[i]]`; whether all places are there.
+    fn gather(from: &[Self], places: &[i64], to: &mut [Self]) -> bool {
+        let inside = are_inside(places, from.len());
+        if inside {
+            for (to, &place) in to.iter_mut().zip(places) {
+                *to = from[place as usize];
+            }
+        }
+        inside
+    }
+}
+
+impl Gathered for i64 {}
+impl Gathered for u8 {}
+impl Gathered for f32 {
+    fn gather(from: &[Self], places: &[i64], to: &mut [Self]) -> bool {
+        corsac_kernels::gather::gather(from, places, to)
+    }
+}
+
 /// `out[i][j][k] = input[i][index[i][j][k]][k]` along dimension `dim`.
 ///
 /// # Errors
 /// An index that is out of range.
-pub fn gather<T: Copy + Send + Sync>(
+pub fn gather<T: Gathered>(
     input: &[T],
     shape: &[usize],
     dim: usize,
@@ -222,30 +247,37 @@ pub fn gather<T: Copy + Send + Sync>(
     out: &mut [T],
 ) -> Result<(), i64> {
     let size = shape[dim];
-    let counted = are_inside(indices, size);
-    if !counted && let Some(index) = indices.iter().find_map(|&i| place(i, size, wraps).err()) {
-        return Err(index);
-    }
     let mut steps = broadcast_steps(shape, shape.len());
     // Dimensions of size 1 are not repeated here: indices reach no further.
     let step = shape[dim + 1..].iter().product::<usize>();
     steps[dim] = 0;
     let last = index_shape.len() - 1;
     let outer = &index_shape[..last];
-    by_rows(index_shape, out, |row, out| {
-        let from = start(outer, &steps[..last], row).unsigned_abs();
-        let own = steps[last].unsigned_abs();
-        let indices = &indices[row * index_shape[last]..];
-        if counted && dim == last {
-            let input = &input[from..from + size];
-            for (out, &index) in out.iter_mut().zip(indices) {
-                *out = input[index as usize];
+    let from = |row: usize| start(outer, &steps[..last], row).unsigned_abs();
+    let own = |row: usize| &indices[row * index_shape[last]..][..index_shape[last]];
+    if dim == last {
+        // Whether indices are places is found out on the way.
+        let all = AtomicBool::new(true);
+        by_rows(index_shape, out, |row, out| {
+            if !T::gather(&input[from(row)..][..size], own(row), out) {
+                all.store(false, Relaxed);
             }
-            return;
+        });
+        if all.into_inner() {
+            return Ok(());
         }
-        for (at, (out, &index)) in out.iter_mut().zip(indices).enumerate() {
+    }
+    if !are_inside(indices, size)
+        && let Some(index) = indices.iter().find_map(|&i| place(i, size, wraps).err())
+    {
+        return Err(index);
+    }
+    let along = steps[last].unsigned_abs();
+    by_rows(index_shape, out, |row, out| {
+        let from = from(row);
+        for (at, (out, &index)) in out.iter_mut().zip(own(row)).enumerate() {
             let place = place(index, size, wraps).unwrap_or(0);
-            *out = input[from + at * own + place * step];
+            *out = input[from + at * along + place * step];
         }
     });
     Ok(())
@@ -506,12 +538,12 @@ pub fn sort<T: Ordered>(
             let input = &input[block * size * inner..];
             for at in 0..inner {
                 let own = input[at..].iter().step_by(inner).take(size);
-                let placed = own
-                    .enumerate()
-                    .map(|(place, &x)| T::Placed::new(x, place, descending));
-                if keep <= size / FEW {
-                    smallest(placed, keep, line);
+                if keep <= size / FEW && inner == 1 {
+                    smallest(&input[..size], descending, keep, line);
                 } else {
+                    let placed = own
+                        .enumerate()
+                        .map(|(place, &x)| T::Placed::new(x, place, descending));
                     line.clear();
                     line.extend(placed);
                     if keep < size {
@@ -531,23 +563,39 @@ pub fn sort<T: Ordered>(
 /// Up to what part of a line is kept in order while the rest goes by.
 const FEW: usize = 32;
 
-/// The `keep` smallest of a line, in order.
-#[inline(always)]
-fn smallest<T: Copy + Ord>(mut line: impl Iterator<Item = T>, keep: usize, kept: &mut Vec<T>) {
+/// Elements of which it is asked at once whether any is small enough.
+const PASSED: usize = 32;
+
+/// The `keep` smallest, or largest, of a line, in order.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn smallest<T: Ordered>(line: &[T], descending: bool, keep: usize, kept: &mut Vec<T::Placed>) {
+    let (first, rest) = line.split_at(keep);
+    let placed = |(place, &x): (usize, &T)| T::Placed::new(x, place, descending);
     kept.clear();
-    kept.extend(line.by_ref().take(keep));
+    kept.extend(first.iter().enumerate().map(placed));
     kept.sort_unstable();
     let Some(&last) = kept.last() else { return };
     let mut largest = last;
-    for own in line {
-        if own < largest {
-            let mut at = keep - 1;
-            while at > 0 && own < kept[at - 1] {
-                kept[at] = kept[at - 1];
-                at -= 1;
+    for (number, piece) in rest.chunks(PASSED).enumerate() {
+        // Of equal ones those before come first: none of these does.
+        let mut any = false;
+        for &x in piece {
+            any |= T::Placed::new(x, 0, descending) < largest;
+        }
+        if !any {
+            continue;
+        }
+        for (at, &x) in piece.iter().enumerate() {
+            let own = T::Placed::new(x, keep + number * PASSED + at, descending);
+            if own < largest {
+                let mut at = keep - 1;
+                while at > 0 && own < kept[at - 1] {
+                    kept[at] = kept[at - 1];
+                    at -= 1;
+                }
+                kept[at] = own;
+                largest = kept[keep - 1];
             }
-            kept[at] = own;
-            largest = kept[keep - 1];
         }
     }
 }

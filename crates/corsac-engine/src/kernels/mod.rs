@@ -22,6 +22,7 @@ pub mod reduce;
 pub(crate) mod resample;
 mod shifted;
 mod small_product;
+pub mod softmax;
 pub mod volume;
 
 /// How many elements a piece of work has at least, to be worth a thread of its own.

@@ -27,10 +27,21 @@ impl Over<'_> {
         cost: usize,
         compute: impl Fn(&mut [f32]) + Sync,
     ) {
-        self.tiles(out, [row, row], cost, |_, from, row| {
+        self.rows_from(out, row, cost, |from, row| {
             put(from, row);
             compute(row);
         });
+    }
+
+    /// Calls `compute` with each row, and with what it is computed of if that is not in it already.
+    pub(super) fn rows_from(
+        &self,
+        out: &mut [f32],
+        row: usize,
+        cost: usize,
+        compute: impl Fn(Option<&[f32]>, &mut [f32]) + Sync,
+    ) {
+        self.tiles(out, [row, row], cost, |_, from, row| compute(from, row));
     }
 
     /// Calls `compute` with the number of a row and a piece of it, for all of them.

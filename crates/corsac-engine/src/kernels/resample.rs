@@ -67,7 +67,7 @@ fn add(from: &[f32], weight: f32, out: &mut [f32]) {
 
 /// Taps within a line, as many for each element as most have; those that have fewer come last.
 enum Line {
-    Copies(Vec<u32>),
+    Copies(Vec<i64>),
     Two(Vec<[(u32, f32); 2]>),
     Four(Vec<[(u32, f32); 4]>),
     Others,
@@ -77,7 +77,7 @@ impl Line {
     fn of(taps: &Taps) -> Self {
         match taps[0].len() {
             1 if taps.iter().all(|own| matches!(own[..], [(_, 1.0)])) => {
-                Self::Copies(taps.iter().map(|own| own[0].0 as u32).collect())
+                Self::Copies(taps.iter().map(|own| own[0].0 as i64).collect())
             }
             2 => Self::Two(several(taps)),
             4 => Self::Four(several(taps)),
@@ -88,9 +88,8 @@ impl Line {
     fn sums(&self, input: &[f32], taps: &Taps, out: &mut [f32]) {
         let done = match self {
             Self::Copies(places) => {
-                for (out, &at) in out.iter_mut().zip(places) {
-                    *out = input[at as usize];
-                }
+                let all = corsac_kernels::gather::gather(input, places, &mut out[..places.len()]);
+                debug_assert!(all, "taps lie in the line");
                 places.len()
             }
             Self::Two(taps) => weighted(input, taps, out),

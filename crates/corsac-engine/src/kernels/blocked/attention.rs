@@ -10,11 +10,11 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use rten_simd::ops::{BitOps, NumOps};
-use rten_simd::{Isa, Simd, SimdOp, SimdUnaryOp};
-use rten_vecmath::Exp;
+use rten_simd::{Isa, Simd, SimdOp};
 
 use super::BLOCK;
 use super::tile::{Tile, by_width, load, vectors_per_block, widest_tile};
+use crate::kernels::functions::vectors::exp_of_negative;
 use crate::lines::Lines;
 use crate::spread::{Spread, thread_count};
 
@@ -440,7 +440,7 @@ impl SimdOp for Exponentials<'_> {
             let mut total = ops.splat(0.0);
             for start in starts() {
                 for scores in self.scores[start..start + BLOCK].chunks_exact_mut(len) {
-                    let power = Exp::apply(isa, ops.sub(ops.load(scores), used));
+                    let power = exp_of_negative(isa, ops.sub(ops.load(scores), used));
                     ops.store(power, scores);
                     total = ops.add(total, power);
                 }
@@ -452,7 +452,7 @@ impl SimdOp for Exponentials<'_> {
 
 /// The largest of the elements of a vector.
 #[inline(always)]
-fn largest_lane(vector: &[f32]) -> f32 {
+pub(in crate::kernels) fn largest_lane(vector: &[f32]) -> f32 {
     /// The larger ones of one half and the other.
     #[inline(always)]
     fn halved<const HALF: usize>(numbers: &[f32]) -> [f32; HALF] {

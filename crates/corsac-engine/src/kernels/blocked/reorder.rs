@@ -1,5 +1,6 @@
 //! Images into blocks of channels and back.
 
+use corsac_kernels::transpose::transpose;
 use rayon::prelude::*;
 
 use super::BLOCK;
@@ -44,15 +45,12 @@ pub fn to_blocks(image: &[f32], order: Order, channels: usize, plane: usize, out
 
 /// Writes the block of the channels from `first` on.
 fn block_of_planes(image: &[f32], first: usize, plane: usize, out: &mut [f32]) {
-    let planes = image[first * plane..].chunks_exact(plane).take(BLOCK);
-    if planes.len() < BLOCK {
+    let planes = &image[first * plane..];
+    let count = (planes.len() / plane).min(BLOCK);
+    if count < BLOCK {
         out.fill(0.0);
     }
-    for (lane, plane) in planes.enumerate() {
-        for (pixel, &x) in out.chunks_exact_mut(BLOCK).zip(plane) {
-            pixel[lane] = x;
-        }
-    }
+    transpose(planes, plane, out, BLOCK, [count, plane]);
 }
 
 /// How many pixels are read for all blocks, before the next ones are: they stay in the cache.
@@ -89,16 +87,15 @@ pub fn from_blocks(blocked: &[f32], order: Order, channels: usize, plane: usize,
     }
     match order {
         Order::Planes => out
-            .par_chunks_exact_mut(plane)
-            .enumerate()
-            .with_min_len(crate::kernels::GRAIN.div_ceil(plane))
-            .spread(|(at, out)| {
-                let (index, channel) = (at / channels, at % channels);
-                let block = index * image + channel / BLOCK * plane * BLOCK;
-                let pixels = blocked[block..][..plane * BLOCK].chunks_exact(BLOCK);
-                for (to, pixel) in out.iter_mut().zip(pixels) {
-                    *to = pixel[channel % BLOCK];
-                }
+            .par_chunks_exact_mut(channels * plane)
+            .zip(blocked.par_chunks_exact(image))
+            .spread(|(out, image)| {
+                out.par_chunks_mut(plane * BLOCK)
+                    .zip(image.par_chunks_exact(plane * BLOCK))
+                    .with_min_len(crate::kernels::GRAIN.div_ceil(plane * BLOCK))
+                    .spread(|(out, block)| {
+                        transpose(block, BLOCK, out, plane, [plane, out.len() / plane]);
+                    });
             }),
         Order::Pixels => out
             .par_chunks_exact_mut(channels)

@@ -1,9 +1,5 @@
-//! Functions of single numbers, written so that the compiler makes vectors of them.
-//!
-//! They take numbers of single precision and compute in double precision, where short series are exact enough and
-//! little is lost when two terms cancel: results are the nearest number of single precision, or one next to it. There
-//! are no tables, and no branches but choices between numbers that are there, so that a loop over any of them is one
-//! over vectors, for whatever instructions it is compiled.
+//! Functions in double precision, where short series are exact enough and little is lost when two terms cancel: results
+//! are the nearest number of single precision, or one next to it.
 
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, LOG10_E, SQRT_2};
 
@@ -14,8 +10,8 @@ const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
 /// Powers of e beyond these are 0 and infinity in single precision.
 const EXPONENTS: [f64; 2] = [-110.0, 90.0];
 
-/// Up to what magnitude [`sin`], [`cos`] and [`tan`] are right.
-pub(super) const LARGEST_ANGLE: f32 = 268_435_456.0;
+/// Up to what magnitude [`quarter`] is right.
+const LARGEST_ANGLE: f32 = 268_435_456.0;
 
 /// `sum(coefficients[i] * x ** i)`
 #[inline(always)]
@@ -163,25 +159,31 @@ fn with_sign_of(n: u64, x: f64) -> f64 {
     f64::from_bits(x.to_bits() ^ (n & 2) << 62)
 }
 
-/// Sine of up to [`LARGEST_ANGLE`].
 #[inline(always)]
-pub(super) fn sin(x: f32) -> f32 {
+pub(in crate::kernels) fn sin(x: f32) -> f32 {
+    if x.abs() > LARGEST_ANGLE {
+        return x.sin();
+    }
     let (r, n) = quarter(f64::from(x));
     let (sin, cos) = within_quarter(r);
     with_sign_of(n, if n & 1 == 0 { sin } else { cos }) as f32
 }
 
-/// Cosine of up to [`LARGEST_ANGLE`].
 #[inline(always)]
-pub(super) fn cos(x: f32) -> f32 {
+pub(in crate::kernels) fn cos(x: f32) -> f32 {
+    if x.abs() > LARGEST_ANGLE {
+        return x.cos();
+    }
     let (r, n) = quarter(f64::from(x));
     let (sin, cos) = within_quarter(r);
     with_sign_of(n.wrapping_add(1), if n & 1 == 0 { cos } else { sin }) as f32
 }
 
-/// Tangent of up to [`LARGEST_ANGLE`].
 #[inline(always)]
-pub(super) fn tan(x: f32) -> f32 {
+pub(in crate::kernels) fn tan(x: f32) -> f32 {
+    if x.abs() > LARGEST_ANGLE {
+        return x.tan();
+    }
     let (r, n) = quarter(f64::from(x));
     let (sin, cos) = within_quarter(r);
     let (above, below) = if n & 1 == 0 { (sin, cos) } else { (-cos, sin) };
@@ -217,27 +219,9 @@ fn atan64(x: f64) -> f64 {
     atan.copysign(x)
 }
 
-#[inline(always)]
-pub(super) fn atan(x: f32) -> f32 {
-    atan64(f64::from(x)) as f32
-}
-
-#[inline(always)]
-pub(super) fn asin(x: f32) -> f32 {
-    let x = f64::from(x);
-    atan64(x / ((1.0 - x) * (1.0 + x)).sqrt()) as f32
-}
-
-#[inline(always)]
-pub(super) fn acos(x: f32) -> f32 {
-    let x = f64::from(x);
-    // -1 is divided by +0.
-    (2.0 * atan64(((1.0 - x) / (1.0 + x)).sqrt())) as f32
-}
-
 /// The angle of the point (x, y) seen from the origin, as IEEE 754 has it.
 #[inline(always)]
-pub(super) fn atan2(y: f32, x: f32) -> f32 {
+pub(in crate::kernels) fn atan2(y: f32, x: f32) -> f32 {
     let (own_y, own_x) = (f64::from(y).abs(), f64::from(x).abs());
     // Both 0 or both infinite: as if both were 1 along the diagonal, and 0 above the axis.
     let ratio = if own_y == own_x { 1.0 } else { own_y / own_x };
@@ -258,7 +242,7 @@ pub(super) fn atan2(y: f32, x: f32) -> f32 {
 
 /// The rest of a division, with the sign of `a`, if the [quotient is small](is_small_quotient): it is exact then.
 #[inline(always)]
-pub(super) fn fmod(a: f32, b: f32) -> f32 {
+pub(in crate::kernels) fn fmod(a: f32, b: f32) -> f32 {
     let (own_a, own_b) = (f64::from(a), f64::from(b));
     let quotient = (own_a / own_b).trunc();
     (-quotient).mul_add(own_b, own_a).copysign(own_a) as f32
@@ -266,7 +250,7 @@ pub(super) fn fmod(a: f32, b: f32) -> f32 {
 
 /// The same with the sign of `b`.
 #[inline(always)]
-pub(super) fn remainder(a: f32, b: f32) -> f32 {
+pub(in crate::kernels) fn remainder(a: f32, b: f32) -> f32 {
     let rest = fmod(a, b);
     let is_other = (rest < 0.0) != (b < 0.0);
     if rest != 0.0 && is_other {
@@ -278,25 +262,25 @@ pub(super) fn remainder(a: f32, b: f32) -> f32 {
 
 /// Whether a quotient has so few bits that it is rounded as the exact one is: `a` and `b` have 24 each.
 #[inline(always)]
-pub(super) fn is_small_quotient(a: f32, b: f32) -> bool {
+pub(in crate::kernels) fn is_small_quotient(a: f32, b: f32) -> bool {
     f64::from(a).abs() < f64::from(b).abs() * 134_217_728.0 && b.is_finite()
 }
 
 #[inline(always)]
-pub(super) fn sinh(x: f32) -> f32 {
+pub(in crate::kernels) fn sinh(x: f32) -> f32 {
     let x = f64::from(x);
     let u = expm1_64(x.abs());
     (0.5 * (u + u / (u + 1.0))).copysign(x) as f32
 }
 
 #[inline(always)]
-pub(super) fn cosh(x: f32) -> f32 {
+pub(in crate::kernels) fn cosh(x: f32) -> f32 {
     let power = exp64(f64::from(x).abs());
     (0.5 * (power + 1.0 / power)) as f32
 }
 
 #[inline(always)]
-pub(super) fn asinh(x: f32) -> f32 {
+pub(in crate::kernels) fn asinh(x: f32) -> f32 {
     let x = f64::from(x);
     let size = x.abs();
     // Beyond that it is ln(2 |x|) in double precision, too; squares of infinity are not asked for.
@@ -307,20 +291,37 @@ pub(super) fn asinh(x: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn acosh(x: f32) -> f32 {
+pub(in crate::kernels) fn acosh(x: f32) -> f32 {
     let more = f64::from(x) - 1.0;
     let found = ln_1p64(more + (more * (more + 2.0)).sqrt());
     (if more < 0.0 { f64::NAN } else { found }) as f32
 }
 
 #[inline(always)]
-pub(super) fn atanh(x: f32) -> f32 {
+pub(in crate::kernels) fn atanh(x: f32) -> f32 {
     let x = f64::from(x);
     (0.5 * ln_1p64(2.0 * x / (1.0 - x))).copysign(x) as f32
 }
 
 #[inline(always)]
-pub(super) fn exp2(x: f32) -> f32 {
+pub(in crate::kernels) fn exp(x: f32) -> f32 {
+    exp64(f64::from(x)) as f32
+}
+
+/// `1 / (1 + exp(-x))`; 0 where the power is infinite in single precision, as PyTorch has it.
+#[inline(always)]
+pub(in crate::kernels) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// `x / (1 + exp(-x))`, in the same way.
+#[inline(always)]
+pub(in crate::kernels) fn silu(x: f32) -> f32 {
+    x / (1.0 + exp(-x))
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn exp2(x: f32) -> f32 {
     let x = clamped(f64::from(x), [-160.0, 130.0]);
     let rounded = x + ROUND;
     let power = power_of_two(rounded);
@@ -328,27 +329,33 @@ pub(super) fn exp2(x: f32) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn expm1(x: f32) -> f32 {
+pub(in crate::kernels) fn expm1(x: f32) -> f32 {
     expm1_64(f64::from(x)) as f32
 }
 
+/// `1 / √x`
 #[inline(always)]
-pub(super) fn ln(x: f32) -> f32 {
+pub(in crate::kernels) fn rsqrt(x: f32) -> f32 {
+    (1.0 / f64::from(x).sqrt()) as f32
+}
+
+#[inline(always)]
+pub(in crate::kernels) fn ln(x: f32) -> f32 {
     ln64(f64::from(x)) as f32
 }
 
 #[inline(always)]
-pub(super) fn log2(x: f32) -> f32 {
+pub(in crate::kernels) fn log2(x: f32) -> f32 {
     (ln64(f64::from(x)) * LOG2_E) as f32
 }
 
 #[inline(always)]
-pub(super) fn log10(x: f32) -> f32 {
+pub(in crate::kernels) fn log10(x: f32) -> f32 {
     (ln64(f64::from(x)) * LOG10_E) as f32
 }
 
 #[inline(always)]
-pub(super) fn ln_1p(x: f32) -> f32 {
+pub(in crate::kernels) fn ln_1p(x: f32) -> f32 {
     ln_1p64(f64::from(x)) as f32
 }
 
@@ -362,24 +369,16 @@ fn softplus64(x: f64) -> f64 {
     s.mul_add(polynomial(s * s, const { twice_artanh::<8>() }), least)
 }
 
-/// `ln(1 + exp(beta * x)) / beta`; `x` where `beta * x` is larger than the threshold.
-#[inline(always)]
-pub(super) fn softplus(x: f32, beta: f32, threshold: f32) -> f32 {
-    let scaled = x * beta;
-    let found = softplus64(f64::from(scaled)) / f64::from(beta);
-    if scaled > threshold { x } else { found as f32 }
-}
-
 /// `ln(1 / (1 + exp(-x)))`
 #[inline(always)]
-pub(super) fn log_sigmoid(x: f32) -> f32 {
+pub(in crate::kernels) fn log_sigmoid(x: f32) -> f32 {
     // Not -0, where it is too small.
     0.0 - softplus64(-f64::from(x)) as f32
 }
 
 /// `x * tanh(softplus(x))`
 #[inline(always)]
-pub(super) fn mish(x: f32) -> f32 {
+pub(in crate::kernels) fn mish(x: f32) -> f32 {
     // tanh(ln(1 + y)) = y (y + 2) / (y (y + 2) + 2)
     let own = f64::from(x);
     // 0 from where exp is 0 in single precision, as PyTorch has it.
@@ -388,29 +387,16 @@ pub(super) fn mish(x: f32) -> f32 {
     (own * (n / (n + 2.0))) as f32
 }
 
-/// `tanh(x)`
-#[inline(always)]
-fn tanh64(x: f64) -> f64 {
-    let u = expm1_64(2.0 * clamped(x.abs(), [0.0, 40.0]));
-    (u / (u + 2.0)).copysign(x)
-}
-
-/// `x - tanh(x)`, of which PyTorch rounds both.
-#[inline(always)]
-pub(super) fn tanhshrink(x: f32) -> f32 {
-    x - tanh64(f64::from(x)) as f32
-}
-
 /// `x` if positive, otherwise `alpha * (exp(x / alpha) - 1)`
 #[inline(always)]
-pub(super) fn celu(x: f32, alpha: f32) -> f32 {
+pub(in crate::kernels) fn celu(x: f32, alpha: f32) -> f32 {
     let below = f64::from(alpha) * expm1_64(f64::from(x / alpha));
     if x > 0.0 { x } else { below as f32 }
 }
 
 /// `x ** y`, as IEEE 754 has it.
 #[inline(always)]
-pub(super) fn power(x: f32, y: f32) -> f32 {
+pub(in crate::kernels) fn power(x: f32, y: f32) -> f32 {
     let (x, y) = (f64::from(x), f64::from(y));
     let size = exp64(y * ln64(x.abs()));
     // 1 to the power of infinity or NaN, and anything to the power of 0.
@@ -434,131 +420,9 @@ pub(super) fn power(x: f32, y: f32) -> f32 {
 
 /// `sqrt(x * x + y * y)`, infinite if one is.
 #[inline(always)]
-pub(super) fn hypot(x: f32, y: f32) -> f32 {
+pub(in crate::kernels) fn hypot(x: f32, y: f32) -> f32 {
     let (x, y) = (f64::from(x), f64::from(y));
     let found = (x * x + y * y).sqrt();
     let infinite = x.is_infinite() || y.is_infinite();
     (if infinite { f64::INFINITY } else { found }) as f32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Numbers of all magnitudes and both signs, and those that are special.
-    fn numbers() -> impl Iterator<Item = f32> + Clone {
-        let some = (0..=u32::MAX >> 12)
-            .map(|at| f32::from_bits(at << 12 | (at.wrapping_mul(2_654_435) & 0xfff)));
-        let near = (0..4000).map(|at| (at as f32 - 2000.0) / 500.0);
-        let special = [0.0, -0.0, 1.0, -1.0, f32::MIN_POSITIVE, 1e-45, f32::MAX];
-        some.chain(near).chain(special)
-    }
-
-    /// That `found` is `expected` or one of the numbers next to it, with its sign.
-    fn expect(found: f32, expected: f64, of: impl std::fmt::Debug) {
-        let nearest = expected as f32;
-        let ordered = |x: f32| {
-            let bits = i64::from(x.to_bits() & 0x7fff_ffff);
-            if x.is_sign_negative() { -bits } else { bits }
-        };
-        let close = (ordered(found) - ordered(nearest)).abs() <= 1;
-        let signed = nearest != 0.0 || found.to_bits() == nearest.to_bits();
-        let same = if nearest.is_nan() {
-            found.is_nan()
-        } else {
-            close && signed
-        };
-        assert!(same, "{of:?}: {found:e}, not {nearest:e}");
-    }
-
-    #[test]
-    fn functions_are_right_to_the_last_bit_but_one() {
-        type Case = (&'static str, fn(f32) -> f32, fn(f64) -> f64);
-        let all: [Case; 16] = [
-            ("atan", atan, f64::atan),
-            ("asin", asin, f64::asin),
-            ("acos", acos, f64::acos),
-            ("sinh", sinh, f64::sinh),
-            ("cosh", cosh, f64::cosh),
-            ("asinh", asinh, |x| {
-                let size = x.abs();
-                (size + size * size / (1.0 + (1.0 + size * size).sqrt()))
-                    .ln_1p()
-                    .copysign(x)
-            }),
-            ("acosh", acosh, |x| {
-                let more = x - 1.0;
-                (more + (more * (more + 2.0)).sqrt()).ln_1p() + if x < 1.0 { f64::NAN } else { 0.0 }
-            }),
-            ("atanh", atanh, |x| {
-                (0.5 * (2.0 * x / (1.0 - x)).ln_1p()).copysign(x)
-            }),
-            ("exp2", exp2, f64::exp2),
-            ("expm1", expm1, f64::exp_m1),
-            ("ln", ln, f64::ln),
-            ("log2", log2, f64::log2),
-            ("log10", log10, f64::log10),
-            ("ln_1p", ln_1p, f64::ln_1p),
-            ("log_sigmoid", log_sigmoid, |x| {
-                let found = x.min(0.0) - (-x.abs()).exp().ln_1p();
-                if found as f32 == 0.0 { 0.0 } else { found }
-            }),
-            ("mish", mish, |x| {
-                let softplus = if x < -103.9 { 0.0 } else { x.exp().ln_1p() };
-                x * softplus.tanh()
-            }),
-        ];
-        for (name, found, expected) in all {
-            for x in numbers() {
-                // What is neither a number nor of single precision is compared with PyTorch.
-                if !(name == "asinh" && x.is_infinite()) {
-                    expect(found(x), expected(f64::from(x)), (name, x));
-                }
-            }
-        }
-        for x in numbers().filter(|x| x.abs() <= LARGEST_ANGLE) {
-            let own = f64::from(x);
-            expect(sin(x), own.sin(), ("sin", x));
-            expect(cos(x), own.cos(), ("cos", x));
-            expect(tan(x), own.tan(), ("tan", x));
-        }
-    }
-
-    #[test]
-    fn functions_of_two_numbers_are_right_to_the_last_bit_but_one() {
-        let special = [
-            0.0,
-            -0.0,
-            1.0,
-            -1.0,
-            0.5,
-            -0.5,
-            2.0,
-            -2.0,
-            3.0,
-            -3.0,
-            1e30,
-            -1e30,
-            1e-30,
-            16_777_217.0,
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            f32::NAN,
-        ];
-        let some = numbers().step_by(97);
-        let pairs = some.clone().zip(some.skip(333)).chain(
-            special
-                .iter()
-                .flat_map(|&x| special.iter().map(move |&y| (x, y))),
-        );
-        for (x, y) in pairs {
-            let (a, b) = (f64::from(x), f64::from(y));
-            expect(power(x, y), a.powf(b), ("power", x, y));
-            expect(atan2(x, y), a.atan2(b), ("atan2", x, y));
-            expect(hypot(x, y), a.hypot(b), ("hypot", x, y));
-            if is_small_quotient(x, y) {
-                assert_eq!(fmod(x, y).to_bits(), (x % y).to_bits(), "{x:e} % {y:e}");
-            }
-        }
-    }
 }
