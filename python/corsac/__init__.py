@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from corsac import (
         analysis,
         backends,
+        bytecode,
         cache,
         config,
         fx,
@@ -49,6 +50,7 @@ __all__ = [
     "analysis",
     "backends",
     "build",
+    "bytecode",
     "cache",
     "capture",
     "compile",
@@ -94,6 +96,7 @@ __getattr__, __dir__ = lazy_names(
     modules=(
         "analysis",
         "backends",
+        "bytecode",
         "cache",
         "config",
         "fx",

@@ -21,7 +21,7 @@ from corsac._engine_module import (
 from corsac._native import NativeCall, is_observed
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
 from corsac._recorder import Kind, Refusal
-from corsac._recordings import SIZES, Call, Entry
+from corsac._recordings import SIZES, Entry
 from corsac._stand_in import Shell
 
 if TYPE_CHECKING:
@@ -233,6 +233,7 @@ class CompiledModule(EngineModule):
             fullgraph,
             inference == INFERENCE[0] and not fullgraph,
             self._runner,
+            dynamic is not False,
         )
 
     def __reduce__(self) -> Any:
@@ -265,7 +266,7 @@ class CompiledModule(EngineModule):
             self._recorded.look_again()
         if isinstance(self._callable, _SCRIPTS):
             return self._by_host("it is a program of TorchScript", args, kwargs)
-        call = Call.of(args, kwargs)
+        call = self._recorded.call(args, kwargs)
         if call is None:
             return self._by_dynamo()(*args, **kwargs)
         reason = self._why_not(call.tensors)
@@ -283,7 +284,7 @@ class CompiledModule(EngineModule):
                 self._left[_outline(args)] = LEFT
             return self._run(
                 program.compiled,
-                lambda: program(call.tensors),
+                lambda: program(call),
                 args,
                 kwargs,
                 refuse=functools.partial(self._recorded.refuse, call),
@@ -321,7 +322,7 @@ class CompiledModule(EngineModule):
         return self._by_dynamo()
 
     def _without_program(self, reason: str, args: tuple[Any, ...]) -> Any:
-        call = Call.of(args, {})
+        call = self._recorded.call(args, {})
         if call is not None:
             self._recorded.refuse(call, reason)
         return self._by_host(reason, args, {})

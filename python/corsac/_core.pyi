@@ -66,6 +66,12 @@ class Budget:
         """Ask for one change; answers whether it may be made."""
         ...
 
+class BytecodeError(ValueError):
+    """Bytes that are no code, instructions that cannot be written, or code that the interpreter cannot run.
+
+    Has the attribute `offset`: where, in bytes, or None.
+    """
+
 @final
 class CacheFolder:
     """A folder in which what was found out about compiled programs is kept for other processes.
@@ -391,6 +397,13 @@ class GraphTextError(ValueError):
 class Guards:
     """What a program read when it was captured. A call may use the program if all of it is as it was."""
     def __len__(self, /) -> int: ...
+    def find(self, arguments: Any) -> Any:
+        """Finds the tensors and the objects in arguments and in state: in the places, and with the numbers, of the call
+        that was recorded. Gives None if something else is there.
+
+        `arguments` are those that are neither tensors nor constants.
+        """
+        ...
     def hold(self) -> Any:
         """Whether everything that the program read is as it was."""
         ...
@@ -403,6 +416,73 @@ class InsertPoint:
     """Puts the insertion point of a graph back where it was, at the end of a `with` block."""
     def __enter__(self) -> None: ...
     def __exit__(self, _class: Any, _value: Any, _traceback: Any) -> None: ...
+
+@final
+class Instructions:
+    """Instructions of a code object with labels in place of offsets."""
+    def assemble(self, first_line: Any) -> list[bytes]:
+        """Write the code: ``co_code``, ``co_exceptiontable``, ``co_linetable``."""
+        ...
+    def blocks(self) -> list[tuple[int, int, list[int], list[int]]]:
+        """The basic blocks: first instruction, behind the last one, blocks that may run next, blocks that
+        handle its exceptions.
+        """
+        ...
+    @staticmethod
+    def decode(minor: Any, code: Any, exception_table: Any, line_table: Any, first_line: Any) -> Instructions:
+        """Read the bytes of a code object.
+
+        Args:
+            minor: the minor version of CPython, 11 to 14.
+            code, exception_table, line_table, first_line: ``co_code``, ``co_exceptiontable``,
+                ``co_linetable``, ``co_firstlineno``.
+        """
+        ...
+    def exception_entries(self) -> list[tuple[int, int, int, int, bool]]:
+        """The exception table in offsets: start, end, target, depth, whether the place is pushed."""
+        ...
+    @staticmethod
+    def from_parts(minor: Any, instructions: Any, labels: Any, handlers: Any) -> Instructions:
+        """Instructions from their parts.
+
+        Args:
+            minor: the minor version of CPython, 11 to 14.
+            instructions: opcode, argument or None, number of a label or None, place or None.
+            labels: the index of the instruction that each label is before.
+            handlers: labels of start, end and target, depth, whether the place is pushed.
+        """
+        ...
+    def oriented(self) -> Instructions:
+        """The same instructions with jumps in the direction of their labels."""
+        ...
+    def parts(self) -> tuple[list[tuple[str, int | None, int | None, tuple[int | None, ...]]], list[int], list[tuple[int, int, int, int, bool]]]:
+        """The parts that `from_parts` takes, without the version."""
+        ...
+    def rows(self, consts: Any, names: Any, locals: Any) -> list[tuple[Any, ...]]:
+        """The lines of ``text``: opcode, number, argument, what it stands for, offset, offset of its first
+        ``EXTENDED_ARG``, target or None, whether it starts a line, label or None, place.
+        """
+        ...
+    def stack_depths(self, flags: Any) -> list[int | None]:
+        """The height of the stack before each instruction; None for those that are never reached."""
+        ...
+    def stack_size(self, flags: Any) -> int:
+        """``co_stacksize``, as the compiler computes it; ``flags`` is ``co_flags``."""
+        ...
+    def text(self, consts: Any, names: Any, locals: Any) -> str:
+        """The text that ``dis.dis`` prints for the code."""
+        ...
+    def verify(self, flags: Any, parameters: Any, consts: Any, names: Any, locals: Any, free: Any) -> int:
+        """Check that the interpreter can run the code without crashing; returns ``co_stacksize``.
+
+        Args:
+            flags: ``co_flags``.
+            parameters: how many local variables are parameters.
+            consts, names: ``co_consts`` and ``co_names``.
+            locals: the local variables, cells and free variables, by slot.
+            free: how many of them, the last ones, are free variables.
+        """
+        ...
 
 @final
 class LineMap:
@@ -907,15 +987,28 @@ class Recording:
         before each call.
         """
         ...
+    def conditions(self) -> Any:
+        """Comparisons of symbols and integers that have to come out as they did; or a text that says what cannot be
+        followed. For a recording that is finished.
+        """
+        ...
     def entered(self, code: Any) -> Any:
         """Whether the program has called code of ``ours``. For a recording that is finished."""
         ...
-    def finish(self, given: Any) -> Any:
-        """What the program read, as guards; or why it is not captured: `"writes"`, `"torch"` (something of PyTorch that is
-        no operator) or `"opaque"`, and a text.
+    def expression(self, own: Any) -> Any:
+        """What an integer stands for; None if it is none of the recording's."""
+        ...
+    def finish(self, program: Any, given: Any, arguments: Any, replays: Any) -> Any:
+        """What the program read, as guards, and what it has changed; or why it is not captured: `"writes"`, `"torch"`
+        (something of PyTorch that is no operator) or `"opaque"`, and a text.
 
-        `given` are the arguments, which each call has others of.
+        Args: ``given``, the tensors among the arguments, which each call has others of; ``arguments``, those that are
+        neither tensors nor constants; ``replays``, whether changes may be part of the program, and objects among
+        the arguments others in each call.
         """
+        ...
+    def fix(self, own: Any) -> Any:
+        """Symbols in a value have to be the numbers that they are. Also for a recording that is finished."""
         ...
     def made(self, object: Any) -> Any:
         """Whether the program has made an object, as far as the collector knows it. For a recording that is finished."""
@@ -928,6 +1021,9 @@ class Recording:
         ...
     def run(self, program: Any, args: Any, kwargs: Any) -> Any:
         """Calls `program`, and watches it. Gives what it gives, and raises what it raises."""
+        ...
+    def symbol(self, expression: Any, value: Any) -> Any:
+        """An integer object that stands for a size: it is `value`, and no other object."""
         ...
     @staticmethod
     def unavailable() -> Any:
@@ -1117,8 +1213,10 @@ class Types:
     def used_weights(self) -> Any:
         """The numbers of the parameters and buffers that each node uses, in order."""
         ...
-    def values(self) -> Any:
-        """What is known of each node's value, in order: tensors as their metadata."""
+    def values(self, places: Any = None) -> Any:
+        """What is known of each node's value, in order: tensors as their metadata. With `places`, of the nodes with these
+        numbers; raises `IndexError` for others than there are.
+        """
         ...
     def weights(self) -> Any:
         """Parameters and buffers that the graph names: name, elements, bytes, whether it is a
@@ -1493,6 +1591,25 @@ def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, 
 
 def observe_calls(start: Any) -> Any:
     """Counts those who want to see what each call does."""
+    ...
+
+def opcode_effect(minor: Any, name: str, arg: Any, jump: Any) -> int:
+    """By how much an instruction of CPython 3.``minor`` makes the stack higher, as ``dis.stack_effect``."""
+    ...
+
+def opcode_operand(minor: Any, name: str, word: Any, flags: Any) -> int | None:
+    """The argument of an opcode of CPython 3.``minor`` for a word that listings show: ``+`` of
+    ``BINARY_OP``; for an index of a name, with the bits below it.
+
+    Returns None where the opcode has no such word.
+    """
+    ...
+
+def opcode_table(minor: Any) -> list[tuple[int, str, str, int]]:
+    """The opcodes of CPython 3.``minor``: number, name, what the argument means, cache units.
+
+    What the argument means is a word: "none", "count", "const", "name", "local", "free", "jump", ...
+    """
     ...
 
 def pad_input_of_linear(graph: Graph, call: Any, pad: Any) -> Any:

@@ -16,7 +16,7 @@ from corsac._dynamo import PRECISIONS
 from corsac._native import RUNNING, NativeCall
 from corsac._native_graph import Compiled, CompileError
 from corsac._panic import EngineError, told
-from corsac._recorder import is_recording
+from corsac._record import is_recording
 from corsac._stand_in import StandIn
 
 #: What inputs may be made of.
@@ -48,16 +48,29 @@ def warn(text: str, category: type[Warning]) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def why_not_plain(number: int, own: Any) -> str | None:
-    """Why input ``number`` is no tensor that native code or a backend can read as it is."""
+def why_not_plain(name: str, own: Any) -> str | None:
+    """Why an input is no tensor that native code or a backend can read as it is."""
     if type(own) is not torch.Tensor and type(own) is not torch.nn.Parameter:
-        return f"input {number} is a {type(own).__name__}, not a tensor"
+        return f"{name} is a {type(own).__name__}, not a tensor"
     if own.is_nested:
-        return f"input {number} is a nested tensor"
+        return f"{name} is a nested tensor"
     if own.layout is not torch.strided:
-        return f"input {number} is {own.layout}"
+        return f"{name} is {own.layout}"
     if torch._C._functorch.is_functorch_wrapped_tensor(own):
-        return f"input {number} is transformed by torch.func"
+        return f"{name} is transformed by torch.func"
+    return None
+
+
+def why_not_native(
+    name: str, own: Any, dtypes: tuple[torch.dtype, ...] | None = DTYPES
+) -> str | None:
+    """Why an input is no tensor of these types that native code can read."""
+    if (reason := why_not_plain(name, own)) is not None:
+        return reason
+    if dtypes is not None and own.dtype not in dtypes:
+        return f"{name} is {own.dtype}, not {_OF_DTYPES}"
+    if own.device.type != "cpu":
+        return f"{name} is on {own.device}, not on the CPU"
     return None
 
 
@@ -166,12 +179,8 @@ class EngineModule(StandIn):
         """Why this call cannot run on the engine, whatever the program is."""
         tensors = [(at, own) for at, own in enumerate(inputs) if type(own) is not int]
         for number, tensor in tensors:
-            if (reason := why_not_plain(number, tensor)) is not None:
+            if (reason := why_not_native(f"input {number}", tensor, self._dtypes)) is not None:
                 return reason
-            if self._dtypes is not None and tensor.dtype not in self._dtypes:
-                return f"input {number} is {tensor.dtype}, not {_OF_DTYPES}"
-            if tensor.device.type != "cpu":
-                return f"input {number} is on {tensor.device}, not on the CPU"
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
         ):
@@ -186,5 +195,6 @@ __all__ = [
     "HostWarning",
     "is_captured_around",
     "warn",
+    "why_not_native",
     "why_not_plain",
 ]

@@ -123,6 +123,11 @@ class Choice:
         if not torch.are_deterministic_algorithms_enabled():
             self.race = Race(LIMIT, lambda native, host, _: (native, host))
 
+    def join(self, race: Race) -> None:
+        """Have it tried together with something else."""
+        self.race = race if race.outcome is None else None
+        self.took = race.outcome
+
     def expect(self, results: Any) -> None:
         """PyTorch gave these. Where native ones lie otherwise nothing is measured, so that results do not lie one
         way in one call and another in the next."""

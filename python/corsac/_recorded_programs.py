@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 
 from corsac import _core
 from corsac._collection import no_collection
+from corsac._engine_module import why_not_native
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph
 from corsac._panic import as_compile_error
-from corsac._recorder import Recorded, Refusal
-from corsac._recordings import Call, Entry, Recordings
+from corsac._race import Race
+from corsac._record import Recorded
+from corsac._recorder import Refusal
+from corsac._recordings import Call, Entry, Recordings, state_key
+from corsac._replay import Replay
 from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac.fx.proxy import TraceError
@@ -32,11 +37,16 @@ class NativeProgram:
     """A program of the engine, and what makes of its results what the program returns."""
 
     template: ResultTemplate | None
+    replay: Replay | None
     graph: NativeGraph
     compiled: Compiled
+    #: Tries of programs for other sizes, by how large inputs are.
+    races: dict[int, Race] = field(default_factory=dict)
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        results = self.compiled.run(*tensors)
+    def __call__(self, call: Call) -> Any:
+        results = self.compiled.run(*call.inputs)
+        if self.replay is not None:
+            return self.replay(results, call.inputs, call.met)
         return results if self.template is None else self.template.build(results)
 
 
@@ -50,6 +60,7 @@ class RecordedPrograms:
         fullgraph: whether PyTorch may run a part.
         measures: whether calls are left to PyTorch where it is faster.
         runner: runs programs without a step of Python where nothing is special about a call.
+        symbols: whether a program may be for many sizes.
     """
 
     #: Whether results share memory where PyTorch's do. Programs of which they are all new are whole.
@@ -63,6 +74,7 @@ class RecordedPrograms:
         fullgraph: bool,
         measures: bool,
         runner: _core.Runner,
+        symbols: bool,
     ) -> None:
         self._precision, self._fullgraph, self._runner = precision, fullgraph, runner
         self._measures = measures
@@ -71,13 +83,21 @@ class RecordedPrograms:
         self._last: NativeGraph | None = None
         self._packed: list[_core.Watch] = []
         self._lock = threading.RLock()
-        self._recordings = Recordings(model, program, self._made, forget=self._forget)
+        self._recordings = Recordings(
+            model,
+            program,
+            self._made,
+            forget=self._forget,
+            replays=True,
+            resize=self._resized if symbols else None,
+        )
         self._recordings.failures = (
             TraceError,
             CompileError,
             LoweringError,
             _core.ShapeInferenceError,
         )
+        self.call = self._recordings.call
         self.find = self._recordings.find
         self.look_again = self._recordings.look_again
         self.refuse = self._recordings.refuse
@@ -104,7 +124,12 @@ class RecordedPrograms:
         lines = []
         for entry in self._recordings.entries():
             assert isinstance(entry.run, NativeProgram)
-            lines.append(f"{entry.call.describe()}: {entry.run.compiled.explain()}")
+            about = [f"{entry.call.describe()}: {entry.run.compiled.explain()}"]
+            if entry.state:
+                about.append(f"inputs from state or containers: {len(entry.state)}")
+            if entry.changes:
+                about.append(f"changes of state: {len(entry.run.replay or ())}")
+            lines.append("; ".join(about))
         alike: dict[str, list[str]] = {}
         for key, refusal in self._recordings.items():
             alike.setdefault(refusal.reason, []).append(f"({Call((), key).describe()})")
@@ -116,6 +141,13 @@ class RecordedPrograms:
 
     def _made(self, call: Call, recorded: Recorded) -> Entry:
         start = time.perf_counter()
+        state = None
+        if recorded.state is not None:
+            state, found = state_key(call, recorded.state)
+            for own in found:
+                if (reason := why_not_native("a tensor in its state", own)) is not None:
+                    raise CompileError(reason)
+            call.inputs = (*call.tensors, *found)
         watch = _core.Watch(
             torch.nn.Module(),
             constants=[(None, own) for own in recorded.tensors],
@@ -126,41 +158,87 @@ class RecordedPrograms:
                 "weights made in inference mode do not tell when they are written to"
             )
         module = recorded.module
-        with (
-            self._lock,
-            as_compile_error("it compiled a program"),
-            no_collection(),
-            torch.no_grad(),
-        ):
+        with self._compiling():
             fold_constants(module)
             if not all(own.is_current() for own in self._packed):
                 self._last, self._packed = None, []
             graph = NativeGraph(
                 module, precision=self._precision, strict=self.keeps_views, after=self._last
             )
-            try:
-                run, preview = graph.compile(call.tensors, whole=False)
-            except CompileError as error:
-                if _SHARES not in str(error) or not self._fullgraph:
-                    raise
-                # Not at the top: it takes longer to import than most programs to compile.
-                from corsac.lowering import Preview
-
-                # There is nothing in it but views.
-                run, preview = module.forward, Preview("corsac", (), ())
+            program = self._program(graph, recorded.template, recorded.replay, call, start)
             self._last = graph
             self._packed.append(watch)
+        return Entry(
+            Call((), call.key, call.objects),
+            program,
+            recorded.guards,
+            watch,
+            recorded.form,
+            state,
+            changes=recorded.replay is not None and len(recorded.replay) > 0,
+            sizes=recorded.sizes,
+        )
+
+    def _resized(self, call: Call, entry: Entry) -> Entry:
+        """A program that is for many sizes, for those of a call."""
+        start = time.perf_counter()
+        self._recordings.used(self._runner.recent())
+        known = entry.run
+        assert isinstance(known, NativeProgram)
+        with self._compiling():
+            program = self._program(known.graph, known.template, known.replay, call, start)
+        # Sizes near to each other are tried together.
+        scale = sum(own.numel() for own in call.inputs).bit_length()
+        compiled = program.compiled
+        if compiled.choice.race is not None:
+            compiled.choice.join(known.races.setdefault(scale, compiled.choice.race))
+        state = entry.state
+        if state is not None:
+            found = call.state(entry.guards)
+            if found is None:
+                raise CompileError("another thread has changed the state")
+            state = found[0]
+        return replace(
+            entry, call=Call((), call.key, call.objects), run=program, state=state, sizes=None
+        )
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        with (
+            self._lock,
+            as_compile_error("it compiled a program"),
+            no_collection(),
+            torch.no_grad(),
+        ):
+            yield
+
+    def _program(
+        self,
+        graph: NativeGraph,
+        template: ResultTemplate | None,
+        replay: Replay | None,
+        call: Call,
+        start: float,
+    ) -> NativeProgram:
+        """A graph compiled for the inputs of a call."""
+        try:
+            run, preview = graph.compile(call.inputs, whole=False)
+        except CompileError as error:
+            if _SHARES not in str(error) or not self._fullgraph:
+                raise
+            # Not at the top: it takes longer to import than most programs to compile.
+            from corsac.lowering import Preview
+
+            # There is nothing in it but views.
+            run, preview = graph.module.forward, Preview("corsac", (), ())
         host = [] if preview is None else [own for own in preview.host if _SHARES not in own.reason]
         if self._fullgraph and host:
             raise CompileError(f"{host[0].node} ({host[0].target}): {host[0].reason}")
-        seconds = time.perf_counter() - start
-        kept = graph.is_kept(run, call.tensors)
-        compiled = Compiled(run, seconds, preview, kept)
+        kept = graph.is_kept(run, call.inputs)
+        compiled = Compiled(run, time.perf_counter() - start, preview, kept)
         if self._measures:
             compiled.measure()
-        program = NativeProgram(recorded.template, graph, compiled)
-        known = Call((), call.key, call.objects)
-        return Entry(known, program, recorded.guards, watch, recorded.form)
+        return NativeProgram(template, replay, graph, compiled)
 
     def settle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Have calls with such arguments run by native code from now on, if it knows them and is faster."""
@@ -173,6 +251,7 @@ class RecordedPrograms:
             and not program.compiled.choice.is_slower()
             and isinstance(program.compiled.run, NativeCall)
             and program.template is None
+            and program.replay is None
             and entry.form is None
             and len({id(own) for own in tensors}) == len(tensors)
             and all(type(own) is int or type(own) is torch.Tensor for own in args)

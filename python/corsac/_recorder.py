@@ -14,16 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
-import inspect
+import itertools
 import operator
-import sys
-import threading
-import time
 import types
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from numbers import Number
 from typing import Any
@@ -31,11 +27,9 @@ from typing import Any
 import torch
 from torch.overrides import (
     TorchFunctionMode,
-    _get_current_function_mode,
-    handle_torch_function,
 )
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from corsac import _core
 from corsac._aten import (
@@ -46,7 +40,7 @@ from corsac._aten import (
     what_it_does,
     written_tensors,
 )
-from corsac._collection import no_collection
+from corsac._constants import Constants
 from corsac._functions import (
     CONSTANTS,
     METADATA,
@@ -60,8 +54,10 @@ from corsac._functions import (
     takes_statistics,
     target_of,
 )
-from corsac._result_template import ResultTemplate, is_plain
-from corsac.fx import Graph, GraphModule, Node
+from corsac._replay import Replay
+from corsac._result_template import ResultTemplate, is_key, is_plain
+from corsac._sizes import Sizes
+from corsac.fx import Graph, Node
 from corsac.fx.proxy import TraceError
 
 _Tensor = torch.Tensor
@@ -92,14 +88,6 @@ _TAKES_TYPES = frozenset(
         "full_like",
         "empty_like",
     ]
-)
-#: Calls a function that may have a backward of its own.
-_APPLY = torch._C._FunctionBase.__dict__["apply"]
-#: Tell programs whether they are compiled.
-_ASKS = (
-    torch.compiler.is_compiling,
-    torch.compiler.is_dynamo_compiling,
-    torch.compiler.is_exporting,
 )
 
 
@@ -133,50 +121,6 @@ class Refusal:
     repeats: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A program as a graph.
-
-    Attributes:
-        module: the graph; it takes the tensors among the arguments, each once, in their order.
-        template: builds what the program returns of its results; None if the graph gives that.
-        guards: tell whether the program would do the same again.
-        tensors: those that the graph reads and that are no inputs.
-        statistics: those of them that norms write to in training, which PyTorch does not count.
-        form: of the inputs, if the program has asked for it: strides, for instance.
-        repeats: as of a :class:`Refusal`.
-        seconds: how long the call took that was recorded, and making the graph.
-    """
-
-    module: GraphModule
-    template: ResultTemplate | None
-    guards: _core.Guards
-    tensors: list[torch.Tensor]
-    statistics: list[torch.Tensor]
-    form: Any
-    repeats: bool
-    seconds: float
-
-
-def form_of(tensors: Sequence[torch.Tensor]) -> Any:
-    """What programs may ask of inputs besides types and sizes."""
-    return tuple(
-        (
-            own.stride(),
-            own.storage_offset(),
-            own.requires_grad,
-            own.is_leaf,
-            own.is_inference(),
-            own.is_conj(),
-            own.is_neg(),
-            own.retains_grad,
-            own.grad is None if own.is_leaf else None,
-            own.grad_fn is None,
-        )
-        for own in tensors
-    )
-
-
 @functools.cache
 def _opened() -> dict[Any, Callable[..., Any]]:
     """Functions of PyTorch that are written in Python, and that are recorded as the operators that they call."""
@@ -202,10 +146,10 @@ def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return False
 
 
-class _OperatorWatch(TorchDispatchMode):
+class OperatorWatch(TorchDispatchMode):
     """Sees the operators that functions of PyTorch call, and those that are called without one."""
 
-    def __init__(self, recorder: _Recorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
         #: Where tensors lie that the program has made.
@@ -256,24 +200,30 @@ class _OperatorWatch(TorchDispatchMode):
         return result
 
 
-class _Recorder(TorchFunctionMode):
+class Recorder(TorchFunctionMode):
     """Makes nodes of the functions of PyTorch that a program calls.
 
     Args:
         recording: watches what Python does.
         weights: the names of parameters and buffers, by identity.
         trains: whether autograd is to go back through the graph.
+        dynamic: tensors, by identity, and their dimensions that may be other ones in the next call.
     """
 
     def __init__(
-        self, recording: _core.Recording, weights: Mapping[int, str], trains: bool
+        self,
+        recording: _core.Recording,
+        weights: Mapping[int, str],
+        trains: bool,
+        dynamic: Mapping[int, Collection[int]],
     ) -> None:
         super().__init__()
         self.recording, self.trains = recording, trains
         self.graph = Graph()
+        self.sizes = Sizes(recording, self.graph, dynamic) if dynamic else None
         #: Where in the program nodes are made.
         self._sources = _core.SourceNotes()
-        self.watch = _OperatorWatch(self)
+        self.watch = OperatorWatch(self)
         self.refusal: Refusal | None = None
         #: Whether PyTorch has drawn random numbers, written to what the program did not make, or may have done else.
         self.saw_change = False
@@ -286,11 +236,13 @@ class _Recorder(TorchFunctionMode):
         #: The tensors that the graph reads and that are no inputs, by their names in it.
         self.weights: dict[str, torch.Tensor] = {}
         self._names = weights
+        #: Of tensors that have no name.
+        self._numbers = itertools.count()
         self._weight_nodes: dict[int, Node] = {}
         #: Tensors that others write to without counting it: statistics of norms.
         self.statistics: dict[int, torch.Tensor] = {}
         #: What is computed of no input.
-        self._constants = _Constants()
+        self._constants = Constants()
         #: The nodes of tensors, by identity, as long as they live.
         self._nodes: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
         #: Where tensors lie that the program did not make and may not write to.
@@ -354,11 +306,12 @@ class _Recorder(TorchFunctionMode):
         if name == "_set_grad_enabled":
             return self._gradients_switched(func, args)
         if func in METADATA:
-            return func(*args, **kwargs)
+            return self._type_asked(func, args, kwargs)
         if func in _FORM:
             return self._form_asked(func, args, kwargs)
         opened = _opened().get(func)
         if opened is not None:
+            self._fix(args, kwargs)
             with self:
                 return opened(*args, **kwargs)
         try:
@@ -374,6 +327,44 @@ class _Recorder(TorchFunctionMode):
             except TraceError as error:
                 self.refuse(str(error))
         return result
+
+    def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Types and sizes. Sizes may be symbols."""
+        result = func(*args, **kwargs)
+        if self.sizes is None:
+            return result
+        if func is _Tensor.size and len(args) == 1 and [*kwargs] == ["dim"]:
+            args, kwargs = (*args, kwargs["dim"]), {}
+        if (
+            kwargs
+            or not args
+            or not isinstance(args[0], _Tensor)
+            or any(isinstance(own, _Tensor) for own in args[1:])
+        ):
+            self._fix(args, kwargs)
+            for own in tensors_in(args, kwargs):
+                node = self._known(own) or self._weight_nodes.get(id(own))
+                if node is not None:
+                    self.sizes.fix(own, node)
+                elif self.sizes.is_dynamic(own):
+                    self.refuse(f"it asks {name_of(func)} of what it finds in its state")
+            return result
+        self._fix(args[1:], {})
+        own = args[0]
+        node = self._known(own) or self._weight_nodes.get(id(own))
+        if node is None and self.sizes.is_dynamic(own):
+            try:
+                node = self._weight(own)
+            except TraceError as error:
+                self.refuse(str(error))
+        if node is None:
+            return result
+        return self.sizes.asked(func, args, result, node, self.depth == 1)
+
+    def _fix(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Something is done with integers that is not seen."""
+        if self.sizes is not None:
+            self.recording.fix([*args, *kwargs.values()])
 
     def _gradients_switched(self, func: Any, args: tuple[Any, ...]) -> Any:
         if self.trains:
@@ -451,6 +442,7 @@ class _Recorder(TorchFunctionMode):
         tensors = list(tensors_in(args, kwargs))
         if not tensors and next(tensors_in(result), None) is None:
             # It says something of types, or of what PyTorch can do.
+            self._fix(args, kwargs)
             return
         if name in NORMS and not (self.trains or takes_statistics(func, args, kwargs)):
             raise TraceError(f"{name} may write to running statistics")
@@ -463,6 +455,8 @@ class _Recorder(TorchFunctionMode):
             raise TraceError(f"{name_of(func)} gives nothing")
         node = self.graph.create_node(op, what, nodes, keywords)
         self._sources.note(node)
+        if self.sizes is not None:
+            self.sizes.made(node)
         self._results(result, node, {id(own) for own in tensors}, name_of(func))
         if not self.trains:
             weights = {place_of(own) for own in tensors if id(own) in self._weight_nodes}
@@ -476,6 +470,8 @@ class _Recorder(TorchFunctionMode):
         if result is None:
             return
         if isinstance(result, tuple | list):
+            if self.sizes is not None:
+                self.sizes.counted(node, len(result))
             for number, part in enumerate(result):
                 item = self.graph.create_node("call_function", operator.getitem, (node, number), {})
                 self._results(part, item, given, name)
@@ -494,6 +490,9 @@ class _Recorder(TorchFunctionMode):
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
         self._nodes[id(own)] = weakref.ref(own), node
+        if self.sizes is not None:
+            self.sizes.given(own, node)
+            self.sizes.made(node)
 
     def _known(self, own: torch.Tensor) -> Node | None:
         found = self._nodes.get(id(own))
@@ -506,6 +505,9 @@ class _Recorder(TorchFunctionMode):
     def _argument(self, arg: Any) -> Any:
         """An argument as that of a node."""
         kind = type(arg)
+        if kind is int and self.sizes is not None:
+            node = self.sizes.node_of(arg)
+            return arg if node is None else node
         if kind in CONSTANTS:
             if kind is torch.device and arg.type != "cpu":
                 raise TraceError(f"it computes on {arg}")
@@ -537,7 +539,7 @@ class _Recorder(TorchFunctionMode):
             return known
         name = self._names.get(id(own))
         if name is None:
-            name = f"_tensor_constant{len(self.weights)}"
+            name = f"_tensor_constant{next(self._numbers)}"
         kind = type(own)
         if kind is not _Tensor and kind is not torch.nn.Parameter:
             raise TraceError(f"{name} is a {kind.__name__}")
@@ -552,20 +554,87 @@ class _Recorder(TorchFunctionMode):
         self.weights[name] = own
         node = self.graph.create_node("get_attr", name, (), {})
         self._weight_nodes[id(own)] = node
+        if self.sizes is not None:
+            self.sizes.given(own, node)
         return node
+
+    def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Makes inputs of tensors that were found in containers and in state; those that are none yet."""
+        found: dict[int, torch.Tensor] = {}
+        first = next((own for own in self.graph.nodes if own.op != "placeholder"), None)
+        for own in tensors:
+            known = self._known(own)
+            if id(own) in found or (known is not None and known.op == "placeholder"):
+                continue
+            found[id(own)] = own
+            with self.graph.inserting_before(first) if first else contextlib.nullcontext():
+                node = self.graph.placeholder(f"state_{len(found)}")
+            weight = self._weight_nodes.pop(id(own), None)
+            if weight is not None:
+                weight.replace_all_uses_with(node)
+                if self.sizes is not None:
+                    self.sizes.replaced(weight, node)
+                first = weight.next if weight is first else first
+                self.graph.erase_node(weight)
+                del self.weights[str(weight.target)]
+            self._know(own, node)
+        self._constants.depend_on(self.graph.find_nodes(op="placeholder"))
+        return list(found.values())
+
+    def replay(
+        self,
+        returned: Any,
+        inputs: Sequence[torch.Tensor],
+        numbers: Mapping[int, int],
+        edits: Sequence[Any],
+    ) -> Replay:
+        """Makes the output node of a program that finds objects, by identity, and changes them."""
+        values = [own for *_, values in edits for own in values]
+        for _, _, key, _ in edits:
+            if key is not None and not is_key(key, lambda own: not self.recording.made(own)):
+                raise TraceError(f"it sets an entry for a {type(key).__name__}")
+        template = self._template((returned, *values), numbers)
+        places = {id(own): number for number, own in enumerate(inputs)}
+        sources: list[int | torch.Tensor | None] = []
+        results = []
+        for own in template.tensors:
+            node = self.node_of(own)
+            if id(own) in places:
+                sources.append(places[id(own)])
+            elif node.op == "get_attr":
+                sources.append(own)
+            else:
+                sources.append(None)
+                results.append(node)
+        self.graph.output(tuple(results))
+        template.tensors.clear()
+        counted = [(number, kind, key, len(own)) for number, kind, key, own in edits]
+        return Replay(template, sources, counted)
 
     def output(self, returned: Any) -> ResultTemplate | None:
         """Makes the output node; what its values are put into, unless that is in it."""
-        returned_tensors = [own for own in tree_leaves(returned) if isinstance(own, _Tensor)]
-        self.weights.update(self._constants.fold(self.graph, returned_tensors))
         if is_plain(returned) and not self._has_known_containers(returned):
             leaves, spec = tree_flatten(returned)
+            if any(own.__dict__ for own in leaves):
+                raise TraceError("it returns a tensor with attributes")
+            self.weights.update(self._constants.fold(self.graph, leaves))
             values = [self.node_of(own) for own in leaves]
             self.graph.output(tree_unflatten(values, spec))
             return None
-        template = ResultTemplate(returned, lambda own: not self.recording.made(own))
+        template = self._template(returned, {})
         self.graph.output(tuple(map(self.node_of, template.tensors)))
         template.tensors.clear()
+        return template
+
+    def _template(self, returned: Any, numbers: Mapping[int, int]) -> ResultTemplate:
+        """Builds what a program returns of the tensors in it."""
+        template = ResultTemplate(
+            returned,
+            lambda own: not self.recording.made(own),
+            numbers,
+            self.recording.fix if self.sizes is not None else None,
+        )
+        self.weights.update(self._constants.fold(self.graph, template.tensors))
         return template
 
     def _has_known_containers(self, returned: Any) -> bool:
@@ -583,314 +652,4 @@ class _Recorder(TorchFunctionMode):
         return check(returned)
 
 
-class _Modes:
-    """The modes of a recorder, which may be left before the program is over."""
-
-    def __init__(self) -> None:
-        self._recorder: _Recorder | None = None
-        #: Whether they were.
-        self.left = False
-
-    @contextlib.contextmanager
-    def of(self, recorder: _Recorder) -> Iterator[None]:
-        """They are on in the block."""
-        recorder.watch.__enter__()
-        recorder.__enter__()
-        self._recorder = recorder
-        try:
-            yield
-        finally:
-            self._exit()
-
-    def leave(self) -> None:
-        """Leave them now, unless the program has entered others since."""
-        recorder = self._recorder
-        if (
-            recorder is not None
-            and _get_current_function_mode() is recorder
-            and _get_current_dispatch_mode() is recorder.watch
-        ):
-            self.left = True
-            self._exit()
-
-    def _exit(self) -> None:
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.__exit__(None, None, None)
-            recorder.watch.__exit__(None, None, None)
-
-
-class _Constants:
-    """Tensors that a program computes of no input, in whatever steps: masks that are written part by part.
-
-    Each call would compute the same, so that they are computed once, unless somebody could see that.
-    """
-
-    def __init__(self) -> None:
-        #: The nodes that compute them, with what they give and where that lies.
-        self._nodes: dict[Node, tuple[Any, set[int]]] = {}
-        #: Where they lie, alive as long as this is.
-        self._places: dict[int, torch.Tensor] = {}
-        #: Places that are written to by others, or after they were read.
-        self._lost: set[int] = set()
-        self._read: set[int] = set()
-        #: Places that are written to after they were made.
-        self._written: set[int] = set()
-
-    def note(
-        self,
-        node: Node,
-        written: list[torch.Tensor],
-        tensors: list[torch.Tensor],
-        weights: set[int],
-        result: Any,
-    ) -> None:
-        """A node was made, which has written to some tensors, read some, and given ``result``.
-
-        Args:
-            node: the node.
-            written: what it has written to.
-            tensors: what it has read.
-            weights: where those of them lie that the program did not make and that are no inputs.
-            result: what it gave.
-        """
-        results = list(tensors_in(result))
-        if any(own.layout is not torch.strided for own in (*tensors, *results)):
-            return
-        read = {place_of(own): own for own in tensors if place_of(own) not in weights}
-        is_constant = all(place in self._places for place in read)
-        if not is_constant:
-            self._read.update(place for place in read if place in self._places)
-            self._lost.update(map(place_of, written))
-            # A view of a constant that an input had a say in.
-            self._lost.update(place_of(own) for own in results if place_of(own) in self._places)
-            return
-        places = {place_of(own): own for own in (*results, *written)}
-        self._lost.update(place_of(own) for own in written if place_of(own) in self._read)
-        self._written.update(map(place_of, written))
-        self._places.update(places)
-        self._nodes[node] = result, {*places, *read}
-
-    def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
-        lost = self._lost | {place_of(own) for own in returned if own.layout is torch.strided}
-        while True:
-            # What shares a node with what is computed anew is computed anew, too.
-            found = {own for _, places in self._nodes.values() if places & lost for own in places}
-            if found <= lost:
-                break
-            lost |= found
-        # What is only computed is for who folds constants.
-        kept = {
-            node: own
-            for node, (own, places) in self._nodes.items()
-            if places & self._written and not places & lost
-        }
-        named: dict[str, torch.Tensor] = {}
-        for node, own in kept.items():
-            if isinstance(own, _Tensor) and any(user not in kept for user in node.users):
-                name = f"_constant{len(named)}"
-                with torch.inference_mode(False):
-                    named[name] = own.clone()
-                with graph.inserting_before(node):
-                    new = graph.create_node("get_attr", name, (), {})
-                node.replace_all_uses_with(new, lambda user: user not in kept)
-        for node in reversed(kept):
-            if not node.users:
-                graph.erase_node(node)
-        return named
-
-
-def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and buffers, of which the first name is the last here."""
-    yield from reversed([*model.named_parameters(), *model.named_buffers()])
-
-
-def named_arguments(
-    program: Callable[..., Any], args: tuple[Any, ...]
-) -> Iterator[tuple[str, Any]]:
-    names: list[str] = []
-    with contextlib.suppress(TypeError, ValueError):
-        function = program.forward if isinstance(program, torch.nn.Module) else program
-        for own in inspect.signature(function).parameters.values():
-            if own.kind is own.VAR_POSITIONAL:
-                names += [f"{own.name}_{number}" for number in range(len(args) - len(names))]
-            names.append(own.name)
-    for number, own in enumerate(args):
-        yield names[number] if number < len(names) else f"input_{number}", own
-
-
-_recorded_here = threading.local()
-
-
-def is_recording() -> bool:
-    """Whether this thread records a program, which is to see the operators of all that it calls."""
-    return getattr(_recorded_here, "depth", 0) > 0
-
-
-def _collections() -> list[int]:
-    """How often garbage was collected, of each generation."""
-    return [own["collections"] for own in gc.get_stats()]
-
-
-def _ours() -> list[Any]:
-    """The code in which nothing is looked at: it makes nodes of operators, and calls PyTorch."""
-    functions = [
-        handle_torch_function,
-        _Recorder.__torch_function__,
-        _OperatorWatch.__torch_dispatch__,
-        is_recording,
-        torch.autocast.__enter__,
-        torch.autocast.__exit__,
-        *_ASKS,
-    ]
-    guard = sys.modules.get("torch._dynamo.mutation_guard")
-    if guard is not None:
-        # Dynamo counts modules that are made.
-        functions.append(guard.GenerationTracker.tag)
-    return [own.__code__ for own in functions]
-
-
-def _unlike() -> list[tuple[Any, int, str]]:
-    """Code that is not recorded if a variable is not None: the code, the number of the variable, and why."""
-
-    def place(function: Any, variable: str) -> tuple[Any, int]:
-        code = function.__code__
-        return code, code.co_varnames.index(variable)
-
-    return [
-        (
-            # It gives zeros for what was left out, unless somebody looks at its operators.
-            *place(torch.nn.TransformerEncoder.forward, "src_key_padding_mask"),
-            "an encoder packs sequences that are padded",
-        )
-    ]
-
-
-#: What PyTorch's functions depend on besides their arguments and what Python reads.
-_SETTINGS: tuple[Callable[[], Any], ...] = (
-    torch.get_default_dtype,
-    torch._C._len_torch_function_stack,
-    torch._C._get_tracing_state,
-    torch._C._functorch.maybe_current_level,
-    torch._C._get_deterministic_algorithms,
-    torch.is_deterministic_algorithms_warn_only_enabled,
-)
-
-
-def record(
-    model: torch.nn.Module,
-    program: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    *,
-    trains: bool = False,
-    compiling: bool = False,
-) -> tuple[Any, Recorded | Refusal]:
-    """Calls ``program``, and records what it does with tensors of these types and sizes.
-
-    Args:
-        model: has the parameters and buffers.
-        program: is called with the arguments; ``model`` itself, or a function.
-        args: tensors on the CPU, and constants.
-        kwargs: the same.
-        trains: whether autograd is to go back through the graph; gradients are on then.
-        compiling: whether programs that ask are told that they are compiled: many read values only if they
-            are not.
-
-    Returns:
-        What the program returns; what it did, or why that is not known.
-    """
-    unavailable = _unavailable(args, kwargs)
-    if unavailable is not None:
-        return program(*args, **kwargs), unavailable
-    with no_collection(), _told_to_be_compiled() if compiling else contextlib.nullcontext():
-        return _recorded(model, program, args, kwargs, trains)
-
-
-@contextlib.contextmanager
-def _told_to_be_compiled() -> Iterator[None]:
-    """``torch.compiler.is_compiling()`` is true in the block."""
-    before = torch.compiler._is_compiling_flag
-    torch.compiler._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        torch.compiler._is_compiling_flag = before
-
-
-def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
-    """Why nothing can be recorded in this call."""
-    if any(own.__dict__ for own in (*args, *kwargs.values()) if isinstance(own, _Tensor)):
-        return Refusal(Kind.HOST, "an input has attributes", passes=True)
-    if torch._C._len_torch_function_stack():
-        return Refusal(Kind.HOST, "a mode of torch.overrides is on", passes=True)
-    reason = _core.Recording.unavailable()
-    return None if reason is None else Refusal(Kind.DYNAMO, reason, passes=True)
-
-
-def _recorded(
-    model: torch.nn.Module,
-    program: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    trains: bool,
-) -> tuple[Any, Recorded | Refusal]:
-    start = time.perf_counter()
-    modes = _Modes()
-    recording = _core.Recording(_ours(), _unlike(), modes.leave, [_APPLY] if trains else [])
-    for setting in _SETTINGS:
-        recording.ask(setting)
-    recorder = _Recorder(recording, {id(own): name for name, own in named_weights(model)}, trains)
-    tensors: dict[int, torch.Tensor] = {}
-    for name, own in [*named_arguments(program, args), *kwargs.items()]:
-        if isinstance(own, _Tensor) and id(own) not in tensors:
-            tensors[id(own)] = own
-            recorder.placeholder(name, own)
-    gradients, collections = torch.is_grad_enabled(), _collections()
-    _recorded_here.depth = getattr(_recorded_here, "depth", 0) + 1
-    try:
-        with modes.of(recorder):
-            recorder.begin()
-            returned = recording.run(program, args, kwargs)
-            if not modes.left:
-                recorder.end()
-    finally:
-        _recorded_here.depth -= 1
-    if torch.is_grad_enabled() is not gradients:
-        recorder.refuse("it leaves gradients switched on or off")
-    found = recording.finish(list(tensors.values()))
-    if _collections() != collections:
-        # Whether the program has made an object is told by how young it is.
-        return returned, Refusal(
-            Kind.HOST, "garbage was collected while it was recorded", passes=True
-        )
-    if modes.left and isinstance(found, tuple):
-        # Dynamo would capture what PyTorch does where somebody looks at its operators.
-        return returned, Refusal(Kind.HOST, found[1])
-    if recorder.refusal is not None and not (isinstance(found, tuple) and found[0] == "opaque"):
-        depends = recorder.refusal.kind is Kind.DYNAMO
-        asks = any(recording.entered(own.__code__) for own in _ASKS)
-        repeats = depends and not recorder.saw_change and not isinstance(found, tuple)
-        return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
-    if isinstance(found, tuple):
-        kind, reason = found
-        who = Kind.HOST if kind == "opaque" else Kind.DYNAMO
-        return returned, Refusal(who, reason, passes=kind != "torch")
-    try:
-        template = recorder.output(returned)
-        if recorder.refusal is not None:
-            return returned, recorder.refusal
-    except TraceError as error:
-        return returned, Refusal(Kind.DYNAMO, str(error), repeats=not recorder.saw_change)
-    module = GraphModule(dict(recorder.weights), recorder.graph)
-    module.training = False
-    form = form_of(list(tensors.values())) if recorder.asks_form else None
-    read = list(recorder.weights.values())
-    kept = {id(own) for own in read}
-    statistics = [own for key, own in recorder.statistics.items() if key in kept]
-    repeats, seconds = not recorder.saw_change, time.perf_counter() - start
-    return returned, Recorded(module, template, found, read, statistics, form, repeats, seconds)
-
-
-__all__ = ["Kind", "Recorded", "Refusal", "form_of", "is_recording", "named_weights", "record"]
+__all__ = ["Kind", "OperatorWatch", "Recorder", "Refusal"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import torch
 
 from corsac import _core
-from corsac._recorder import Kind, Recorded, Refusal, form_of, record
+from corsac._record import Recorded, form_of, record
+from corsac._recorder import Kind, Refusal
+from corsac._sizes import SizeConditions
 
 #: For how many sets of sizes there are programs.
 SIZES = 16
@@ -24,13 +27,19 @@ ATTEMPTS = {Kind.DYNAMO: 3, Kind.HOST: 2, Kind.TRAINS: 1}
 IN_VAIN = 8
 #: How many sets of sizes are remembered that were met once.
 MET = 256
+#: How many programs are made for calls with the same arguments whose state has other sizes: caches grow to as many.
+LENGTHS = 256
 #: What may be given besides tensors: a program is for these values.
 _CONSTANTS = (type(None), bool, int, str, torch.dtype, torch.device)
 #: Containers, of which each call may make a new one.
-_CONTAINERS = (dict, list, tuple, set, frozenset)
+_CONTAINERS = (dict, list, tuple)
+#: How many elements containers among the arguments may have in all.
+ELEMENTS = 1000
+#: Objects that are the same ones in many calls.
+_FIXED = (torch.nn.Module, type, types.FunctionType, types.MethodType, types.ModuleType)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """The arguments of a call.
 
@@ -38,47 +47,87 @@ class Call:
         tensors: those that are tensors, each once.
         key: types and sizes of tensors, whether they have attributes, and what the others are.
         objects: those that are neither tensors nor constants: a program is for these objects.
-        kinds: the key with the classes of objects in their places; None if there are none.
+        structures: containers, and objects that calls make anew: a program is for what they hold.
+        inputs: the tensors that a program takes: also those that it finds in containers and in state.
+        met: the containers and objects in which it finds them, by their numbers.
+        found: what guards have found, by their identity: what programs are told apart by, tensors, and objects.
     """
 
     tensors: tuple[torch.Tensor, ...]
     key: Any
     objects: tuple[Any, ...] = ()
-    kinds: Any = None
+    structures: tuple[Any, ...] = ()
+    inputs: tuple[torch.Tensor, ...] = ()
+    met: Sequence[Any] = ()
+    found: dict[int, tuple[Any, tuple[torch.Tensor, ...], Sequence[Any]] | None] = field(
+        default_factory=dict
+    )
+
+    def state(self, guards: _core.Guards) -> tuple[Any, tuple[torch.Tensor, ...], Any] | None:
+        """What guards find in containers and in state, which is looked at once."""
+        if id(guards) not in self.found:
+            found = guards.find(list(self.structures))
+            self.found[id(guards)] = (
+                None if found is None else (*state_key(self, found[0]), found[1])
+            )
+        return self.found[id(guards)]
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Self | None:
-        """The call with these arguments; None if one is a container."""
+    def of(
+        cls,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_new: Callable[[Any], bool] = lambda own: False,
+        structures: bool = False,
+    ) -> Self | None:
+        """The call with these arguments.
+
+        Args:
+            args, kwargs: the arguments.
+            is_new: whether an object is another one than those of its class in the calls before.
+            structures: whether programs may be for what containers and new objects hold.
+
+        Returns:
+            The call; None if an argument is an iterator, a set, a large container, or one that only ``structures``
+            are for.
+        """
         tensors: dict[int, torch.Tensor] = {}
         key: list[Any] = []
-        objects = []
+        objects, held = [], []
         for own in (*args, *kwargs.values()):
-            kind = type(own)
             if isinstance(own, torch.Tensor):
                 if id(own) in tensors:
                     # Programs may ask whether two of their arguments are one.
                     key.append(("the same as", list(tensors).index(id(own))))
                 else:
                     tensors[id(own)] = own
-                    # Nested tensors have no sizes.
-                    shape = None if own.is_nested else own.shape
-                    key.append((own.dtype, shape, kind, bool(own.__dict__)))
-            elif kind is float:
-                # Zero has two signs.
-                key.append((float, own.hex()))
-            elif kind in _CONSTANTS:
-                key.append((kind, own))
-            elif isinstance(own, _CONTAINERS) or hasattr(own, "__next__"):
+                    key.append(_key_of_tensor(own))
+            elif (part := _key_of_constant(own)) is not None:
+                key.append(part)
+            elif isinstance(own, _CONTAINERS):
+                part = _key_of_container(own) if structures else None
+                if part is None:
+                    return None
+                key.append(part)
+                held.append(own)
+            elif isinstance(own, set | frozenset) or hasattr(own, "__next__"):
                 return None
-            else:
+            elif isinstance(own, _FIXED) or not is_new(own):
                 objects.append(own)
                 key.append(("object", id(own)))
-        kinds = None
-        if objects:
-            classes = iter(objects)
-            kinds = [(type(next(classes)),) if own[0] == "object" else own for own in key]
-            kinds = (tuple(kwargs), tuple(kinds))
-        return cls(tuple(tensors.values()), (tuple(kwargs), tuple(key)), tuple(objects), kinds)
+            elif structures:
+                held.append(own)
+                key.append(("object", type(own)))
+            else:
+                return None
+        return cls(
+            tuple(tensors.values()),
+            (tuple(kwargs), tuple(key)),
+            tuple(objects),
+            tuple(held),
+            tuple(tensors.values()),
+        )
 
     def describe(self) -> str:
         """Sizes and constants, as text."""
@@ -89,18 +138,78 @@ class Call:
         return ", ".join([*texts[:first], *named])
 
 
+def _key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
+    # Nested tensors have no sizes.
+    shape = None if own.is_nested else own.shape
+    return own.dtype, shape, type(own), bool(own.__dict__)
+
+
+def _key_of_constant(own: Any) -> tuple[Any, ...] | None:
+    """What a program is for if this is an argument; None if it is no constant."""
+    kind = type(own)
+    if kind is float:
+        # Zero has two signs.
+        return float, own.hex()
+    return (kind, own) if kind in _CONSTANTS else None
+
+
+def _key_of_container(container: Any) -> Any:
+    """What a container holds, as far as programs for it differ in any case; None if that is much."""
+    left = ELEMENTS
+
+    def key(own: Any) -> Any:
+        nonlocal left
+        if isinstance(own, torch.Tensor):
+            return _key_of_tensor(own)
+        if (known := _key_of_constant(own)) is not None:
+            return known
+        if not isinstance(own, _CONTAINERS):
+            return "object", type(own)
+        left -= len(own)
+        if left < 0:
+            raise OverflowError
+        if isinstance(own, dict):
+            names = tuple(name if type(name) is str else type(name) for name in own)
+            return type(own), names, tuple(map(key, own.values()))
+        return type(own), tuple(map(key, own))
+
+    try:
+        return key(container)
+    except (OverflowError, RecursionError):
+        return None
+
+
+def state_key(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    """What programs differ in by the tensors that they find in containers and in state, and those among them that
+    are no arguments, each once."""
+    known = {id(own): number for number, own in enumerate(call.tensors)}
+    found: list[torch.Tensor] = []
+    key: list[Any] = []
+    for own in tensors:
+        if id(own) in known:
+            key.append(known[id(own)])
+        else:
+            known[id(own)] = len(known)
+            found.append(own)
+            key.append((*_key_of_tensor(own), own.layout, own.device))
+    return tuple(key), tuple(found)
+
+
+def _sizeless(key: Any) -> Any:
+    """A key in which sizes are left out, and ranks are not."""
+    if isinstance(key, torch.Size):
+        return len(key)
+    return tuple(map(_sizeless, key)) if type(key) is tuple else key
+
+
 def _described(kind: Any, value: Any, *_: Any) -> str:
     if isinstance(kind, torch.dtype):
         return str(list(value))
     if kind == "object":
         return "an object"
+    if isinstance(kind, type) and issubclass(kind, _CONTAINERS):
+        return f"a {kind.__name__}"
     return f"{kind} {value}" if isinstance(kind, str) else str(value)
-
-
-class Runnable(Protocol):
-    """What runs a program for its tensors."""
-
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,21 +222,54 @@ class Entry:
         guards: tell whether Python would do the same again.
         watch: tells whether the tensors are as they were that the program reads besides.
         form: strides and the like of its inputs, if it has asked for them.
+        state: types and sizes of tensors that it finds in containers and in state; None if it looks at none.
+        changes: whether it changes state.
+        sizes: what has to be so of the sizes of inputs, if they may be others than ``call`` and ``state`` say.
     """
 
     call: Call
-    run: Runnable
+    run: Callable[..., Any]
     guards: _core.Guards
     watch: _core.Watch
     form: Any
+    state: Any = None
+    changes: bool = False
+    sizes: SizeConditions | None = None
 
     def is_current(self, call: Call, trains: bool) -> bool:
-        """Whether it would do now what the program does."""
+        """Whether it would do now what the program does; notes in ``call`` what the program takes."""
         if not trains and torch.is_grad_enabled() and self.watch.requires_grad():
             return False
-        if self.form is not None and self.form != form_of(call.tensors):
+        if self.state is None:
+            call.inputs = call.tensors
+        elif not self._finds_state(call):
+            return False
+        if self.form is not None and self.form != form_of(call.inputs):
             return False
         return self.guards.hold() and self.watch.is_current()
+
+    def _finds_state(self, call: Call, of_any_size: bool = False) -> bool:
+        found = call.state(self.guards)
+        if found is None:
+            return False
+        key, state, call.met = found
+        same = _sizeless(key) == _sizeless(self.state) if of_any_size else key == self.state
+        if not same or (torch.is_grad_enabled() and any(t.requires_grad for t in state)):
+            return False
+        call.inputs = (*call.tensors, *state)
+        return True
+
+    def fits(self, call: Call, trains: bool) -> bool:
+        """Whether it would do now what the program does, with other sizes; notes in ``call`` what the program takes."""
+        if self.sizes is None or (
+            not trains and torch.is_grad_enabled() and self.watch.requires_grad()
+        ):
+            return False
+        if self.state is None:
+            call.inputs = call.tensors
+        elif not self._finds_state(call, of_any_size=True):
+            return False
+        return self.guards.hold() and self.watch.is_current() and self.sizes.hold(call.inputs)
 
 
 @dataclass(slots=True)
@@ -142,6 +284,45 @@ class _Known:
     compiling: bool = False
     #: How often it was recorded since a program was used.
     in_vain: int = 0
+    #: Whether programs change state.
+    changes: bool = False
+
+
+@dataclass(slots=True)
+class _Family:
+    """Calls that differ in sizes.
+
+    Attributes:
+        first: the first program, for the sizes of one call.
+        shapes: the shapes of its inputs.
+        dynamic: dimensions that have been others since: the number of an input, and of a dimension.
+        entries: programs for many sizes, the last one first.
+    """
+
+    first: Entry
+    shapes: list[torch.Size]
+    dynamic: set[tuple[int, int]] = field(default_factory=set)
+    entries: list[Entry] = field(default_factory=list)
+
+    def inputs(self, call: Call) -> tuple[torch.Tensor, ...] | None:
+        """The inputs of programs in a call; None if it is another one in more than sizes."""
+        if self.first.state is None:
+            return call.tensors
+        found = call.state(self.first.guards)
+        if found is None:
+            return None
+        key, state, _ = found
+        return (*call.tensors, *state) if _sizeless(key) == _sizeless(self.first.state) else None
+
+    def differs(self, inputs: Sequence[torch.Tensor]) -> dict[int, set[int]]:
+        """Which dimensions of inputs have not been the same in all calls, by the identity of tensors."""
+        for number, (own, shape) in enumerate(zip(inputs, self.shapes, strict=True)):
+            differ = (dim for dim, size in enumerate(shape) if size != own.size(dim))
+            self.dynamic.update((number, dim) for dim in differ)
+        found: dict[int, set[int]] = {}
+        for number, dim in self.dynamic:
+            found.setdefault(id(inputs[number]), set()).add(dim)
+        return found
 
 
 class Recordings:
@@ -153,6 +334,8 @@ class Recordings:
         make: makes what runs a program; it raises what :attr:`failures` are where it cannot.
         forget: is told of entries that are dropped.
         trains: whether autograd goes back through programs.
+        replays: whether programs may change state.
+        resize: makes a program that is for many sizes one for those of a call; None where there are none such.
     """
 
     #: What says that a program cannot be made.
@@ -166,17 +349,34 @@ class Recordings:
         *,
         forget: Callable[[Entry], None] = lambda entry: None,
         trains: bool = False,
+        replays: bool = False,
+        resize: Callable[[Call, Entry], Entry] | None = None,
         sizes: int = SIZES,
     ) -> None:
         self._model, self._program = model, program
         self._make, self._dropped = make, forget
-        self._trains, self._sizes = trains, sizes
+        self._trains, self._replays, self._sizes = trains, replays, sizes
+        self._resize = resize
+        #: By the key without sizes.
+        self._families: OrderedDict[Any, list[_Family]] = OrderedDict()
         self._known: OrderedDict[Any, _Known] = OrderedDict()
         #: Sizes that were met once, when there were programs for as many as there may be.
         self._met: OrderedDict[Any, None] = OrderedDict()
-        #: What became of calls with objects, whichever these were: caches are made anew for each text.
-        self._of_kinds: OrderedDict[Any, _Known] = OrderedDict()
+        #: The objects among arguments, by their class, as long as there is one of each.
+        self._objects: dict[type, int | None] = {}
         self._lock = threading.RLock()
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """The call with these arguments; None if Dynamo is to look at them."""
+        return Call.of(args, kwargs, is_new=self._is_new, structures=self._replays)
+
+    def _is_new(self, own: Any) -> bool:
+        """Whether calls have other objects of this class than the first one: each text a cache of its own."""
+        known = self._objects.setdefault(type(own), id(own))
+        if known != id(own):
+            self._objects[type(own)] = None
+            return True
+        return False
 
     def may_come_back(self, entry: Entry) -> bool:
         """Whether a program that is not used now may be again: not if tensors were written to."""
@@ -188,10 +388,10 @@ class Recordings:
 
     def find(self, call: Call) -> Entry | Refusal | None:
         """The program for a call, why there is none, or None if it is to be recorded."""
+        call.found.clear()
         known = self._known.get(self.key(call))
         if known is None:
-            of_kinds = self._of_kinds.get(call.kinds)
-            return None if of_kinds is None else of_kinds.refusal
+            return self._resized(call)
         for entry in known.entries:
             if entry.is_current(call, self._trains):
                 known.in_vain = 0
@@ -201,9 +401,59 @@ class Recordings:
                 if entry is not known.entries[0]:
                     known.entries = [entry, *(own for own in known.entries if own is not entry)]
                 return entry
+        if known.refusal is None and (resized := self._resized(call)) is not None:
+            return resized
+        if known.changes and known.in_vain > ATTEMPTS[Kind.DYNAMO]:
+            return Refusal(Kind.DYNAMO, "the state that it changes is another one in each call")
         if known.in_vain > IN_VAIN:
             return Refusal(Kind.HOST, "what it reads changes from call to call")
         return known.refusal
+
+    def _resized(self, call: Call) -> Entry | None:
+        """A program for the sizes of a call, made of one for many sizes."""
+        if self._resize is None or not self._families:
+            return None
+        key = self.key(call)
+        families = self._families.get(_sizeless(key), [])
+        for entry in [entry for family in families for entry in family.entries]:
+            if entry.fits(call, self._trains):
+                try:
+                    made = self._resize(call, entry)
+                except self.failures:
+                    continue
+                with self._lock:
+                    known = self._known.setdefault(key, _Known())
+                    self._known.move_to_end(key)
+                    known.in_vain = 0
+                    known.entries = [made, *known.entries]
+                    for own in known.entries[LENGTHS:]:
+                        self._dropped(own)
+                    del known.entries[LENGTHS:]
+                    while len(self._known) > self._sizes:
+                        self._drop_oldest()
+                return made
+        return None
+
+    def _family(self, call: Call) -> tuple[_Family, tuple[torch.Tensor, ...]] | None:
+        """The calls that one differs from in sizes, and its inputs; None if there are none."""
+        for family in self._families.get(_sizeless(self.key(call)), []):
+            inputs = family.inputs(call)
+            if inputs is not None:
+                return family, inputs
+        return None
+
+    def _note_family(self, call: Call, made: Entry, family: _Family | None) -> None:
+        """A call was recorded."""
+        if self._resize is None:
+            return
+        if family is None:
+            family = _Family(made, [own.shape for own in call.inputs])
+            key = _sizeless(self.key(call))
+            self._families[key] = [family, *self._families.get(key, [])[: SITUATIONS - 1]]
+            while len(self._families) > self._sizes:
+                self._families.popitem(last=False)
+        if made.sizes is not None:
+            family.entries = [made, *family.entries[: SITUATIONS - 1]]
 
     def used(self, entries: Iterable[Entry]) -> None:
         """These were used, the last one last, by who asks nobody."""
@@ -216,7 +466,6 @@ class Recordings:
     def look_again(self) -> None:
         """The model is another one: what was not captured may be now."""
         with self._lock:
-            self._of_kinds.clear()
             for known in self._known.values():
                 known.refusal, known.attempts, known.in_vain = None, 0, 0
                 known.compiling = False
@@ -252,6 +501,7 @@ class Recordings:
         if self._is_met_first(key):
             return self._program(*args, **kwargs), None
         before = self._known.get(key)
+        found = None if self._resize is None else self._family(call)
         result, recorded = record(
             self._model,
             self._program,
@@ -259,29 +509,32 @@ class Recordings:
             kwargs,
             trains=self._trains,
             compiling=before is not None and before.compiling,
+            structures=call.structures if self._replays else None,
+            dynamic={} if found is None else found[0].differs(found[1]),
         )
         made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
+        call.found.clear()
         with self._lock:
             known = self._known.setdefault(key, _Known())
             self._known.move_to_end(key)
             if isinstance(made, Refusal):
                 self._refused(known, made)
-                if call.kinds is not None:
-                    self._refused(self._of_kinds.setdefault(call.kinds, _Known()), made)
-                    while len(self._of_kinds) > MET:
-                        self._of_kinds.popitem(last=False)
             else:
-                same = [own for own in known.entries if own.is_current(call, self._trains)]
-                if same:
-                    # Another thread has made one meanwhile.
-                    return result, same[0]
+                if not made.changes:
+                    same = [own for own in known.entries if own.is_current(call, self._trains)]
+                    if same:
+                        # Another thread has made one meanwhile.
+                        return result, same[0]
+                self._note_family(call, made, None if found is None else found[0])
                 known.in_vain += 1
+                known.changes = made.changes
                 known.refusal = None
                 # Tensors that were written to do not come back; in training they are read anew.
                 kept = [own for own in known.entries if self.may_come_back(own)]
                 stale = [own for own in known.entries if own not in kept]
-                known.entries = [made, *kept[: SITUATIONS - 1]]
-                for own in (*stale, *kept[SITUATIONS - 1 :]):
+                kept, more = _of_situations(kept, SITUATIONS - 1)
+                known.entries = [made, *kept]
+                for own in (*stale, *more):
                     self._dropped(own)
             while len(self._known) > self._sizes:
                 self._drop_oldest()
@@ -320,6 +573,16 @@ class Recordings:
             return Refusal(Kind.HOST, f"{type(error).__name__}: {error}")
 
 
+def _of_situations(entries: list[Entry], count: int) -> tuple[list[Entry], list[Entry]]:
+    """Those entries that belong to the first so many situations, whatever sizes they are for, and the others."""
+    guards: dict[int, None] = {}
+    for own in entries:
+        if len(guards) < count:
+            guards.setdefault(id(own.guards))
+    kept = [own for own in entries if id(own.guards) in guards]
+    return kept, [own for own in entries if id(own.guards) not in guards]
+
+
 def record_at_once(
     model: torch.nn.Module, program: Callable[..., Any], args: tuple[Any, ...]
 ) -> Recorded | Refusal:
@@ -334,4 +597,4 @@ def record_at_once(
     return recorded
 
 
-__all__ = ["ATTEMPTS", "SIZES", "Call", "Entry", "Recordings", "record_at_once"]
+__all__ = ["ATTEMPTS", "SIZES", "Call", "Entry", "Recordings", "record_at_once", "state_key"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,6 +30,15 @@ def is_plain(returned: Any) -> bool:
     return isinstance(returned, torch.Tensor)
 
 
+def is_key(key: Any, is_known: Callable[[Any], bool]) -> bool:
+    """Whether a key of a dictionary is the same in each call."""
+    if type(key) is tuple or type(key) is torch.Size:
+        return all(is_key(own, is_known) for own in key)
+    if isinstance(key, torch.Tensor):
+        return False
+    return isinstance(key, _CONSTANTS) or is_known(key)
+
+
 def flat_results(output: Node) -> tuple[list[Any], TreeSpec]:
     """The values that a graph returns, and the containers that they are in: Python's own, not those of nodes, which
     cannot be changed."""
@@ -52,33 +62,58 @@ class ResultTemplate:
     Args:
         returned: what the program returned when it was captured.
         is_known: whether an object was there before the program ran: it is shared by all results.
+        numbers: numbers of objects that were there before, by identity, of which each call has others.
+        fixed: is told of integers in it.
 
     Attributes:
         tensors: the tensors in ``returned``, in the order in which :meth:`build` takes them.
     """
 
-    def __init__(self, returned: Any, is_known: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        returned: Any,
+        is_known: Callable[[Any], bool],
+        numbers: Mapping[int, int] = MappingProxyType({}),
+        fixed: Callable[[Any], None] | None = None,
+    ) -> None:
         self.tensors: list[torch.Tensor] = []
-        self._is_known = is_known
+        self._is_known, self._numbers, self._fixed = is_known, numbers, fixed
+        #: The numbers of those that are in what is returned.
+        self._given: dict[int, int] = {}
+        self._places: dict[int, int] = {}
         #: What is looked at: containers that are made meanwhile would get each other's identity.
         self._held: list[Any] = []
         self._active: set[int] = set()
+        self._makers: dict[int, _Maker] = {}
+        #: How many tensors were met, the same ones counted again.
+        self._met = 0
         self._make = self._maker(returned)
         # Nothing of the run is kept.
-        del self._is_known, self._held, self._active
+        del self._is_known, self._held, self._active, self._makers, self._met
+        del self._numbers, self._places, self._fixed
 
-    def build(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """What the program returns where ``tensors`` are what it has computed."""
-        return self._make(tensors, {})
+    def build(self, tensors: Sequence[torch.Tensor], objects: Sequence[Any] = ()) -> Any:
+        """What the program returns where ``tensors`` are what it has computed, and ``objects`` those with numbers."""
+        return self._make(tensors, {key: objects[number] for key, number in self._given.items()})
 
     def _maker(self, value: Any) -> _Maker:
         if isinstance(value, torch.Tensor):
-            number = len(self.tensors)
-            self.tensors.append(value)
+            if value.__dict__:
+                raise TraceError("it returns a tensor with attributes")
+            self._met += 1
+            number = self._places.setdefault(id(value), len(self.tensors))
+            if number == len(self.tensors):
+                self.tensors.append(value)
             return lambda tensors, made: tensors[number]
+        if isinstance(value, types.FunctionType) and not self._is_known(value):
+            raise TraceError("it returns a function that it has made")
         if isinstance(value, _CONSTANTS | _SHARED):
+            if type(value) is int and self._fixed is not None:
+                self._fixed(value)
             return lambda tensors, made: value
         key = id(value)
+        if key in self._makers:
+            return self._makers[key]
         if key in self._active:
             raise TraceError(f"it returns a {type(value).__name__} that has itself in it")
         self._held.append(value)
@@ -93,13 +128,23 @@ class ResultTemplate:
                 made[key] = make(tensors, made)
             return made[key]
 
+        self._makers[key] = once
         return once
 
     def _container(self, value: Any) -> _Maker:
         cls = type(value)
+        if id(value) in self._numbers:
+            self._given[id(value)] = self._numbers[id(value)]
+            return lambda tensors, made: made[id(value)]
         if self._is_known(value):
             return lambda tensors, made: value
         registered = SUPPORTED_NODES.get(_get_node_type(value))
+        if isinstance(value, dict):
+            for own in value:
+                if id(own) in self._numbers or not is_key(own, self._is_known):
+                    raise TraceError(
+                        f"it returns a dictionary with a {type(own).__name__} as a key"
+                    )
         if registered is not None:
             parts, context = registered.flatten_fn(value)
             makers = [self._maker(part) for part in parts]
@@ -109,13 +154,15 @@ class ResultTemplate:
             if not all(isinstance(own, _CONSTANTS) for own in value):
                 raise TraceError(f"it returns a {cls.__name__} of objects")
             kept = tuple(value)
+            if self._fixed is not None:
+                self._fixed(kept)
             return lambda tensors, made: cls(kept)
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is not dict or not _is_plain(cls):
             raise TraceError(f"it returns a {cls.__name__}")
-        count = len(self.tensors)
+        count = self._met
         named = {name: self._maker(own) for name, own in attributes.items()}
-        if len(self.tensors) == count:
+        if self._met == count:
             # It may be somebody else's.
             raise TraceError(f"it returns a {cls.__name__} without tensors")
 
@@ -140,4 +187,4 @@ def _is_plain(cls: type) -> bool:
     )
 
 
-__all__ = ["ResultTemplate", "flat_results", "is_plain"]
+__all__ = ["ResultTemplate", "flat_results", "is_key", "is_plain"]

@@ -15,7 +15,8 @@ from torch.utils._pytree import tree_flatten
 
 import corsac
 from corsac._compiled_function import module_of
-from corsac._recorder import Recorded, Refusal
+from corsac._record import Recorded
+from corsac._recorder import Refusal
 from corsac._recordings import record_at_once
 
 
@@ -234,10 +235,9 @@ def test_variables_that_functions_inside_write_to():
         global CALLS
         CALLS = 0
         compiled = corsac.compile(function)
-        for number in range(1, 4):
+        for number in range(1, 8):
             with torch.no_grad():
                 torch.testing.assert_close(compiled(X), X * number)
-        assert not module_of(compiled)._recorded.programs()
 
 
 def test_training_mode_is_seen():
@@ -489,9 +489,8 @@ class KeepsTensors(Remembers):
 def test_what_modules_remember(cls):
     model, other = cls().eval(), cls().eval()
     compiled = corsac.compile(model)
-    for _ in range(3):
+    for _ in range(6):
         agree(compiled, other, X)
-    assert not module_of(compiled)._recorded.programs()
     assert (model.count, model.history, model.shared) == (other.count, other.history, other.shared)
 
 

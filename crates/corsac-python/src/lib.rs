@@ -21,6 +21,7 @@ mod aggregate;
 mod allowed_names;
 mod analysis;
 mod budget;
+mod bytecode;
 mod callable;
 mod canonical;
 mod capture;
@@ -95,6 +96,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(canonical::reorder, m)?)?;
     m.add_function(wrap_pyfunction!(passes::has_effects, m)?)?;
     capture::register(m)?;
+    bytecode::register(m)?;
     mkldnn::register(m)?;
     linears::register(m)?;
     placement::register(m)?;

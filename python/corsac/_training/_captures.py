@@ -14,7 +14,8 @@ from corsac import _core
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
-from corsac._recorder import Kind, Recorded, Refusal, named_weights
+from corsac._record import Recorded, named_weights
+from corsac._recorder import Kind, Refusal
 from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import ResultTemplate, flat_results
 from corsac._training._backend import TrainedGraph
@@ -133,7 +134,7 @@ class TrainedModel:
         self._of_dynamo: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        call = Call.of(args, kwargs)
+        call = self.captures.call(args, kwargs)
         if call is None or _why_not(call) is not None:
             return self._by_dynamo(args, kwargs)
         found = self.captures.find(call)
@@ -160,7 +161,7 @@ class TrainedModel:
 def _why_not(call: Call) -> str | None:
     """Why nothing can be recorded of a call."""
     for number, own in enumerate(call.tensors):
-        if (reason := why_not_plain(number, own)) is not None:
+        if (reason := why_not_plain(f"input {number}", own)) is not None:
             return reason
         if own.is_conj() or own.is_neg():
             return f"input {number} is to be conjugated or negated"

@@ -90,7 +90,7 @@ class HostedModule(StandIn):
             # What was not captured may be now.
             self.__dict__["_watch"] = _core.Watch(self._model)
             self._programs.look_again()
-        call = None if self._dynamic else Call.of(args, kwargs)
+        call = None if self._dynamic else self._programs.call(args, kwargs)
         reason = self._why_not_recorded(call)
         if call is None or reason is not None:
             return self._by_dynamo(reason)(*args, **kwargs)
@@ -112,7 +112,7 @@ class HostedModule(StandIn):
         if call is None:
             return "an argument is a container"
         for number, own in enumerate(call.tensors):
-            if (reason := why_not_plain(number, own)) is not None:
+            if (reason := why_not_plain(f"input {number}", own)) is not None:
                 return reason
         if torch._C._len_torch_dispatch_stack():
             return "a mode of torch.utils._python_dispatch is on"

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
 from corsac._collection import no_collection
-from corsac._recorder import Recorded
+from corsac._record import Recorded
 from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import flat_results
 from corsac.backends._graph_record import GraphRecord

@@ -21,6 +21,7 @@ from torch.fx import _symbolic_trace as _torch_trace
 from torch.fx._symbolic_trace import PH, PHBase, PHWithMeta, _assert_is_none
 
 from corsac import _core
+from corsac.bytecode import patch_function as _patch_function
 
 from . import _explain, _interception
 from ._lazy_graph_module import _make_graph_module
@@ -133,22 +134,6 @@ class ProxyableClassMeta(_torch_trace.ProxyableClassMeta):
             if proxy is not None:
                 return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
         return super().__call__(*args, **kwargs)
-
-
-def _patch_function(fn: FunctionType, nargs: int) -> FunctionType:
-    """``fn`` with its first ``nargs`` variables as plain parameters.
-
-    ``*args`` and ``**kwargs`` are variables like others to the code of a function, so that each
-    can be given a proxy.
-    """
-    code = fn.__code__
-    code = code.replace(
-        co_argcount=nargs,
-        co_posonlyargcount=0,
-        co_kwonlyargcount=0,
-        co_flags=code.co_flags & ~HAS_VARSTUFF,
-    )
-    return FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
 
 
 def _takes_the_same(a: CodeType, b: CodeType) -> bool:

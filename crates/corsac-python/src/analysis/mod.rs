@@ -10,7 +10,7 @@ use corsac_ops::shape::{
     infer_method, node_cost, peak, rules,
 };
 use pyo3::create_exception;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -317,14 +317,27 @@ impl PyTypes {
         self.names(py, &unknown.collect::<Vec<_>>())
     }
 
-    /// What is known of each node's value, in order: tensors as their metadata.
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+    /// What is known of each node's value, in order: tensors as their metadata. With `places`, of the nodes with these
+    /// numbers; raises `IndexError` for others than there are.
+    #[pyo3(signature = (places = None))]
+    fn values<'py>(
+        &self,
+        py: Python<'py>,
+        places: Option<Vec<usize>>,
+    ) -> PyResult<Bound<'py, PyList>> {
         let writer = TypeWriter::new(py)?;
-        let values = self
-            .order
-            .iter()
-            .map(|&node| writer.value(self.value(node)));
-        PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)
+        let value = |&node: &NodeId| writer.value(self.value(node));
+        let values: PyResult<Vec<_>> = match places {
+            None => self.order.iter().map(value).collect(),
+            Some(places) => places
+                .into_iter()
+                .map(|place| match self.order.get(place) {
+                    Some(node) => value(node),
+                    None => Err(PyIndexError::new_err(format!("there is no node {place}"))),
+                })
+                .collect(),
+        };
+        PyList::new(py, values?)
     }
 
     /// What is known of each node's value, in order, as text: `float32[2, 3]`.

@@ -2,7 +2,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyFunction, PyModule, PyString, PySuper, PyType};
+use pyo3::types::{PyDict, PyFunction, PyModule, PyString, PySuper, PyType};
 
 use super::cpython::{self, Frame, Slots};
 use super::look::{Look, Step, full_name, is_constant, is_in_python};
@@ -275,31 +275,44 @@ impl<'py> Look<'_, 'py> {
         &mut self,
         owner: &Bound<'py, PyAny>,
         name: &Bound<'py, PyString>,
+        deletes: bool,
     ) -> Step {
         if let Ok(class) = owner.cast::<PyType>() {
             self.state.reads.whole_class(class);
             return Ok(());
         }
         if let Ok(module) = owner.cast::<PyModule>() {
-            self.state.reads.entry(&module.dict(), name.as_any())?;
-            return Ok(());
+            return self.write_entry(&module.dict(), name, deletes);
         }
         let found = self.state.reads.lookup(&owner.get_type(), name);
         let of_class = found.map(|own| full_name(&own.get_type()));
         match of_class.as_deref() {
+            Some("member_descriptor") if !deletes => self.state.reads.set_attribute(owner, name),
             Some("getset_descriptor" | "member_descriptor") => {
                 self.state.reads.attribute(owner, name);
             }
             // A property is set by a function, which is seen where it is one of Python.
             Some("property") => {}
             _ => match self.state.attributes(owner) {
-                Some(own) => {
-                    self.state.reads.entry(&own, name.as_any())?;
-                }
+                Some(own) => self.write_entry(&own, name, deletes)?,
                 None => self
                     .state
                     .write(owner, "it changes an object without attributes"),
             },
+        }
+        Ok(())
+    }
+
+    /// An entry of a dictionary of attributes is set, or deleted, for which it has to be there.
+    fn write_entry(
+        &mut self,
+        store: &Bound<'py, PyDict>,
+        name: &Bound<'py, PyString>,
+        deletes: bool,
+    ) -> Step {
+        match deletes {
+            true => self.state.reads.delete_entry(store, name.as_any())?,
+            false => self.state.reads.set_entry(store, name.as_any())?,
         }
         Ok(())
     }
@@ -319,16 +332,17 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
+        let deletes = matches!(what, "deletes" | "delattr");
         if Slots::of(&kind).setattr == self.effects.in_python.setattr {
-            let hook = match what {
-                "deletes" | "delattr" => intern!(self.py, "__delattr__"),
-                _ => intern!(self.py, "__setattr__"),
+            let hook = match deletes {
+                true => intern!(self.py, "__delattr__"),
+                false => intern!(self.py, "__setattr__"),
             };
             let found = self.state.reads.lookup(&kind, hook);
             if found.is_some_and(|own| is_in_python(&own)) {
                 return Ok(());
             }
         }
-        self.write_attribute(owner, name)
+        self.write_attribute(owner, name, deletes)
     }
 }

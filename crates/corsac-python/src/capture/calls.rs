@@ -121,6 +121,7 @@ impl<'py> Look<'_, 'py> {
             }
             "functools._lru_cache_wrapper" => {
                 // What it remembers may be forgotten, and computed anew from what it reads.
+                self.symbols_used(arguments, false)?;
                 if arguments.iter().all(|own| self.is_key(own, 0)) {
                     let arguments = PyTuple::new(py, arguments)?;
                     self.state.reads.call(callable, &arguments)
@@ -207,6 +208,16 @@ impl<'py> Look<'_, 'py> {
                 .opaque(format!("it calls {}", called_name(called)));
             return Ok(());
         };
+        // With two arguments, `iter` compares.
+        let compares = short_name(called) == "iter" && arguments.len() > 1;
+        let moves = effect == Effect::Torch || (self.effects.moves(function) && !compares);
+        // A length is that of a container, whatever is in it.
+        let used = if short_name(called) == "len" {
+            &[]
+        } else {
+            arguments
+        };
+        self.symbols_used(used, moves)?;
         let first = arguments.first();
         match effect {
             Effect::Torch => self.torch(|| called_name(called)),
@@ -220,6 +231,10 @@ impl<'py> Look<'_, 'py> {
             Effect::ReadsAll => {
                 let is_text =
                     ["repr", "format", "__mod__", "format_map"].contains(&&*short_name(called));
+                if let ("is_" | "is_not", [left, right]) = (&*short_name(called), arguments) {
+                    let pair = (left.clone().unbind(), right.clone().unbind());
+                    self.state.compared.push(pair);
+                }
                 for own in arguments {
                     match is_text {
                         true => self.deep(own, 0, PRINTED)?,
@@ -247,7 +262,15 @@ impl<'py> Look<'_, 'py> {
                 if let [object, name, ..] = arguments
                     && let Ok(name) = name.cast::<PyString>()
                 {
-                    self.attribute(object, name)?;
+                    match short_name(called) == "__getattribute__" && !self.is_tensor(object) {
+                        // Not the class's own way, which has called it.
+                        true if object.is_instance_of::<PyType>() => {
+                            self.state
+                                .opaque("it reads an attribute of a class as of an object");
+                        }
+                        true => self.instance_attribute(object, &object.get_type(), name)?,
+                        false => self.attribute(object, name)?,
+                    }
                 }
             }
             Effect::Class => {
@@ -285,8 +308,9 @@ impl<'py> Look<'_, 'py> {
                         }
                         Some(name) if is_attribute => {
                             let is_raw = short_name(called).ends_with("attr__");
+                            let deletes = short_name(called) == "__delattr__";
                             match is_raw && !self.is_tensor(first) {
-                                true => self.write_attribute(first, name)?,
+                                true => self.write_attribute(first, name, deletes)?,
                                 false => {
                                     self.attribute_is_written(first, name, &short_name(called))?
                                 }
@@ -296,6 +320,11 @@ impl<'py> Look<'_, 'py> {
                     }
                 }
                 self.uses(arguments.get(1..).unwrap_or_default())?;
+            }
+            Effect::Appends => {
+                if let Some(first) = first {
+                    self.append(first)?;
+                }
             }
             Effect::Advances => {
                 if let Some(first) = first {
@@ -332,6 +361,7 @@ impl<'py> Look<'_, 'py> {
                 self.state.reads.call(&token, &PyTuple::empty(py))?;
             }
             Effect::Calls => {
+                self.symbols_taken(None);
                 if let Some(first) = first {
                     self.call(first, &[], 1)?;
                 }
@@ -409,6 +439,13 @@ impl<'py> Look<'_, 'py> {
             || class.is(py.get_type::<PyFloat>())
             || class.is(py.get_type::<PyBool>())
             || class.is(py.get_type::<PyComplex>());
+        // An enumeration may begin with a number.
+        let moves = match full_name(class).as_str() {
+            "int" => arguments.len() == 1,
+            "enumerate" => arguments.len() == 1,
+            _ => self.effects.makes_of_values(class),
+        };
+        self.symbols_used(arguments, moves)?;
         if class.is(py.get_type::<PyString>()) {
             for own in arguments {
                 self.deep(own, 0, PRINTED)?;
@@ -420,6 +457,9 @@ impl<'py> Look<'_, 'py> {
         }
         match self.effects.of_class(class) {
             Some(Effect::Calls) => {
+                // What filters looks at truth values.
+                let maps = ["map", "itertools.starmap"].contains(&&*full_name(class));
+                self.symbols_taken(arguments.first().filter(|_| maps));
                 if let Some(first) = arguments.first().filter(|own| !own.is_none()) {
                     self.call(first, &[], 1)?;
                 }

@@ -49,7 +49,7 @@ impl<'py> Look<'_, 'py> {
                 self.state.opaque("it reads a container that is large");
                 return Ok(());
             }
-            return self.state.reads.sequence(object);
+            return self.state.reads.sequence(object, true);
         }
         if object.is_instance_of::<PyTuple>()
             || object.is_instance_of::<PyFrozenSet>()
@@ -193,6 +193,8 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
+        // Without a method for that, it is equal to itself.
+        self.state.strict.push(object.clone().unbind());
         self.state.reads.whole_class(&kind);
         Ok(())
     }
@@ -273,7 +275,7 @@ impl<'py> Look<'_, 'py> {
     }
 
     /// Whether looking a key up runs no code of Python.
-    pub(super) fn is_key(&self, key: &Bound<'py, PyAny>, depth: usize) -> bool {
+    pub(super) fn is_key(&mut self, key: &Bound<'py, PyAny>, depth: usize) -> bool {
         if is_constant(key) || is_class(key) || self.is_tensor(key) {
             // Tensors are found by identity, which differs between calls where they are results.
             return !self.is_tensor(key);
@@ -282,6 +284,7 @@ impl<'py> Look<'_, 'py> {
             return depth < DEEPEST && tuple.iter().all(|own| self.is_key(&own, depth + 1));
         }
         let kind = key.get_type();
+        self.state.strict.push(key.clone().unbind());
         let hash = cpython::lookup(&kind, intern!(self.py, "__hash__"));
         let plain = cpython::lookup(
             &self.py.get_type::<pyo3::PyAny>(),
@@ -382,6 +385,14 @@ impl<'py> Look<'_, 'py> {
             &format!("it changes a {}: {what}", full_name(&kind)),
         );
         Ok(())
+    }
+
+    /// Something is put at the end of a list or a queue.
+    pub(super) fn append(&mut self, object: &Bound<'py, PyAny>) -> Step {
+        match object.len()? > MOST {
+            true => self.contents(object),
+            false => self.state.reads.sequence(object, false),
+        }
     }
 
     /// A value is made a text.

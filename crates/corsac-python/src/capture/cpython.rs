@@ -49,6 +49,13 @@ struct DictObject {
     version: u64,
 }
 
+/// `PyLongObject` of one digit
+#[repr(C)]
+struct LongObject {
+    head: ffi::PyVarObject,
+    digits: [u32; 1],
+}
+
 /// `_PyDictViewObject`
 #[repr(C)]
 struct ViewObject {
@@ -64,6 +71,7 @@ unsafe extern "C" {
     -> *mut ffi::PyObject;
     fn _PyObject_GetDictPtr(object: *mut ffi::PyObject) -> *mut *mut ffi::PyObject;
     fn PyCode_GetCode(code: *mut ffi::PyObject) -> *mut ffi::PyObject;
+    fn _PyLong_New(size: isize) -> *mut ffi::PyObject;
 }
 
 /// Whether frames and dictionaries lie in memory as they are written down here.
@@ -131,10 +139,35 @@ impl<'py> Frame<'py> {
         usize::try_from(offset).ok()
     }
 
+    /// Whether a function of C has called it, which gets its result.
+    pub(super) fn is_called_by_c(&self) -> bool {
+        self.inner().is_entry
+    }
+
     /// The value `depth` places from the top of the stack, of which the topmost is 1. None where nothing is.
     pub(super) fn stack(&self, depth: usize) -> Option<Bound<'py, PyAny>> {
         let top = usize::try_from(self.inner().stack_top).ok()?;
         self.value(top.checked_sub(depth)?)
+    }
+
+    /// Puts another value in a place of the stack, counted as by [`Self::stack`].
+    pub(super) fn replace(&self, depth: usize, value: Bound<'py, PyAny>) {
+        let Some(top) = usize::try_from(self.inner().stack_top)
+            .ok()
+            .and_then(|top| top.checked_sub(depth))
+        else {
+            return;
+        };
+        // SAFETY: the stack up to its top is initialised and owns its values; the interpreter reads it anew once
+        // the trace function has returned.
+        let old = unsafe {
+            let place = (&raw mut (*(*self.object).frame).values)
+                .cast::<*mut ffi::PyObject>()
+                .add(top);
+            std::ptr::replace(place, value.into_ptr())
+        };
+        // SAFETY: the reference that the stack had.
+        drop(unsafe { Bound::from_owned_ptr_or_opt(self.py, old) });
     }
 
     /// The variable with this number, a cell where it is shared with functions inside.
@@ -150,6 +183,22 @@ impl<'py> Frame<'py> {
         };
         self.owned(object)
     }
+}
+
+/// An integer object of its own, though there are others of this value; None if it is negative or large.
+pub(super) fn own_integer<'py>(py: Python<'py>, value: i64) -> Option<Bound<'py, PyAny>> {
+    let digit = u32::try_from(value).ok().filter(|own| *own < 1 << 30)?;
+    // SAFETY: it gives a new integer with room for one digit of 30 bits, or null with an exception.
+    let own = unsafe { Bound::from_owned_ptr_or_err(py, _PyLong_New(1)) }.ok()?;
+    let object = own.as_ptr().cast::<LongObject>();
+    // SAFETY: nobody else has the object yet; zero has no digits.
+    unsafe {
+        (*object).digits[0] = digit;
+        if digit == 0 {
+            (*object).head.ob_size = 0;
+        }
+    }
+    Some(own)
 }
 
 /// The instructions of a code object, not specialised.

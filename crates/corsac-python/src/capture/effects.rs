@@ -7,7 +7,7 @@ use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cpython::Slots;
 use super::guards::address;
@@ -37,6 +37,8 @@ pub(super) enum Effect {
     Identity,
     /// Writes to its first argument, and reads the others.
     Writes,
+    /// Puts its second argument at the end of its first one.
+    Appends,
     /// Takes something from its first argument, an iterator.
     Advances,
     /// Tells how something is set: it is asked anew in each call.
@@ -252,7 +254,6 @@ const FUNCTIONS: &[(Effect, &[&str])] = &[
             "object.__delattr__",
             "type.__setattr__",
             "type.__delattr__",
-            "list.append",
             "list.extend",
             "list.insert",
             "list.pop",
@@ -296,7 +297,6 @@ const FUNCTIONS: &[(Effect, &[&str])] = &[
             "collections.OrderedDict.__setitem__",
             "collections.OrderedDict.__delitem__",
             "collections.OrderedDict.__init__",
-            "collections.deque.append",
             "collections.deque.appendleft",
             "collections.deque.pop",
             "collections.deque.popleft",
@@ -325,6 +325,10 @@ const FUNCTIONS: &[(Effect, &[&str])] = &[
             "_operator.itruediv",
             "_operator.ixor",
         ],
+    ),
+    (
+        Effect::Appends,
+        &["list.append", "collections.deque.append"],
     ),
     (
         Effect::Advances,
@@ -361,6 +365,54 @@ const FUNCTIONS: &[(Effect, &[&str])] = &[
             "_warnings.warn_explicit",
         ],
     ),
+];
+
+/// Functions and classes that put values somewhere or take them from there, and compute nothing of them.
+const MOVING: &[&str] = &[
+    "builtins.isinstance",
+    "builtins.callable",
+    "builtins.getattr",
+    "builtins.hasattr",
+    "builtins.setattr",
+    "builtins.iter",
+    "builtins.next",
+    "object.__new__",
+    "object.__init__",
+    "object.__setattr__",
+    "object.__getattribute__",
+    "list.append",
+    "list.extend",
+    "list.copy",
+    "list.__iter__",
+    "list.__len__",
+    "tuple.__iter__",
+    "tuple.__len__",
+    "tuple.__new__",
+    "tuple.__add__",
+    "dict.items",
+    "dict.keys",
+    "dict.values",
+    "dict.copy",
+    "collections.OrderedDict.items",
+    "collections.OrderedDict.keys",
+    "collections.OrderedDict.values",
+    "collections.deque.append",
+    "torch.Size.__new__",
+    "types.GeneratorType.send",
+    "types.GeneratorType.__next__",
+    "builtins.tuple",
+    "builtins.list",
+    "builtins.object",
+    "builtins.super",
+    "builtins.slice",
+    "builtins.zip",
+    "builtins.enumerate",
+    "builtins.reversed",
+    "functools.partial",
+    "types.SimpleNamespace",
+    "types.MethodType",
+    "itertools.chain",
+    "torch.Size",
 ];
 
 /// Names of functions of `torch._C` that tell how something is set begin so.
@@ -437,12 +489,15 @@ const CALLING: &[&str] = &[
 pub(super) struct Effects {
     functions: FxHashMap<usize, Effect>,
     classes: FxHashMap<usize, Effect>,
+    moving: FxHashSet<usize>,
     /// Functions of C that make instances and initialise them, and do no more.
     makers: Vec<usize>,
     /// What classes have that define `__getattr__`, `__getattribute__`, `__setattr__` or `__call__` in Python.
     pub(super) in_python: InPython,
     /// `torch.Tensor`
     pub(super) tensor: Py<PyType>,
+    /// `torch.nn.Module`
+    pub(super) module: Py<PyType>,
     /// `torch._C.TensorBase`
     tensor_base: Py<PyType>,
     /// Tells what is registered as a kind of something else.
@@ -560,9 +615,14 @@ impl Effects {
                 kept.push(own.unbind());
             }
         }
+        let moving = MOVING.iter().filter_map(|path| resolve(py, path));
+        let moving: Vec<_> = moving.map(Bound::unbind).collect();
+        let addresses = moving.iter().map(|own| address(own.bind(py))).collect();
+        kept.extend(moving);
         Ok(Self {
             functions,
             classes,
+            moving: addresses,
             makers,
             in_python: InPython {
                 getattr: first.getattr,
@@ -571,6 +631,11 @@ impl Effects {
                 call: first.call,
             },
             tensor: torch.getattr("Tensor")?.cast_into::<PyType>()?.unbind(),
+            module: torch
+                .getattr("nn")?
+                .getattr("Module")?
+                .cast_into::<PyType>()?
+                .unbind(),
             tensor_base: core.getattr("TensorBase")?.cast_into::<PyType>()?.unbind(),
             cache_token: py.import("_abc")?.getattr("get_cache_token")?.unbind(),
             _kept: kept,
@@ -624,6 +689,23 @@ impl Effects {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a function or a class only puts values somewhere, or takes them from there.
+    pub(super) fn moves(&self, own: &Bound<'_, PyAny>) -> bool {
+        self.moving.contains(&address(own))
+    }
+
+    /// Whether making an instance of a class only moves its arguments: C computes nothing of them, which the first one
+    /// of its bases that is listed says.
+    pub(super) fn makes_of_values(&self, class: &Bound<'_, PyType>) -> bool {
+        let bases = class.mro();
+        let listed = bases
+            .iter()
+            .find(|own| self.classes.contains_key(&address(own)));
+        listed.is_none_or(|own| {
+            self.moves(&own) || self.classes.get(&address(&own)) == Some(&Effect::Calls)
+        })
     }
 
     /// What making an instance of a class does; None where that is not known.

@@ -14,9 +14,12 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyT
 use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use super::cpython;
+use super::effects::Effects;
+use super::roots::Root;
+use super::structure::{Met, Structure};
 
-type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
-type Address = usize;
+pub(super) type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
+pub(super) type Address = usize;
 /// A name or key, and what was there.
 type Entry = (Py<PyAny>, Option<Py<PyAny>>);
 
@@ -44,15 +47,28 @@ pub(super) fn is_same(now: &Bound<'_, PyAny>, then: &Bound<'_, PyAny>) -> bool {
     if is_plain {
         return now.eq(then).unwrap_or(false);
     }
-    match (now.cast_exact::<PyTuple>(), then.cast_exact::<PyTuple>()) {
-        (Ok(now), Ok(then)) => {
-            now.len() == then.len() && now.iter().zip(then).all(|(now, then)| is_same(&now, &then))
+    match (now.cast::<PyTuple>(), then.cast::<PyTuple>()) {
+        (Ok(items), Ok(then)) => {
+            // Named tuples and sizes of tensors are what is in them, unless they have attributes.
+            cpython::attributes(now, false).is_none()
+                && items.len() == then.len()
+                && items
+                    .iter()
+                    .zip(then)
+                    .all(|(now, then)| is_same(&now, &then))
         }
-        _ => false,
+        // Each tensor makes one of its own.
+        _ => is_device(now) && now.eq(then).unwrap_or(false),
     }
 }
 
-fn is_same_option(now: Option<&Bound<'_, PyAny>>, then: Option<&Py<PyAny>>) -> bool {
+fn is_device(own: &Bound<'_, PyAny>) -> bool {
+    static DEVICE: pyo3::sync::PyOnceLock<Py<PyType>> = pyo3::sync::PyOnceLock::new();
+    let class = DEVICE.import(own.py(), "torch", "device");
+    class.is_ok_and(|class| own.get_type().is(class))
+}
+
+pub(super) fn is_same_option(now: Option<&Bound<'_, PyAny>>, then: Option<&Py<PyAny>>) -> bool {
     match (now, then) {
         (None, None) => true,
         (Some(now), Some(then)) => is_same(now, then.bind(now.py())),
@@ -60,54 +76,105 @@ fn is_same_option(now: Option<&Bound<'_, PyAny>>, then: Option<&Py<PyAny>>) -> b
     }
 }
 
+/// A place that programs read and write: an entry, an attribute, a variable.
+pub(super) struct Place {
+    /// The key or the name of it.
+    pub(super) key: Py<PyAny>,
+    /// What was there before the program ran.
+    pub(super) before: Option<Py<PyAny>>,
+    /// Whether the program has read that; it may only have put something else there.
+    pub(super) read: bool,
+    /// Whether the program has deleted it, of an entry of a dictionary.
+    pub(super) deleted: bool,
+}
+
 /// What was read of a dictionary.
-struct DictRead {
-    store: Py<PyDict>,
+pub(super) struct DictRead {
+    pub(super) store: Py<PyDict>,
     /// When it was read first.
     version: AtomicU64,
-    entries: Map<Address, Entry>,
+    pub(super) entries: Map<Address, Place>,
     /// All of it, in its order.
-    contents: Option<Vec<(Py<PyAny>, Py<PyAny>)>>,
+    pub(super) contents: Option<Vec<(Py<PyAny>, Py<PyAny>)>>,
+    /// Whether an entry was set before all of it was read.
+    pub(super) set_before: bool,
+}
+
+/// What a list, a set or a queue held.
+pub(super) struct SequenceRead {
+    pub(super) object: Py<PyAny>,
+    pub(super) items: Vec<Py<PyAny>>,
+    /// Whether the program has read that; it may only have put something at its end.
+    pub(super) read: bool,
 }
 
 /// What was looked up in a class.
-struct ClassRead {
-    kind: Py<PyType>,
+pub(super) struct ClassRead {
+    pub(super) kind: Py<PyType>,
     version: AtomicU64,
     bases: Py<PyAny>,
-    names: Map<Address, Entry>,
+    pub(super) names: Map<Address, Entry>,
     /// Whether all that it has matters.
     whole: bool,
 }
 
-struct FunctionRead {
-    function: Py<PyAny>,
-    parts: [Option<Py<PyAny>>; 3],
+pub(super) struct FunctionRead {
+    pub(super) function: Py<PyAny>,
+    pub(super) parts: [Option<Py<PyAny>>; 3],
 }
 
 /// A question, and the answer: it is asked anew.
-struct CallRead {
-    callable: Py<PyAny>,
-    arguments: Py<PyTuple>,
+pub(super) struct CallRead {
+    pub(super) callable: Py<PyAny>,
+    pub(super) arguments: Py<PyTuple>,
     /// None where it raises an exception.
     result: Option<Py<PyAny>>,
 }
 
-/// An object, a name, and what was there.
-type AttributeRead = (Py<PyAny>, Py<PyString>, Option<Py<PyAny>>);
+/// An attribute of an object that C computes.
+pub(super) struct AttributeRead {
+    pub(super) object: Py<PyAny>,
+    pub(super) place: Place,
+}
 
 /// Everything that a program has read so far.
 #[derive(Default)]
 pub(super) struct Reads {
-    dicts: Map<Address, DictRead>,
-    classes: Map<Address, ClassRead>,
-    kinds: Map<Address, (Py<PyAny>, Py<PyType>)>,
-    sequences: Map<Address, (Py<PyAny>, Vec<Py<PyAny>>)>,
-    cells: Map<Address, Entry>,
-    functions: Map<Address, FunctionRead>,
-    attributes: Map<(Address, Address), AttributeRead>,
-    calls: Vec<CallRead>,
+    pub(super) dicts: Map<Address, DictRead>,
+    pub(super) classes: Map<Address, ClassRead>,
+    pub(super) kinds: Map<Address, (Py<PyAny>, Py<PyType>)>,
+    pub(super) sequences: Map<Address, SequenceRead>,
+    /// Cells are their own keys.
+    pub(super) cells: Map<Address, Place>,
+    pub(super) functions: Map<Address, FunctionRead>,
+    pub(super) attributes: Map<(Address, Address), AttributeRead>,
+    pub(super) calls: Vec<CallRead>,
     asked: FxHashSet<(Address, Vec<Address>)>,
+}
+
+impl Place {
+    fn new(key: &Bound<'_, PyAny>, before: Option<&Bound<'_, PyAny>>) -> Self {
+        Self {
+            key: key.clone().unbind(),
+            before: before.map(|own| own.clone().unbind()),
+            read: false,
+            deleted: false,
+        }
+    }
+
+    /// The program finds this there. What it has put there itself is no news.
+    fn is_read(&mut self, found: Option<&Bound<'_, PyAny>>) {
+        self.read |= match (found, &self.before) {
+            (None, None) => true,
+            (Some(found), Some(before)) => found.is(before),
+            _ => false,
+        };
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.key)?;
+        visit.call(&self.before)
+    }
 }
 
 impl Reads {
@@ -119,6 +186,7 @@ impl Reads {
                 version: AtomicU64::new(cpython::version(store)),
                 entries: Map::default(),
                 contents: None,
+                set_before: false,
             })
     }
 
@@ -130,8 +198,36 @@ impl Reads {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let found = store.get_item(key)?;
         let known = self.dict(store).entries.entry(address(key));
-        known.or_insert_with(|| (key.clone().unbind(), found.clone().map(Bound::unbind)));
+        known
+            .or_insert_with(|| Place::new(key, found.as_ref()))
+            .is_read(found.as_ref());
         Ok(found)
+    }
+
+    /// An entry of a dictionary is about to be set.
+    pub(super) fn set_entry(
+        &mut self,
+        store: &Bound<'_, PyDict>,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let found = store.get_item(key)?;
+        let read = self.dict(store);
+        read.set_before |= read.contents.is_none();
+        let known = read.entries.entry(address(key));
+        known.or_insert_with(|| Place::new(key, found.as_ref()));
+        Ok(())
+    }
+
+    /// An entry of a dictionary is about to be deleted, for which it has to be there.
+    pub(super) fn delete_entry(
+        &mut self,
+        store: &Bound<'_, PyDict>,
+        key: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.entry(store, key)?;
+        let known = self.dict(store).entries.get_mut(&address(key));
+        known.into_iter().for_each(|own| own.deleted = true);
+        Ok(())
     }
 
     /// All entries of a dictionary, in their order.
@@ -185,26 +281,33 @@ impl Reads {
         known.or_insert_with(|| (object.clone().unbind(), object.get_type().unbind()));
     }
 
-    /// What a list, a set or a queue holds.
-    pub(super) fn sequence(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
-        if !self.sequences.contains_key(&address(object)) {
-            let items: PyResult<Vec<_>> =
-                object.try_iter()?.map(|item| Ok(item?.unbind())).collect();
-            self.sequences
-                .insert(address(object), (object.clone().unbind(), items?));
+    /// What a list, a set or a queue holds; without `read` something is about to be put at its end.
+    pub(super) fn sequence(&mut self, object: &Bound<'_, PyAny>, read: bool) -> PyResult<()> {
+        if let Some(known) = self.sequences.get_mut(&address(object)) {
+            known.read |= read;
+            return Ok(());
         }
+        let items: PyResult<Vec<_>> = object.try_iter()?.map(|item| Ok(item?.unbind())).collect();
+        let known = SequenceRead {
+            object: object.clone().unbind(),
+            items: items?,
+            read,
+        };
+        self.sequences.insert(address(object), known);
         Ok(())
     }
 
     /// What a cell holds.
     pub(super) fn cell(&mut self, cell: &Bound<'_, PyAny>) {
+        let found = cpython::cell_content(cell);
+        self.set_cell(cell);
+        self.cells[&address(cell)].is_read(found.as_ref());
+    }
+
+    /// A cell is about to be filled.
+    pub(super) fn set_cell(&mut self, cell: &Bound<'_, PyAny>) {
         let known = self.cells.entry(address(cell));
-        known.or_insert_with(|| {
-            (
-                cell.clone().unbind(),
-                cpython::cell_content(cell).map(Bound::unbind),
-            )
-        });
+        known.or_insert_with(|| Place::new(cell, cpython::cell_content(cell).as_ref()));
     }
 
     /// What a function of Python does.
@@ -226,12 +329,28 @@ impl Reads {
 
     /// An attribute that C computes, which is asked for anew.
     pub(super) fn attribute(&mut self, object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) {
-        let key = (address(object), address(name));
-        if !self.attributes.contains_key(&key) {
-            let found = object.getattr(name).ok().map(Bound::unbind);
-            let read = (object.clone().unbind(), name.clone().unbind(), found);
-            self.attributes.insert(key, read);
-        }
+        let found = object.getattr(name).ok();
+        self.known_attribute(object, name, found.as_ref())
+            .is_read(found.as_ref());
+    }
+
+    /// An attribute that C computes is about to be set.
+    pub(super) fn set_attribute(&mut self, object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) {
+        self.known_attribute(object, name, object.getattr(name).ok().as_ref());
+    }
+
+    fn known_attribute(
+        &mut self,
+        object: &Bound<'_, PyAny>,
+        name: &Bound<'_, PyString>,
+        found: Option<&Bound<'_, PyAny>>,
+    ) -> &mut Place {
+        let known = self.attributes.entry((address(object), address(name)));
+        let read = known.or_insert_with(|| AttributeRead {
+            object: object.clone().unbind(),
+            place: Place::new(name.as_any(), found),
+        });
+        &mut read.place
     }
 
     /// A question that is cheap to ask and changes nothing, which is asked anew.
@@ -257,6 +376,29 @@ impl Reads {
         Ok(())
     }
 
+    /// Whether one of these objects is a value that has to be found in some place.
+    pub(super) fn find_any(&self, py: Python<'_>, objects: &FxHashSet<Address>) -> bool {
+        fn is_in(own: &Bound<'_, PyAny>, objects: &FxHashSet<Address>) -> bool {
+            match own.cast::<PyTuple>() {
+                Ok(tuple) => tuple.iter().any(|own| is_in(&own, objects)),
+                Err(_) => objects.contains(&address(own)),
+            }
+        }
+        let in_dicts = self.dicts.values().flat_map(|own| {
+            let entries = own
+                .entries
+                .values()
+                .filter_map(|place| place.before.as_ref());
+            entries.chain(own.contents.iter().flatten().map(|(_, value)| value))
+        });
+        let places = self.cells.values();
+        let places = places.chain(self.attributes.values().map(|own| &own.place));
+        in_dicts
+            .chain(self.sequences.values().flat_map(|own| &own.items))
+            .chain(places.filter_map(|own| own.before.as_ref()))
+            .any(|own| is_in(own.bind(py), objects))
+    }
+
     /// Forgets what was read of objects that the program itself has made, and of its arguments. For dictionaries the
     /// version counts that they had when they were read first.
     pub(super) fn forget(
@@ -271,10 +413,10 @@ impl Reads {
         });
         self.classes.retain(|_, own| !is_fresh(own.kind.bind(py)));
         self.kinds.retain(|_, own| is_old(&own.0));
-        self.sequences.retain(|_, own| is_old(&own.0));
-        self.cells.retain(|_, own| is_old(&own.0));
+        self.sequences.retain(|_, own| is_old(&own.object));
+        self.cells.retain(|_, own| is_old(&own.key));
         self.functions.retain(|_, own| is_old(&own.function));
-        self.attributes.retain(|_, own| is_old(&own.0));
+        self.attributes.retain(|_, own| is_old(&own.object));
         self.calls.retain(|own| {
             is_old(&own.callable) && own.arguments.bind(py).iter().all(|own| !is_fresh(&own))
         });
@@ -282,7 +424,7 @@ impl Reads {
 }
 
 /// Keys and values of a dictionary, in the order in which programs see them.
-fn items_of(store: &Bound<'_, PyDict>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
+pub(super) fn items_of(store: &Bound<'_, PyDict>) -> PyResult<Vec<(Py<PyAny>, Py<PyAny>)>> {
     if !is_ordered(store)? {
         return Ok(store
             .iter()
@@ -312,8 +454,8 @@ impl DictRead {
         if version == self.version.load(Ordering::Relaxed) && !moves {
             return Ok(true);
         }
-        for (key, then) in self.entries.values() {
-            if !is_same_option(store.get_item(key)?.as_ref(), then.as_ref()) {
+        for own in self.entries.values() {
+            if !is_same_option(store.get_item(&own.key)?.as_ref(), own.before.as_ref()) {
                 return Ok(false);
             }
         }
@@ -396,15 +538,35 @@ fn has_same_items(object: &Bound<'_, PyAny>, items: &[Py<PyAny>]) -> PyResult<bo
     Ok(true)
 }
 
+/// Tensors, and objects by their numbers.
+type Found<'py> = (Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>);
+
 /// What a program read when it was captured. A call may use the program if all of it is as it was.
 #[pyclass(name = "Guards", module = "corsac._core", frozen)]
 pub(crate) struct PyGuards {
     reads: Reads,
+    /// What is looked at by its structure, and where it is found.
+    roots: Vec<(Root, Structure)>,
+    /// The numbers of objects in structures that the program changes.
+    written: Vec<usize>,
 }
 
 impl PyGuards {
-    pub(super) fn new(reads: Reads) -> Self {
-        Self { reads }
+    pub(super) fn new(reads: Reads, roots: Vec<(Root, Structure)>, written: Vec<usize>) -> Self {
+        Self {
+            reads,
+            roots,
+            written,
+        }
+    }
+
+    /// Whether an object is guarded as one that is known.
+    fn is_known(&self, own: &Bound<'_, PyAny>) -> bool {
+        let (reads, at) = (&self.reads, address(own));
+        reads.dicts.contains_key(&at)
+            || reads.sequences.contains_key(&at)
+            || reads.cells.contains_key(&at)
+            || reads.attributes.keys().any(|key| key.0 == at)
     }
 
     /// What is not as it was: a description, None as a rule.
@@ -436,20 +598,21 @@ impl PyGuards {
                 return Ok(Some(format!("function {}", own.function.bind(py).repr()?)));
             }
         }
-        for (cell, then) in reads.cells.values() {
-            let now = cpython::cell_content(cell.bind(py));
-            if !is_same_option(now.as_ref(), then.as_ref()) {
+        for own in reads.cells.values() {
+            let now = cpython::cell_content(own.key.bind(py));
+            if !is_same_option(now.as_ref(), own.before.as_ref()) {
                 return Ok(Some("a variable of an enclosing function".to_owned()));
             }
         }
-        for (object, items) in reads.sequences.values() {
-            if !has_same_items(object.bind(py), items)? {
-                return told("a container", object.bind(py));
+        for own in reads.sequences.values() {
+            if !has_same_items(own.object.bind(py), &own.items)? {
+                return told("a container", own.object.bind(py));
             }
         }
-        for (object, name, then) in reads.attributes.values() {
+        for AttributeRead { object, place } in reads.attributes.values() {
+            let name = place.key.bind(py).cast::<PyString>()?;
             let now = object.bind(py).getattr(name).ok();
-            if !is_same_option(now.as_ref(), then.as_ref()) {
+            if !is_same_option(now.as_ref(), place.before.as_ref()) {
                 return Ok(Some(format!("attribute {name}")));
             }
         }
@@ -471,9 +634,9 @@ impl DictRead {
     /// What has changed, for a message.
     fn told(&self, py: Python<'_>) -> PyResult<String> {
         let store = self.store.bind(py);
-        for (key, then) in self.entries.values() {
-            if !is_same_option(store.get_item(key)?.as_ref(), then.as_ref()) {
-                return Ok(format!("the value of {}", key.bind(py).repr()?));
+        for own in self.entries.values() {
+            if !is_same_option(store.get_item(&own.key)?.as_ref(), own.before.as_ref()) {
+                return Ok(format!("the value of {}", own.key.bind(py).repr()?));
             }
         }
         Ok("what a dictionary holds".to_owned())
@@ -486,6 +649,38 @@ impl PyGuards {
     fn hold(&self, py: Python<'_>) -> bool {
         // What raises is not as it was.
         matches!(self.changed(py), Ok(None))
+    }
+
+    /// Finds the tensors and the objects in arguments and in state: in the places, and with the numbers, of the call
+    /// that was recorded. Gives None if something else is there.
+    ///
+    /// `arguments` are those that are neither tensors nor constants.
+    fn find<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Found<'py>>> {
+        let tensor = Effects::get(py)?.tensor.bind(py);
+        let mut met = Met::default();
+        for (root, structure) in &self.roots {
+            let own = match root {
+                Root::Argument(number) => arguments.get(*number),
+                Root::Known(object) => Some(object.bind(py)),
+            };
+            let Some(own) = own else {
+                return Ok(None);
+            };
+            // What raises is not as it was.
+            if !structure.matches(own, tensor, &mut met).unwrap_or(false) {
+                return Ok(None);
+            }
+        }
+        let is_told_apart = |number: &usize| !self.is_known(&met.objects[*number]);
+        Ok(self
+            .written
+            .iter()
+            .all(is_told_apart)
+            .then_some((met.tensors, met.objects)))
     }
 
     /// What has changed, for people; None if nothing has.
@@ -505,9 +700,16 @@ impl PyGuards {
             + reads.functions.len()
             + reads.attributes.len()
             + reads.calls.len()
+            + self.roots.len()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for (root, structure) in &self.roots {
+            if let Root::Known(object) = root {
+                visit.call(object)?;
+            }
+            structure.traverse(&visit)?;
+        }
         self.reads.traverse(&visit)
     }
 }
@@ -520,7 +722,9 @@ impl Reads {
         };
         for own in self.dicts.values() {
             visit.call(&own.store)?;
-            own.entries.values().try_for_each(entry)?;
+            own.entries
+                .values()
+                .try_for_each(|own| own.traverse(visit))?;
             for (key, value) in own.contents.iter().flatten() {
                 visit.call(key)?;
                 visit.call(value)?;
@@ -535,19 +739,20 @@ impl Reads {
             visit.call(object)?;
             visit.call(kind)?;
         }
-        for (object, items) in self.sequences.values() {
-            visit.call(object)?;
-            items.iter().try_for_each(|item| visit.call(item))?;
+        for own in self.sequences.values() {
+            visit.call(&own.object)?;
+            own.items.iter().try_for_each(|item| visit.call(item))?;
         }
-        self.cells.values().try_for_each(entry)?;
+        self.cells
+            .values()
+            .try_for_each(|own| own.traverse(visit))?;
         for own in self.functions.values() {
             visit.call(&own.function)?;
             own.parts.iter().try_for_each(|part| visit.call(part))?;
         }
-        for (object, name, value) in self.attributes.values() {
-            visit.call(object)?;
-            visit.call(name)?;
-            visit.call(value)?;
+        for own in self.attributes.values() {
+            visit.call(&own.object)?;
+            own.place.traverse(visit)?;
         }
         for own in &self.calls {
             visit.call(&own.callable)?;

@@ -115,28 +115,45 @@ impl<'a, 'py> Look<'a, 'py> {
                 .stack(depth)
                 .ok_or_else(|| PyRuntimeError::new_err("nothing on the stack"))
         };
+        if !self.state.symbols.is_empty() {
+            self.symbols(frame, own)?;
+        }
         match opcode {
             op::LOAD_GLOBAL => self.global(frame, name(arg >> 1)?.as_any())?,
             op::LOAD_ATTR | op::LOAD_METHOD | op::IMPORT_FROM => {
                 self.attribute(&top(1)?, &name(arg)?)?;
             }
-            op::LOAD_DEREF | op::LOAD_CLASSDEREF => {
+            op::LOAD_DEREF | op::LOAD_CLASSDEREF | op::DELETE_DEREF => {
                 if let Some(cell) = frame.value(arg) {
                     self.state.reads.cell(&cell);
                 }
             }
-            op::STORE_DEREF | op::DELETE_DEREF => {
+            op::STORE_DEREF => {
                 if let Some(cell) = frame.value(arg) {
-                    self.state.reads.cell(&cell);
+                    self.state.reads.set_cell(&cell);
                 }
             }
-            op::STORE_GLOBAL | op::DELETE_GLOBAL => {
+            op::STORE_GLOBAL => {
                 if let Some(globals) = frame.globals() {
-                    self.state.reads.entry(&globals, name(arg)?.as_any())?;
+                    self.state.reads.set_entry(&globals, name(arg)?.as_any())?;
+                }
+            }
+            op::DELETE_GLOBAL => {
+                if let Some(globals) = frame.globals() {
+                    self.state
+                        .reads
+                        .delete_entry(&globals, name(arg)?.as_any())?;
                 }
             }
             op::STORE_ATTR => self.attribute_is_written(&top(1)?, &name(arg)?, "sets")?,
             op::DELETE_ATTR => self.attribute_is_written(&top(1)?, &name(arg)?, "deletes")?,
+            op::IS_OP => {
+                let (left, right) = (top(2)?, top(1)?);
+                let is_told = |own: &Bound<'py, PyAny>| is_constant(own) || is_class(own);
+                if !is_told(&left) && !is_told(&right) {
+                    self.state.compared.push((left.unbind(), right.unbind()));
+                }
+            }
             op::BINARY_SUBSCR => self.item(&top(2)?, &top(1)?)?,
             op::STORE_SUBSCR | op::DELETE_SUBSCR => {
                 let (container, key) = (top(2)?, top(1)?);
@@ -150,9 +167,10 @@ impl<'a, 'py> Look<'a, 'py> {
                     };
                     if self.special(&container, hook) != Some(true) {
                         match container.cast_exact::<PyDict>() {
-                            Ok(dict) if self.is_key(&key, 0) => {
-                                self.state.reads.entry(dict, &key)?;
-                            }
+                            Ok(dict) if self.is_key(&key, 0) => match opcode {
+                                op::STORE_SUBSCR => self.state.reads.set_entry(dict, &key)?,
+                                _ => self.state.reads.delete_entry(dict, &key)?,
+                            },
                             _ => self.write(&container, "sets an item")?,
                         }
                     }

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod calls;
+mod changes;
 mod containers;
 mod cpython;
 mod effects;
@@ -15,6 +16,9 @@ mod guards;
 mod look;
 mod opcode;
 mod recording;
+mod roots;
+mod structure;
+mod symbols;
 
 use pyo3::prelude::*;
 

@@ -16,11 +16,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCode, PyDict, PyList, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::changes::changes;
 use super::cpython::{self, Frame};
 use super::effects::Effects;
 use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
+use super::roots::roots;
+use super::symbols::{Condition, Pending, Symbols};
 
 /// Containers with more elements are data, of which programs read a part.
 pub(super) const MOST: usize = 10_000;
@@ -72,11 +75,16 @@ pub(super) struct Watched {
     pub(super) called: String,
     /// Whether the next instruction finds a new iterator on the stack.
     pub(super) makes_iterator: bool,
+    /// Whether what a function gives to the C code that this instruction runs goes on to the program.
+    pub(super) moves: bool,
+    /// The symbol that the next instruction finds there.
+    pub(super) pending: Option<Pending>,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) reads: Reads,
+    pub(super) symbols: Symbols,
     /// What was written to, and what the program did.
     pub(super) writes: Vec<(Py<PyAny>, String)>,
     pub(super) written: FxHashSet<usize>,
@@ -86,6 +94,10 @@ pub(super) struct State {
     pub(super) owners: FxHashMap<usize, Py<PyAny>>,
     /// Objects whose identity was asked for.
     pub(super) identities: Vec<Py<PyAny>>,
+    /// Values of which the program asks whether they are one object.
+    pub(super) compared: Vec<(Py<PyAny>, Py<PyAny>)>,
+    /// Objects by which dictionaries were asked.
+    pub(super) strict: Vec<Py<PyAny>>,
     /// New iterators that the collector does not know: kept, so that no others have their addresses.
     pub(super) iterators: Vec<Py<PyAny>>,
     /// Variables of the context that were set.
@@ -131,6 +143,7 @@ struct Made {
     newest: u64,
     /// Code of the recorder that was called.
     entered: FxHashSet<usize>,
+    symbols: Symbols,
 }
 
 impl Made {
@@ -260,6 +273,9 @@ impl PyRecording {
             ffi::PyTrace_OPCODE if state.skipped == 0 => {
                 self.settle(state);
                 state.note_iterator(frame);
+                if let Some(pending) = state.frames.last_mut().and_then(|own| own.pending.take()) {
+                    state.symbols.settle(pending, frame)?;
+                }
                 let Some(offset) = frame.offset() else {
                     return Ok(());
                 };
@@ -403,6 +419,44 @@ impl PyRecording {
         Look::new(py, &mut state, 0)?.contents(container)
     }
 
+    /// An integer object that stands for a size: it is `value`, and no other object.
+    fn symbol<'py>(
+        &self,
+        expression: Bound<'py, PyAny>,
+        value: i64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self.state.lock() {
+            Ok(mut state) => state.symbols.add(expression, value),
+            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
+        }
+    }
+
+    /// What an integer stands for; None if it is none of the recording's.
+    fn expression<'py>(&self, own: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        self.state.lock().ok()?.symbols.expression(own)
+    }
+
+    /// Symbols in a value have to be the numbers that they are. Also for a recording that is finished.
+    fn fix(&self, own: &Bound<'_, PyAny>) -> PyResult<()> {
+        if let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) {
+            state.symbols.fix(own, 0)?;
+            made.symbols.fix(own, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Comparisons of symbols and integers that have to come out as they did; or a text that says what cannot be
+    /// followed. For a recording that is finished.
+    fn conditions(&self) -> PyResult<Conditions> {
+        match self.made.lock() {
+            Ok(mut made) => Ok(match made.symbols.lost.take() {
+                Some(text) => Conditions::Lost(text),
+                None => Conditions::All(std::mem::take(&mut made.symbols.conditions)),
+            }),
+            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
+        }
+    }
+
     /// Calls `program`, and watches it. Gives what it gives, and raises what it raises.
     #[pyo3(signature = (program, args, kwargs))]
     fn run<'py>(
@@ -438,15 +492,25 @@ impl PyRecording {
         cpython::traced(slf.as_any(), on_event, || program.call(args, Some(kwargs)))
     }
 
-    /// What the program read, as guards; or why it is not captured: `"writes"`, `"torch"` (something of PyTorch that is
-    /// no operator) or `"opaque"`, and a text.
+    /// What the program read, as guards, and what it has changed; or why it is not captured: `"writes"`, `"torch"`
+    /// (something of PyTorch that is no operator) or `"opaque"`, and a text.
     ///
-    /// `given` are the arguments, which each call has others of.
-    fn finish(&self, py: Python<'_>, given: Vec<Bound<'_, PyAny>>) -> PyResult<FinishedRecording> {
+    /// Args: ``given``, the tensors among the arguments, which each call has others of; ``arguments``, those that are
+    /// neither tensors nor constants; ``replays``, whether changes may be part of the program, and objects among
+    /// the arguments others in each call.
+    fn finish<'py>(
+        &self,
+        py: Python<'py>,
+        program: &Bound<'py, PyAny>,
+        given: Vec<Bound<'py, PyAny>>,
+        arguments: Vec<Bound<'py, PyAny>>,
+        replays: bool,
+    ) -> PyResult<FinishedRecording<'py>> {
         let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) else {
             return Err(PyRuntimeError::new_err("another thread panicked"));
         };
-        let state = std::mem::take(&mut *state);
+        let mut state = std::mem::take(&mut *state);
+        made.symbols = std::mem::take(&mut state.symbols);
         made.newest = state.newest;
         made.tracked = young_objects(py)?.iter().map(|own| address(&own)).collect();
         made.tracked.retain(|own| !state.young.contains(own));
@@ -461,17 +525,41 @@ impl PyRecording {
                 refusal = Some((Kind::Writes, what.clone()));
             }
         }
+        let tensor = Effects::get(py)?.tensor.bind(py);
+        let given: FxHashSet<usize> = given.iter().map(address).collect();
+        let mut strict = FxHashSet::default();
         for object in &state.identities {
             let object = object.bind(py);
-            if is_made(object) || object.is_instance(Effects::get(py)?.tensor.bind(py))? {
+            strict.insert(address(object));
+            if is_made(object) || object.is_instance(tensor)? {
                 refusal = Some((Kind::Opaque, "it asks which object a value is".to_owned()));
             }
         }
+        for (left, right) in &state.compared {
+            let (left, right) = (left.bind(py), right.bind(py));
+            // Two arguments are two again by their structures.
+            let are_arguments = [left, right]
+                .iter()
+                .all(|own| arguments.iter().any(|given| given.is(own)));
+            if !are_arguments {
+                strict.extend([address(left), address(right)]);
+            }
+            for (own, other) in [(left, right), (right, left)] {
+                if given.contains(&address(own))
+                    && !given.contains(&address(other))
+                    && other.is_instance(tensor)?
+                    && !is_made(other)
+                {
+                    let text = "it asks whether an argument is a tensor that it knows";
+                    refusal = Some((Kind::Opaque, text.to_owned()));
+                }
+            }
+        }
+        strict.extend(state.strict.iter().map(|own| address(own.bind(py))));
         if let Some((kind, text)) = refusal {
             return Ok(FinishedRecording::Refused((kind.name(), text)));
         }
         let mut reads = state.reads;
-        let given: FxHashSet<usize> = given.iter().map(address).collect();
         reads.forget(
             py,
             |own| is_made(own) || given.contains(&address(own)),
@@ -480,12 +568,59 @@ impl PyRecording {
                 None => made.has_dict(own, version),
             },
         );
-        let guards = PyGuards::new(reads);
-        if let Some(what) = guards.changed(py)? {
-            let text = format!("it changes {what}");
-            return Ok(FinishedRecording::Refused((Kind::Writes.name(), text)));
+        let refused = |text: String| {
+            let text = format!("it changes {text}");
+            Ok(FinishedRecording::Refused((Kind::Writes.name(), text)))
+        };
+        let changes = match changes(py, &mut reads)? {
+            Err(text) => return refused(text),
+            Ok(changes) => changes,
+        };
+        let is_known = || {
+            let text = "an argument is a tensor that it finds in another place, too";
+            let refused = (Kind::Opaque.name(), text.to_owned());
+            Ok(FinishedRecording::Refused(refused))
+        };
+        if !replays {
+            if reads.find_any(py, &given) {
+                return is_known();
+            }
+            let guards = PyGuards::new(reads, Vec::new(), Vec::new());
+            if let Some(what) = guards.changed(py)? {
+                return refused(what);
+            }
+            return Ok(FinishedRecording::Guarded((
+                Py::new(py, guards)?,
+                Replay::default(),
+            )));
         }
-        Ok(FinishedRecording::Guarded(Py::new(py, guards)?))
+        let found = roots(
+            py, &mut reads, program, &arguments, &changes, strict, &given,
+        )?;
+        if reads.find_any(py, &given) {
+            return is_known();
+        }
+        let mut replay = Replay {
+            tensors: found.tensors,
+            numbers: found.numbers,
+            edits: Vec::new(),
+        };
+        let mut written = Vec::new();
+        for change in changes {
+            let Some(number) = replay.numbers.get(&address(change.container.bind(py))) else {
+                return refused("something that it finds in no way of its own".to_owned());
+            };
+            written.push(*number);
+            let edits = change.edits.into_iter().map(|own| (*number, own.written()));
+            replay
+                .edits
+                .extend(edits.map(|(number, (kind, key, values))| (number, kind, key, values)));
+        }
+        let guards = PyGuards::new(reads, found.roots, written);
+        if let Some(what) = guards.changed(py)? {
+            return refused(what);
+        }
+        Ok(FinishedRecording::Guarded((Py::new(py, guards)?, replay)))
     }
 
     /// Whether the program has made an object, as far as the collector knows it. For a recording that is finished.
@@ -521,12 +656,33 @@ impl PyRecording {
     }
 }
 
-/// What comes of a recording.
+/// Outcome of a recording.
 #[derive(IntoPyObject)]
-enum FinishedRecording {
-    Guarded(Py<PyGuards>),
+enum FinishedRecording<'py> {
+    Guarded((Py<PyGuards>, Replay<'py>)),
     Refused((&'static str, String)),
 }
+
+/// What a program needs of sizes.
+#[derive(IntoPyObject)]
+enum Conditions {
+    All(Vec<Condition>),
+    Lost(String),
+}
+
+/// What a program takes from arguments and state besides tensors that are arguments, and what it changes there.
+#[derive(IntoPyObject, Default)]
+struct Replay<'py> {
+    /// Tensors, in the order in which guards find them.
+    tensors: Vec<Bound<'py, PyAny>>,
+    /// Numbers of objects that guards find, by identity.
+    numbers: FxHashMap<usize, usize>,
+    /// Changes: the number of an object, the kind, a key, values.
+    edits: Vec<WrittenChange>,
+}
+
+/// An edit of the object with a number.
+type WrittenChange = (usize, &'static str, Option<Py<PyAny>>, Vec<Py<PyAny>>);
 
 /// What the collector has in its youngest generation. Nobody keeps the list while other threads run.
 fn young_objects(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {

@@ -1,0 +1,105 @@
+"""Tensors that recorded programs compute of no input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from corsac._aten import place_of, tensors_in
+from corsac.fx import Graph, Node
+
+
+class Constants:
+    """Tensors that a program computes of no input, in whatever steps: masks that are written part by part.
+
+    Each call would compute the same, so that they are computed once, unless somebody could see that.
+    """
+
+    def __init__(self) -> None:
+        #: The nodes that compute them, with what they give and where that lies.
+        self._nodes: dict[Node, tuple[Any, set[int]]] = {}
+        #: Where they lie, alive as long as this is.
+        self._places: dict[int, torch.Tensor] = {}
+        #: Places that are written to by others, or after they were read.
+        self._lost: set[int] = set()
+        self._read: set[int] = set()
+        #: Places that are written to after they were made.
+        self._written: set[int] = set()
+
+    def note(
+        self,
+        node: Node,
+        written: list[torch.Tensor],
+        tensors: list[torch.Tensor],
+        weights: set[int],
+        result: Any,
+    ) -> None:
+        """A node was made, which has written to some tensors, read some, and given ``result``.
+
+        Args:
+            node: the node.
+            written: what it has written to.
+            tensors: what it has read.
+            weights: where those of them lie that the program did not make and that are no inputs.
+            result: what it gave.
+        """
+        results = list(tensors_in(result))
+        if any(own.layout is not torch.strided for own in (*tensors, *results)):
+            return
+        read = {place_of(own): own for own in tensors if place_of(own) not in weights}
+        is_constant = all(place in self._places for place in read)
+        if not is_constant:
+            self._read.update(place for place in read if place in self._places)
+            self._lost.update(map(place_of, written))
+            # A view of a constant that an input had a say in.
+            self._lost.update(place_of(own) for own in results if place_of(own) in self._places)
+            return
+        places = {place_of(own): own for own in (*results, *written)}
+        self._lost.update(place_of(own) for own in written if place_of(own) in self._read)
+        self._written.update(map(place_of, written))
+        self._places.update(places)
+        self._nodes[node] = result, {*places, *read}
+
+    def depend_on(self, inputs: Iterable[Node]) -> None:
+        """These have turned out to be inputs: what is computed of them is none."""
+        left, seen = list(inputs), set[Node]()
+        while left:
+            node = left.pop()
+            if node in self._nodes:
+                self._lost |= self._nodes[node][1]
+            left += (own for own in node.users if own not in seen)
+            seen.update(node.users)
+
+    def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
+        lost = self._lost | {place_of(own) for own in returned if own.layout is torch.strided}
+        while True:
+            # What shares a node with what is computed anew is computed anew, too.
+            found = {own for _, places in self._nodes.values() if places & lost for own in places}
+            if found <= lost:
+                break
+            lost |= found
+        # What is only computed is for who folds constants.
+        kept = {
+            node: own
+            for node, (own, places) in self._nodes.items()
+            if places & self._written and not places & lost
+        }
+        named: dict[str, torch.Tensor] = {}
+        for node, own in kept.items():
+            if isinstance(own, torch.Tensor) and any(user not in kept for user in node.users):
+                name = f"_constant{len(named)}"
+                with torch.inference_mode(False):
+                    named[name] = own.clone()
+                with graph.inserting_before(node):
+                    new = graph.create_node("get_attr", name, (), {})
+                node.replace_all_uses_with(new, lambda user: user not in kept)
+        for node in reversed(kept):
+            if not node.users:
+                graph.erase_node(node)
+        return named
+
+
+__all__ = ["Constants"]

@@ -1,0 +1,359 @@
+"""Recording: a call of a program, watched, and what comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch.overrides import (
+    _get_current_function_mode,
+    handle_torch_function,
+)
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from corsac import _core
+from corsac._collection import no_collection
+from corsac._recorder import Kind, OperatorWatch, Recorder, Refusal
+from corsac._replay import Replay
+from corsac._result_template import ResultTemplate
+from corsac._sizes import SizeConditions
+from corsac.fx import GraphModule
+from corsac.fx.proxy import TraceError
+
+#: Calls a function that may have a backward of its own.
+_APPLY = torch._C._FunctionBase.__dict__["apply"]
+#: Tell programs whether they are compiled.
+_ASKS = (
+    torch.compiler.is_compiling,
+    torch.compiler.is_dynamo_compiling,
+    torch.compiler.is_exporting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A program as a graph.
+
+    Attributes:
+        module: the graph; it takes the tensors among the arguments, each once, in their order.
+        template: builds what the program returns of its results; None if the graph gives that.
+        guards: tell whether the program would do the same again.
+        tensors: those that the graph reads and that are no inputs.
+        statistics: those of them that norms write to in training, which PyTorch does not count.
+        form: of the inputs, if the program has asked for it: strides, for instance.
+        state: tensors that it finds in containers and in state, in the order in which guards find them; those that
+            are no arguments are inputs after these, each once. None if it looks at no such places.
+        replay: makes of results and of the objects that guards find what the program returns, and changes them, in
+            the place of ``template``; None if it looks at no such places.
+        sizes: what it needs of sizes, if it is for others, too.
+        repeats: as of a :class:`Refusal`.
+        seconds: how long the call took that was recorded, and making the graph.
+    """
+
+    module: GraphModule
+    template: ResultTemplate | None
+    guards: _core.Guards
+    tensors: list[torch.Tensor]
+    statistics: list[torch.Tensor]
+    form: Any
+    state: list[torch.Tensor] | None
+    replay: Replay | None
+    sizes: SizeConditions | None
+    repeats: bool
+    seconds: float
+
+
+def form_of(tensors: Sequence[torch.Tensor]) -> Any:
+    """What programs may ask of inputs besides types and sizes."""
+    return tuple(
+        (
+            own.stride(),
+            own.storage_offset(),
+            own.requires_grad,
+            own.is_leaf,
+            own.is_inference(),
+            own.is_conj(),
+            own.is_neg(),
+            own.retains_grad,
+            own.grad is None if own.is_leaf else None,
+            own.grad_fn is None,
+        )
+        for own in tensors
+    )
+
+
+class _Modes:
+    """The modes of a recorder, which may be left before the program is over."""
+
+    def __init__(self) -> None:
+        self._recorder: Recorder | None = None
+        #: Whether they were.
+        self.left = False
+
+    @contextlib.contextmanager
+    def of(self, recorder: Recorder) -> Iterator[None]:
+        """They are on in the block."""
+        recorder.watch.__enter__()
+        recorder.__enter__()
+        self._recorder = recorder
+        try:
+            yield
+        finally:
+            self._exit()
+
+    def leave(self) -> None:
+        """Leave them now, unless the program has entered others since."""
+        recorder = self._recorder
+        if (
+            recorder is not None
+            and _get_current_function_mode() is recorder
+            and _get_current_dispatch_mode() is recorder.watch
+        ):
+            self.left = True
+            self._exit()
+
+    def _exit(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.__exit__(None, None, None)
+            recorder.watch.__exit__(None, None, None)
+
+
+def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and buffers, of which the first name is the last here."""
+    yield from reversed([*model.named_parameters(), *model.named_buffers()])
+
+
+def named_arguments(
+    program: Callable[..., Any], args: tuple[Any, ...]
+) -> Iterator[tuple[str, Any]]:
+    names: list[str] = []
+    with contextlib.suppress(TypeError, ValueError):
+        function = program.forward if isinstance(program, torch.nn.Module) else program
+        for own in inspect.signature(function).parameters.values():
+            if own.kind is own.VAR_POSITIONAL:
+                names += [f"{own.name}_{number}" for number in range(len(args) - len(names))]
+            names.append(own.name)
+    for number, own in enumerate(args):
+        yield names[number] if number < len(names) else f"input_{number}", own
+
+
+_recorded_here = threading.local()
+
+
+def is_recording() -> bool:
+    """Whether this thread records a program, which is to see the operators of all that it calls."""
+    return getattr(_recorded_here, "depth", 0) > 0
+
+
+def _collections() -> list[int]:
+    """How often garbage was collected, of each generation."""
+    return [own["collections"] for own in gc.get_stats()]
+
+
+def _ours() -> list[Any]:
+    """The code in which nothing is looked at: it makes nodes of operators, and calls PyTorch."""
+    functions = [
+        handle_torch_function,
+        Recorder.__torch_function__,
+        OperatorWatch.__torch_dispatch__,
+        is_recording,
+        torch.autocast.__enter__,
+        torch.autocast.__exit__,
+        *_ASKS,
+    ]
+    guard = sys.modules.get("torch._dynamo.mutation_guard")
+    if guard is not None:
+        # Dynamo counts modules that are made.
+        functions.append(guard.GenerationTracker.tag)
+    return [own.__code__ for own in functions]
+
+
+def _unlike() -> list[tuple[Any, int, str]]:
+    """Code that is not recorded if a variable is not None: the code, the number of the variable, and why."""
+
+    def place(function: Any, variable: str) -> tuple[Any, int]:
+        code = function.__code__
+        return code, code.co_varnames.index(variable)
+
+    return [
+        (
+            # It gives zeros for what was left out, unless somebody looks at its operators.
+            *place(torch.nn.TransformerEncoder.forward, "src_key_padding_mask"),
+            "an encoder packs sequences that are padded",
+        )
+    ]
+
+
+#: What PyTorch's functions depend on besides their arguments and what Python reads.
+_SETTINGS: tuple[Callable[[], Any], ...] = (
+    torch.get_default_dtype,
+    torch._C._len_torch_function_stack,
+    torch._C._get_tracing_state,
+    torch._C._functorch.maybe_current_level,
+    torch._C._get_deterministic_algorithms,
+    torch.is_deterministic_algorithms_warn_only_enabled,
+)
+
+
+def record(
+    model: torch.nn.Module,
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    trains: bool = False,
+    compiling: bool = False,
+    structures: Sequence[Any] | None = None,
+    dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
+) -> tuple[Any, Recorded | Refusal]:
+    """Calls ``program``, and records what it does with tensors of these types and sizes.
+
+    Args:
+        model: has the parameters and buffers.
+        program: is called with the arguments; ``model`` itself, or a function.
+        args: tensors on the CPU, and constants.
+        kwargs: the same.
+        trains: whether autograd is to go back through the graph; gradients are on then.
+        compiling: whether programs that ask are told that they are compiled: many read values only if they
+            are not.
+        structures: arguments of which the program is for what they hold; None if it is for certain objects, and
+            may not change state.
+        dynamic: tensors in arguments and state, by identity, and the dimensions that may be other ones in the
+            next call.
+
+    Returns:
+        What the program returns; what it did, or why that is not known.
+    """
+    unavailable = _unavailable(args, kwargs)
+    if unavailable is not None:
+        return program(*args, **kwargs), unavailable
+    with no_collection(), _told_to_be_compiled() if compiling else contextlib.nullcontext():
+        return _recorded(model, program, args, kwargs, trains, structures, dynamic)
+
+
+@contextlib.contextmanager
+def _told_to_be_compiled() -> Iterator[None]:
+    """``torch.compiler.is_compiling()`` is true in the block."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
+def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
+    """Why nothing can be recorded in this call."""
+    if any(own.__dict__ for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)):
+        return Refusal(Kind.HOST, "an input has attributes", passes=True)
+    if torch._C._len_torch_function_stack():
+        return Refusal(Kind.HOST, "a mode of torch.overrides is on", passes=True)
+    reason = _core.Recording.unavailable()
+    return None if reason is None else Refusal(Kind.DYNAMO, reason, passes=True)
+
+
+def _recorded(
+    model: torch.nn.Module,
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    trains: bool,
+    structures: Sequence[Any] | None,
+    dynamic: Mapping[int, Collection[int]],
+) -> tuple[Any, Recorded | Refusal]:
+    start = time.perf_counter()
+    modes = _Modes()
+    recording = _core.Recording(_ours(), _unlike(), modes.leave, [_APPLY] if trains else [])
+    for setting in _SETTINGS:
+        recording.ask(setting)
+    names = {id(own): name for name, own in named_weights(model)}
+    recorder = Recorder(recording, names, trains, dynamic)
+    tensors: dict[int, torch.Tensor] = {}
+    for name, own in [*named_arguments(program, args), *kwargs.items()]:
+        if isinstance(own, torch.Tensor) and id(own) not in tensors:
+            tensors[id(own)] = own
+            recorder.placeholder(name, own)
+    gradients, collections = torch.is_grad_enabled(), _collections()
+    _recorded_here.depth = getattr(_recorded_here, "depth", 0) + 1
+    try:
+        with modes.of(recorder):
+            recorder.begin()
+            returned = recording.run(program, args, kwargs)
+            if not modes.left:
+                recorder.end()
+    finally:
+        _recorded_here.depth -= 1
+    if torch.is_grad_enabled() is not gradients:
+        recorder.refuse("it leaves gradients switched on or off")
+    given = list(tensors.values())
+    found = recording.finish(program, given, list(structures or ()), structures is not None)
+    if _collections() != collections:
+        # Whether the program has made an object is told by how young it is.
+        return returned, Refusal(
+            Kind.HOST, "garbage was collected while it was recorded", passes=True
+        )
+    refused = found if isinstance(found[0], str) else None
+    if modes.left and refused is not None:
+        # Dynamo would capture what PyTorch does where somebody looks at its operators.
+        return returned, Refusal(Kind.HOST, refused[1])
+    if recorder.refusal is not None and not (refused is not None and refused[0] == "opaque"):
+        depends = recorder.refusal.kind is Kind.DYNAMO
+        asks = any(recording.entered(own.__code__) for own in _ASKS)
+        repeats = depends and not recorder.saw_change and refused is None
+        return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
+    if refused is not None:
+        kind, reason = refused
+        who = Kind.HOST if kind == "opaque" else Kind.DYNAMO
+        return returned, Refusal(who, reason, passes=kind != "torch")
+    guards, held = found
+    if any(own.__dict__ for own in held["tensors"]):
+        return returned, Refusal(
+            Kind.HOST, "a tensor in its state or its arguments has attributes", passes=True
+        )
+    replays = bool(structures or held["tensors"] or held["numbers"])
+    template = replay = None
+    try:
+        if replays or dynamic:
+            given += recorder.state(held["tensors"])
+        if replays:
+            replay = recorder.replay(returned, given, held["numbers"], held["edits"])
+        else:
+            template = recorder.output(returned)
+        if recorder.refusal is not None:
+            return returned, recorder.refusal
+    except TraceError as error:
+        repeats = not recorder.saw_change and not replays
+        return returned, Refusal(Kind.DYNAMO, str(error), passes=replays, repeats=repeats)
+    sizes = None
+    if recorder.sizes is not None and not recorder.asks_form:
+        sizes = recorder.sizes.finished(recorder.weights, given)
+    module = GraphModule(dict(recorder.weights), recorder.graph)
+    module.training = False
+    read = list(recorder.weights.values())
+    kept = {id(own) for own in read}
+    return returned, Recorded(
+        module=module,
+        template=template,
+        guards=guards,
+        tensors=read,
+        statistics=[own for key, own in recorder.statistics.items() if key in kept],
+        form=form_of(given) if recorder.asks_form else None,
+        state=held["tensors"] if replays else None,
+        replay=replay,
+        sizes=sizes,
+        repeats=not recorder.saw_change,
+        seconds=time.perf_counter() - start,
+    )
+
+
+__all__ = ["Recorded", "form_of", "is_recording", "named_weights", "record"]

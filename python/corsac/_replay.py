@@ -1,0 +1,84 @@
+"""Changes of state that a recorded program brings about again in each call."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from corsac._result_template import ResultTemplate
+
+
+def _base(own: Any) -> Any:
+    """The class whose methods change a container, and run no code of the program."""
+    return next(base for base in _CONTAINERS if isinstance(own, base))
+
+
+def _replace(own: Any, key: Any, values: list[Any]) -> None:
+    base = _base(own)
+    base.clear(own)
+    base.update(own, values) if base is set else base.extend(own, values)
+
+
+#: What containers of programs are derived from, if not made by.
+_CONTAINERS = (OrderedDict, dict, list, deque, set)
+#: What is done to an object, with a key and values.
+_EDITS: dict[str, Callable[[Any, Any, list[Any]], None]] = {
+    "set": lambda own, key, values: _base(own).__setitem__(own, key, values[0]),
+    "delete": lambda own, key, values: _base(own).__delitem__(own, key),
+    "replace": _replace,
+    "append": lambda own, key, values: _base(own).extend(own, values),
+    "fill": lambda own, key, values: setattr(own, "cell_contents", values[0]),
+    "attribute": lambda own, key, values: object.__setattr__(own, key, values[0]),
+}
+
+
+class Replay:
+    """What a program returns, and the changes that it makes to objects that were there before.
+
+    Args:
+        template: builds a tuple of what the program returns and the values that it puts into objects.
+        sources: where the tensors of the template come from: results of the graph, in their order, by None; inputs by
+            their numbers; tensors that are the same in each call.
+        edits: the number of an object, what is done to it, a key, and how many values that takes.
+    """
+
+    def __init__(
+        self,
+        template: ResultTemplate,
+        sources: Sequence[int | torch.Tensor | None],
+        edits: Sequence[tuple[int, str, Any, int]],
+    ) -> None:
+        self._template, self._sources, self._edits = template, sources, edits
+
+    def __len__(self) -> int:
+        return len(self._edits)
+
+    def __call__(
+        self, results: Sequence[Any], inputs: Sequence[torch.Tensor], objects: Sequence[Any]
+    ) -> Any:
+        """Makes the changes to ``objects``.
+
+        Args:
+            results: what the graph gives.
+            inputs: what it was given.
+            objects: the objects by their numbers.
+
+        Returns:
+            What the program returns.
+        """
+        computed = iter(results)
+        tensors = [
+            next(computed) if own is None else inputs[own] if isinstance(own, int) else own
+            for own in self._sources
+        ]
+        returned, *values = self._template.build(tensors, objects)
+        for number, kind, key, count in self._edits:
+            _EDITS[kind](objects[number], key, values[:count])
+            del values[:count]
+        return returned
+
+
+__all__ = ["Replay"]

@@ -1,0 +1,250 @@
+"""Sizes that differ between calls, in a program that is being recorded, and what it needs of them."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from corsac import _core
+from corsac._functions import getters
+from corsac.fx import Graph, GraphModule, Node
+
+#: Give sizes of their first argument.
+_SHAPE, _SIZE = next(getters("shape")), torch.Tensor.size
+#: How many elements it has.
+_COUNTS = frozenset([torch.Tensor.numel, torch.Tensor.nelement, torch.numel])
+#: Metadata that do not depend on sizes.
+_TYPES = frozenset(
+    [
+        *getters("dtype", "device", "ndim", "layout", "itemsize", "names", "is_cpu", "is_cuda"),
+        *getters("is_mps", "is_xpu", "is_xla", "is_hpu", "is_mtia", "is_ipu", "is_vulkan"),
+        *getters("is_maia", "is_quantized", "is_sparse", "is_sparse_csr", "is_mkldnn", "is_nested"),
+        torch.Tensor.dim,
+        torch.Tensor.ndimension,
+        torch.Tensor.element_size,
+        torch.Tensor.is_floating_point,
+        torch.Tensor.is_complex,
+        torch.Tensor.is_signed,
+        torch.is_floating_point,
+        torch.is_complex,
+        torch.is_signed,
+    ]
+)
+#: An expression of sizes: an integer, the size of a tensor by its number and a dimension, how many tensors a node
+#: gives, or a function of two.
+Expression = Any
+#: A comparison and what it has to give.
+Condition = tuple[str, Expression, Expression, bool]
+
+
+class Sizes:
+    """Symbols for sizes, as integers for the program and as nodes for the graph.
+
+    Args:
+        recording: sees what the program does with integers.
+        graph: gets nodes of sizes that operators take.
+        dynamic: tensors that the program is given, by identity, and the dimensions that may differ.
+    """
+
+    def __init__(
+        self,
+        recording: _core.Recording,
+        graph: Graph,
+        dynamic: Mapping[int, Collection[int]],
+    ) -> None:
+        self._recording, self._graph, self._dynamic = recording, graph, dynamic
+        #: The nodes of tensors whose sizes were asked for, by their numbers.
+        self._tensors: list[Node] = []
+        self._numbers: dict[Node, int] = {}
+        #: The nodes of expressions.
+        self._nodes: dict[Expression, Node] = {}
+        #: Nodes whose values may have other sizes.
+        self._varying: set[Node] = set()
+        self._conditions: list[Condition] = []
+
+    def is_dynamic(self, own: torch.Tensor) -> bool:
+        """Whether a tensor that the program is given may have other sizes."""
+        return id(own) in self._dynamic
+
+    def given(self, own: torch.Tensor, node: Node) -> None:
+        """A tensor that the program is given has this node."""
+        if self.is_dynamic(own):
+            self._varying.add(node)
+
+    def made(self, node: Node) -> None:
+        """A node has been made of others."""
+        if any(own in self._varying for own in node.all_input_nodes):
+            self._varying.add(node)
+
+    def counted(self, node: Node, count: int) -> None:
+        """A node has given so many tensors, all of which the program gets."""
+        if node in self._varying:
+            self._conditions.append(("eq", ("count", self._number(node), 0), count, True))
+
+    def fix(self, own: torch.Tensor, node: Node) -> None:
+        """Something is asked of a tensor that is followed no further: its sizes have to be what they are."""
+        if node in self._varying:
+            number = self._number(node)
+            for dim in self._dims(own):
+                self._conditions.append(("eq", ("size", number, dim), own.size(dim), True))
+
+    def _number(self, node: Node) -> int:
+        number = self._numbers.setdefault(node, len(self._tensors))
+        if number == len(self._tensors):
+            self._tensors.append(node)
+        return number
+
+    def replaced(self, old: Node, new: Node) -> None:
+        """A node is in the place of another one."""
+        if old in self._varying:
+            self._varying.add(new)
+        if old in self._numbers:
+            self._tensors[self._numbers[old]] = new
+
+    def asked(self, func: Any, args: tuple[Any, ...], result: Any, node: Node, seen: bool) -> Any:
+        """What a function says of the type and the sizes of a tensor, with symbols for sizes.
+
+        Args:
+            func, args: the function and its arguments, of which the first is the tensor.
+            result: what PyTorch says.
+            node: the node of the tensor.
+            seen: whether what the program does with it is seen.
+        """
+        if func in _TYPES or node not in self._varying:
+            return result
+        own = args[0]
+        number = self._number(node)
+        is_size = func in (_SHAPE, _SIZE) and seen
+        if is_size and isinstance(result, torch.Size):
+            return torch.Size([self._symbol(number, own, dim) for dim in range(len(result))])
+        if is_size and type(result) is int and len(args) == 2 and type(args[1]) is int:
+            return self._symbol(number, own, args[1] % own.dim())
+        if seen and (func in _COUNTS):
+            sizes = [self._expression(number, own, dim) for dim in range(own.dim())]
+            start: Expression = 1
+            count = functools.reduce(lambda left, right: ("mul", left, right), sizes, start)
+            return self._recording.symbol(count, result)
+        self.fix(own, node)
+        return result
+
+    def _dims(self, own: torch.Tensor) -> Collection[int]:
+        return self._dynamic.get(id(own), range(own.dim()))
+
+    def _expression(self, number: int, own: torch.Tensor, dim: int) -> Expression:
+        return ("size", number, dim) if dim in self._dims(own) else own.size(dim)
+
+    def _symbol(self, number: int, own: torch.Tensor, dim: int) -> int:
+        expression, size = self._expression(number, own, dim), own.size(dim)
+        return size if isinstance(expression, int) else self._recording.symbol(expression, size)
+
+    def node_of(self, own: int) -> Node | None:
+        """The node of an integer, if it is a symbol."""
+        expression = self._recording.expression(own)
+        return None if expression is None else self._node(expression)
+
+    def _node(self, expression: Expression) -> Any:
+        if isinstance(expression, int):
+            return expression
+        known = self._nodes.get(expression)
+        if known is None:
+            name, first, second = expression
+            if name == "size":
+                known = self._graph.call_method("size", (self._tensors[first], second))
+            else:
+                parts = self._node(first), self._node(second)
+                known = self._graph.call_function(getattr(operator, name), parts)
+            self._nodes[expression] = known
+            self._varying.add(known)
+        return known
+
+    def finished(
+        self, weights: dict[str, torch.Tensor], inputs: Sequence[torch.Tensor]
+    ) -> SizeConditions | None:
+        """What the program needs of sizes, once its graph is whole; None if nobody can say."""
+        conditions = self._recording.conditions()
+        if isinstance(conditions, str):
+            return None
+        copies: dict[Node, Any] = {}
+        graph = Graph()
+        graph.output(graph.graph_copy(self._graph, copies))
+        order = {node: number for number, node in enumerate(graph.nodes)}
+        places = [order[copies[own]] for own in self._tensors]
+        module = GraphModule(dict(weights), graph)
+        shapes = [
+            tuple(
+                None if dim in self._dynamic.get(id(own), ()) else size
+                for dim, size in enumerate(own.shape)
+            )
+            for own in inputs
+        ]
+        return SizeConditions(module, shapes, places, [*self._conditions, *conditions])
+
+
+class SizeConditions:
+    """What a program needs of the sizes of its inputs.
+
+    Args:
+        module: the graph.
+        shapes: the shapes of inputs, with None for sizes that may be others.
+        places: the tensors in conditions, by their numbers: the places of their nodes in the graph.
+        conditions: comparisons of sizes that have to come out as they did.
+    """
+
+    def __init__(
+        self,
+        module: GraphModule,
+        shapes: Sequence[tuple[int | None, ...]],
+        places: Sequence[int],
+        conditions: Sequence[Condition],
+    ) -> None:
+        self._module, self._shapes, self._places = module, shapes, places
+        self._conditions = list(dict.fromkeys(conditions))
+
+    def __len__(self) -> int:
+        return len(self._conditions)
+
+    def hold(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether the program is for inputs of these sizes."""
+        if len(inputs) != len(self._shapes) or not all(
+            len(shape) == own.dim()
+            and all(size is None or size == own.size(dim) for dim, size in enumerate(shape))
+            for own, shape in zip(inputs, self._shapes, strict=True)
+        ):
+            return False
+        if not self._conditions:
+            return True
+        try:
+            types = _core.propagate_types(self._module.graph, tuple(inputs), None, fill=False)
+        except _core.ShapeInferenceError:
+            return False
+        found = types.values(self._places)
+
+        def value(expression: Expression) -> Any:
+            if isinstance(expression, int):
+                return expression
+            name, first, second = expression
+            if name == "count":
+                # A tensor's type is a tuple, too, with names.
+                return len(found[first]) if type(found[first]) in (tuple, list) else -1
+            if name == "size":
+                size = found[first].shape[second]
+                if type(size) is not int:
+                    raise TypeError
+                return size
+            return getattr(operator, name)(value(first), value(second))
+
+        try:
+            return all(
+                getattr(operator, name)(value(left), value(right)) is expected
+                for name, left, right, expected in self._conditions
+            )
+        except (AttributeError, TypeError, ZeroDivisionError):
+            # Types of some operators are not known before they run.
+            return False
+
+
+__all__ = ["SizeConditions", "Sizes"]
