@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 IS_RANDOM = "draws random numbers"
+#: What operators do of which something depends on values that decides what comes after them.
+READS_VALUES = frozenset(["reads a value", "gives a tensor whose size depends on values"])
 
 
 @functools.cache
@@ -68,6 +70,7 @@ def place_of(own: torch.Tensor) -> int:
 
 __all__ = [
     "IS_RANDOM",
+    "READS_VALUES",
     "is_taking_places",
     "place_of",
     "tensors_in",

@@ -18,7 +18,7 @@ from corsac._engine_module import (
     is_captured_around,
     warn,
 )
-from corsac._native import NativeCall, is_observed
+from corsac._native import is_observed
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
 from corsac._recorder import Kind, Refusal
 from corsac._recordings import SIZES, Entry
@@ -374,12 +374,14 @@ class CompiledModule(EngineModule):
         compiled = torch.compile(
             self._callable, backend=backend, dynamic=self._dynamic, fullgraph=self._fullgraph
         )
+        if not self._fullgraph:
+            compiled = _with_its_errors_suppressed(compiled)
         return _with_known_floats(compiled) if self._dynamic else compiled
 
     def native_programs(self) -> list[_core.NativeProgram]:
         """The programs that there are for whole graphs, those of Dynamo's graphs among them."""
-        runs = [own.compiled.run for own in self._recorded.programs()]
-        found = [run.program for run in runs if isinstance(run, NativeCall)]
+        recorded = self._recorded.programs()
+        found = [native for own in recorded for native in own.compiled.native_programs()]
         for piece in [*self._pieces, *self._trained_graphs()]:
             found += piece.native_programs()
         return found
@@ -413,6 +415,23 @@ def _outline(args: tuple[Any, ...]) -> Any:
             for own in args
         ]
     )
+
+
+def _with_its_errors_suppressed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, which Dynamo captures, of which PyTorch runs what Dynamo fails to capture: it may have run a part
+    of the call by then, which nobody can make anew."""
+    config = torch._dynamo.config
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = config.suppress_errors
+        config.suppress_errors = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            config.suppress_errors = before
+
+    return run
 
 
 def _with_known_floats(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -62,6 +62,10 @@ class Constants:
         self._places.update(places)
         self._nodes[node] = result, {*places, *read}
 
+    def has(self, node: Node) -> bool:
+        """Whether a node gives a constant."""
+        return node in self._nodes and not self._nodes[node][1] & self._lost
+
     def depend_on(self, inputs: Iterable[Node]) -> None:
         """These have turned out to be inputs: what is computed of them is none."""
         left, seen = list(inputs), set[Node]()

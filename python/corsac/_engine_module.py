@@ -13,7 +13,7 @@ from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._dynamo import PRECISIONS
-from corsac._native import RUNNING, NativeCall
+from corsac._native import RUNNING
 from corsac._native_graph import Compiled, CompileError
 from corsac._panic import EngineError, told
 from corsac._record import is_recording
@@ -143,13 +143,12 @@ class EngineModule(StandIn):
             try:
                 return run()
             except (ValueError, EngineError) as error:
-                if not isinstance(compiled.run, NativeCall):
+                if not compiled.may_repeat():
                     # What PyTorch has run of it may have had effects.
                     raise
                 if isinstance(error, ValueError):
                     return self._failed(args, kwargs)
-                if compiled.run.program.writes:
-                    # Nobody knows what it has written.
+                if compiled.has_written():
                     raise
                 return self._by_host(refuse(str(error)), args, kwargs)
 

@@ -96,6 +96,25 @@ _READERS = frozenset(
         *("__len__", "__iter__", "__array__", "__repr__", "__format__", "__hash__"),
     ]
 )
+#: Functions that give Python numbers that depend on values, and do nothing else.
+VALUES = frozenset(
+    [
+        _Tensor.item,
+        _Tensor.tolist,
+        _Tensor.__bool__,
+        _Tensor.__int__,
+        _Tensor.__float__,
+        _Tensor.__complex__,
+        _Tensor.__index__,
+        _Tensor.__contains__,
+        _Tensor.is_nonzero,
+        _Tensor.equal,
+        _Tensor.allclose,
+        torch.is_nonzero,
+        torch.equal,
+        torch.allclose,
+    ]
+)
 #: What arguments of nodes may be, besides tensors.
 CONSTANTS = frozenset(
     [
@@ -180,6 +199,7 @@ __all__ = [
     "METADATA",
     "NORMS",
     "REFUSED",
+    "VALUES",
     "changes_more",
     "getters",
     "name_of",

@@ -43,6 +43,18 @@ class Compiled:
     choice: Choice = field(default_factory=Choice)
     parts: tuple[EnginePart, ...] = ()
 
+    def may_repeat(self) -> bool:
+        """Whether PyTorch may make a call that native code has refused: nothing was changed."""
+        return isinstance(self.run, NativeCall)
+
+    def has_written(self) -> bool:
+        """Whether nobody knows what a call has written that native code has not finished."""
+        return isinstance(self.run, NativeCall) and self.run.program.writes
+
+    def native_programs(self) -> list[_core.NativeProgram]:
+        """The programs of whole graphs."""
+        return [self.run.program] if isinstance(self.run, NativeCall) else []
+
     def measure(self) -> None:
         """The next calls tell who is faster, part by part where there are parts."""
         self.choice.measure()
@@ -75,12 +87,7 @@ class Compiled:
         for number, part in enumerate(self.parts):
             if part.choice.is_slower():
                 lines.append(f"  part {number}: {part.choice}")
-        alike: dict[tuple[str, str | None], list[str]] = {}
-        for row in self.preview.host:
-            alike.setdefault((row.target, row.reason), []).append(row.node)
-        for (target, reason), nodes in alike.items():
-            several = f"{len(nodes)} × {target} ({shortened(nodes)})"
-            lines.append(f"  {several if nodes[1:] else f'{nodes[0]} ({target})'}: {reason}")
+        lines += hosted_nodes(self.preview)
         return "\n".join(lines)
 
     def _told(self) -> str:
@@ -89,6 +96,18 @@ class Compiled:
         return (
             f", {told}" if told and not self.choice.is_slower() else f", and {told}" if told else ""
         )
+
+
+def hosted_nodes(preview: Preview) -> list[str]:
+    """What PyTorch runs of a graph and why, a line for nodes that are alike."""
+    alike: dict[tuple[str, str | None], list[str]] = {}
+    for row in preview.host:
+        alike.setdefault((row.target, row.reason), []).append(row.node)
+    lines = []
+    for (target, reason), nodes in alike.items():
+        several = f"{len(nodes)} × {target} ({shortened(nodes)})"
+        lines.append(f"  {several if nodes[1:] else f'{nodes[0]} ({target})'}: {reason}")
+    return lines
 
 
 class NativeGraph:
@@ -179,4 +198,4 @@ def call_key(inputs: tuple[Any, ...]) -> Any:
     return tuple((own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs)
 
 
-__all__ = ["LEAST", "CompileError", "Compiled", "NativeGraph", "call_key"]
+__all__ = ["LEAST", "CompileError", "Compiled", "NativeGraph", "call_key", "hosted_nodes"]

@@ -22,10 +22,12 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from corsac import _core
 from corsac._collection import no_collection
+from corsac._functions import name_of
 from corsac._recorder import Kind, OperatorWatch, Recorder, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate
 from corsac._sizes import SizeConditions
+from corsac._stages import Decisions, Staged, staged
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 
@@ -55,6 +57,7 @@ class Recorded:
         replay: makes of results and of the objects that guards find what the program returns, and changes them, in
             the place of ``template``; None if it looks at no such places.
         sizes: what it needs of sizes, if it is for others, too.
+        stages: the graph in parts, if values decide between them.
         repeats: as of a :class:`Refusal`.
         seconds: how long the call took that was recorded, and making the graph.
     """
@@ -68,6 +71,7 @@ class Recorded:
     state: list[torch.Tensor] | None
     replay: Replay | None
     sizes: SizeConditions | None
+    stages: Staged | None
     repeats: bool
     seconds: float
 
@@ -215,6 +219,7 @@ def record(
     compiling: bool = False,
     structures: Sequence[Any] | None = None,
     dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
+    decides: bool = False,
 ) -> tuple[Any, Recorded | Refusal]:
     """Calls ``program``, and records what it does with tensors of these types and sizes.
 
@@ -230,6 +235,7 @@ def record(
             may not change state.
         dynamic: tensors in arguments and state, by identity, and the dimensions that may be other ones in the
             next call.
+        decides: whether values may decide what the program does.
 
     Returns:
         What the program returns; what it did, or why that is not known.
@@ -238,7 +244,9 @@ def record(
     if unavailable is not None:
         return program(*args, **kwargs), unavailable
     with no_collection(), _told_to_be_compiled() if compiling else contextlib.nullcontext():
-        return _recorded(model, program, args, kwargs, trains, structures, dynamic)
+        return _recorded(
+            model, program, args, kwargs, trains, compiling, structures, dynamic, decides
+        )
 
 
 @contextlib.contextmanager
@@ -268,8 +276,10 @@ def _recorded(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     trains: bool,
+    compiling: bool,
     structures: Sequence[Any] | None,
     dynamic: Mapping[int, Collection[int]],
+    decides: bool,
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
     modes = _Modes()
@@ -277,7 +287,7 @@ def _recorded(
     for setting in _SETTINGS:
         recording.ask(setting)
     names = {id(own): name for name, own in named_weights(model)}
-    recorder = Recorder(recording, names, trains, dynamic)
+    recorder = Recorder(recording, names, trains, dynamic, decides)
     tensors: dict[int, torch.Tensor] = {}
     for name, own in [*named_arguments(program, args), *kwargs.items()]:
         if isinstance(own, torch.Tensor) and id(own) not in tensors:
@@ -306,9 +316,9 @@ def _recorded(
     if modes.left and refused is not None:
         # Dynamo would capture what PyTorch does where somebody looks at its operators.
         return returned, Refusal(Kind.HOST, refused[1])
+    asks = any(recording.entered(own.__code__) for own in _ASKS)
     if recorder.refusal is not None and not (refused is not None and refused[0] == "opaque"):
         depends = recorder.refusal.kind is Kind.DYNAMO
-        asks = any(recording.entered(own.__code__) for own in _ASKS)
         repeats = depends and not recorder.saw_change and refused is None
         return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
     if refused is not None:
@@ -329,6 +339,11 @@ def _recorded(
             replay = recorder.replay(returned, given, held["numbers"], held["edits"])
         else:
             template = recorder.output(returned)
+        reads = recorder.decisions()
+        if reads and asks and not compiling:
+            repeats = not recorder.saw_change and not replays
+            reason = f"the values of a tensor decide ({name_of(next(iter(reads)).target)})"
+            return returned, Refusal(Kind.DYNAMO, reason, by_values=True, repeats=repeats)
         if recorder.refusal is not None:
             return returned, recorder.refusal
     except TraceError as error:
@@ -336,7 +351,18 @@ def _recorded(
         return returned, Refusal(Kind.DYNAMO, str(error), passes=replays, repeats=repeats)
     sizes = None
     if recorder.sizes is not None and not recorder.asks_form:
-        sizes = recorder.sizes.finished(recorder.weights, given)
+        sizes = recorder.sizes.finished(recorder.weights, given, reads)
+    stages = None
+    if reads:
+        decisions = Decisions(
+            reads=reads,
+            numbers=recorder.numbers,
+            conditions=recording.conditions_on_values(),
+            scalars=recorder.as_tensors,
+            writing=recorder.writing,
+            sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
+        )
+        stages = staged(recorder.graph, recorder.weights, decisions)
     module = GraphModule(dict(recorder.weights), recorder.graph)
     module.training = False
     read = list(recorder.weights.values())
@@ -351,6 +377,7 @@ def _recorded(
         state=held["tensors"] if replays else None,
         replay=replay,
         sizes=sizes,
+        stages=stages,
         repeats=not recorder.saw_change,
         seconds=time.perf_counter() - start,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -16,14 +16,17 @@ from corsac._collection import no_collection
 from corsac._engine_module import why_not_native
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph
-from corsac._panic import as_compile_error
-from corsac._race import Race
+from corsac._panic import EngineError, as_compile_error
+from corsac._race import Choice, Race
 from corsac._record import Recorded
 from corsac._recorder import Refusal
 from corsac._recordings import Call, Entry, Recordings, state_key
 from corsac._replay import Replay
 from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
+from corsac._staged_program import CompiledStages, HostedStage
+from corsac._stages import Ran, Stage, Staged, StagedRun, Stages, known_stage
+from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
 from corsac.passes import fold_constants
@@ -38,16 +41,24 @@ class NativeProgram:
 
     template: ResultTemplate | None
     replay: Replay | None
-    graph: NativeGraph
+    #: None if values decide.
+    graph: NativeGraph | None
     compiled: Compiled
     #: Tries of programs for other sizes, by how large inputs are.
     races: dict[int, Race] = field(default_factory=dict)
 
     def __call__(self, call: Call) -> Any:
-        results = self.compiled.run(*call.inputs)
+        if isinstance(self.compiled, CompiledStages):
+            # While it is tried who is faster, all of it is measured.
+            ran: Ran = {} if self.compiled.choice.race is not None else call.ran
+            results, values = self.compiled.run(call.inputs, ran)
+        else:
+            results, values = self.compiled.run(*call.inputs), {}
         if self.replay is not None:
-            return self.replay(results, call.inputs, call.met)
-        return results if self.template is None else self.template.build(results)
+            return self.replay(results, call.inputs, call.met, values)
+        if self.template is not None:
+            return self.template.build(results, values=values)
+        return results
 
 
 class RecordedPrograms:
@@ -90,7 +101,9 @@ class RecordedPrograms:
             forget=self._forget,
             replays=True,
             resize=self._resized if symbols else None,
+            decides=not fullgraph,
         )
+        self._stages: Stages = Stages()
         self._recordings.failures = (
             TraceError,
             CompileError,
@@ -148,25 +161,21 @@ class RecordedPrograms:
                 if (reason := why_not_native("a tensor in its state", own)) is not None:
                     raise CompileError(reason)
             call.inputs = (*call.tensors, *found)
-        watch = _core.Watch(
-            torch.nn.Module(),
-            constants=[(None, own) for own in recorded.tensors],
-            contents=recorded.statistics,
-        )
+        watch = _watch(recorded.tensors, recorded.statistics)
         if not watch.counts_writes:
             raise CompileError(
                 "weights made in inference mode do not tell when they are written to"
             )
         module = recorded.module
         with self._compiling():
-            fold_constants(module)
             if not all(own.is_current() for own in self._packed):
                 self._last, self._packed = None, []
-            graph = NativeGraph(
-                module, precision=self._precision, strict=self.keeps_views, after=self._last
-            )
-            program = self._program(graph, recorded.template, recorded.replay, call, start)
-            self._last = graph
+            if recorded.stages is None:
+                graph = self._graph(module)
+                program = self._program(graph, recorded.template, recorded.replay, call, start)
+                self._last = graph
+            else:
+                program = self._in_stages(recorded, recorded.stages, call, start)
             self._packed.append(watch)
         return Entry(
             Call((), call.key, call.objects),
@@ -177,7 +186,46 @@ class RecordedPrograms:
             state,
             changes=recorded.replay is not None and len(recorded.replay) > 0,
             sizes=recorded.sizes,
+            decides=_decides(program),
         )
+
+    def _graph(self, module: GraphModule) -> NativeGraph:
+        fold_constants(module)
+        strict = self.keeps_views
+        return NativeGraph(module, precision=self._precision, strict=strict, after=self._last)
+
+    def _in_stages(
+        self, recorded: Recorded, program: Staged, call: Call, start: float
+    ) -> NativeProgram:
+        """A program whose values decide, of stages that others have, too, which begin alike."""
+        stages: list[Stage] = []
+        for segment in program.segments:
+            before = tuple(stages)
+            stages.append(known_stage(self._stages, segment, before, self._stage, _watch))
+        inputs = [own.name for own in recorded.module.graph.find_nodes(op="placeholder")]
+        run = StagedRun(program, stages, inputs)
+        run.prepare(call.inputs)
+        compiled = CompiledStages(run, time.perf_counter() - start)
+        if (reason := compiled.why_not_native()) is not None:
+            raise CompileError(reason)
+        if self._measures:
+            compiled.measure()
+        return NativeProgram(recorded.template, recorded.replay, None, compiled)
+
+    def _stage(self, module: GraphModule) -> Callable[[Sequence[Any]], Callable[..., Any]]:
+        """What compiles a stage for inputs."""
+        graph = self._graph(module)
+
+        def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
+            with self._compiling():
+                try:
+                    run, preview = graph.compile(tuple(inputs), whole=False)
+                except CompileError as error:
+                    return HostedStage(module.forward, str(error))
+                self._last = graph
+                return run if preview is None else HostedStage(run, preview)
+
+        return compile
 
     def _resized(self, call: Call, entry: Entry) -> Entry:
         """A program that is for many sizes, for those of a call."""
@@ -185,8 +233,14 @@ class RecordedPrograms:
         self._recordings.used(self._runner.recent())
         known = entry.run
         assert isinstance(known, NativeProgram)
-        with self._compiling():
-            program = self._program(known.graph, known.template, known.replay, call, start)
+        if known.graph is None:
+            compiled = replace(known.compiled, choice=Choice())
+            program = NativeProgram(known.template, known.replay, None, compiled)
+            if self._measures:
+                compiled.measure()
+        else:
+            with self._compiling():
+                program = self._program(known.graph, known.template, known.replay, call, start)
         # Sizes near to each other are tried together.
         scale = sum(own.numel() for own in call.inputs).bit_length()
         compiled = program.compiled
@@ -199,7 +253,12 @@ class RecordedPrograms:
                 raise CompileError("another thread has changed the state")
             state = found[0]
         return replace(
-            entry, call=Call((), call.key, call.objects), run=program, state=state, sizes=None
+            entry,
+            call=Call((), call.key, call.objects),
+            run=program,
+            state=state,
+            sizes=None,
+            decides=_decides(program),
         )
 
     @contextlib.contextmanager
@@ -261,6 +320,30 @@ class RecordedPrograms:
 
     def _forget(self, entry: Entry) -> None:
         self._runner.remove(entry)
+
+
+def _watch(
+    weights: Iterable[torch.Tensor], statistics: list[torch.Tensor] | None = None
+) -> _core.Watch:
+    """Tells whether tensors are as they were that a program reads and that are no inputs."""
+    constants = [(None, own) for own in weights]
+    return _core.Watch(torch.nn.Module(), constants=constants, contents=statistics or [])
+
+
+def _decides(program: NativeProgram) -> Callable[[Call], bool] | None:
+    """Tells whether values decide that a call is for a program."""
+    if not isinstance(program.compiled, CompiledStages):
+        return None
+    run = program.compiled.run
+
+    def decides(call: Call) -> bool:
+        try:
+            return run.decide(call.inputs, call.ran)
+        except (ValueError, EngineError):
+            # What native code refuses PyTorch raises, or runs.
+            return False
+
+    return decides
 
 
 __all__ = ["NativeProgram", "RecordedPrograms"]

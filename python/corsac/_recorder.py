@@ -18,7 +18,7 @@ import itertools
 import operator
 import types
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Number
@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from corsac import _core
 from corsac._aten import (
     IS_RANDOM,
+    READS_VALUES,
     is_taking_places,
     place_of,
     tensors_in,
@@ -46,6 +47,7 @@ from corsac._functions import (
     METADATA,
     NORMS,
     REFUSED,
+    VALUES,
     changes_more,
     getters,
     name_of,
@@ -54,14 +56,18 @@ from corsac._functions import (
     takes_statistics,
     target_of,
 )
+from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
 from corsac._sizes import Sizes
+from corsac._stages import sizes_of
 from corsac.fx import Graph, Node
 from corsac.fx.proxy import TraceError
 
 _Tensor = torch.Tensor
 
+#: In how many places values may decide.
+READS = 32
 #: What may be asked of a tensor that calls with the same types and sizes can differ in.
 _FORM = frozenset(
     [
@@ -173,6 +179,9 @@ class OperatorWatch(TorchDispatchMode):
         reason, _, _ = what_it_does(func)
         if reason == IS_RANDOM and (recorder.trains or _drops_nothing(func, args, kwargs)):
             reason = None
+        if reason in READS_VALUES and recorder.reads is not None:
+            recorder.values_read = True
+            reason = None
         if reason is not None and not is_taking_places(func, args):
             if func._can_decompose():
                 # Dropout does nothing in evaluation mode, for instance.
@@ -195,8 +204,9 @@ class OperatorWatch(TorchDispatchMode):
                 self._recorder.saw_change = True
         result = func(*args, **kwargs)
         if is_new:
-            strided = (own for own in tensors_in(result) if own.layout is torch.strided)
-            self._made.update(map(place_of, strided))
+            places = [place_of(own) for own in tensors_in(result) if own.layout is torch.strided]
+            self._made.update(places)
+            self._recorder.made(places)
         return result
 
 
@@ -208,6 +218,7 @@ class Recorder(TorchFunctionMode):
         weights: the names of parameters and buffers, by identity.
         trains: whether autograd is to go back through the graph.
         dynamic: tensors, by identity, and their dimensions that may be other ones in the next call.
+        decides: whether values may decide what the program does.
     """
 
     def __init__(
@@ -216,9 +227,27 @@ class Recorder(TorchFunctionMode):
         weights: Mapping[int, str],
         trains: bool,
         dynamic: Mapping[int, Collection[int]],
+        decides: bool,
     ) -> None:
         super().__init__()
         self.recording, self.trains = recording, trains
+        #: The nodes of functions that read values which decide, and what they have given; None if none may.
+        self.reads: dict[Node, Any] | None = {} if decides else None
+        #: Those of them whose values are symbols.
+        self.numbers: set[Node] = set()
+        #: Nodes of numbers that operators take as tensors, with what the numbers are.
+        self.as_tensors: dict[Node, tuple[Expression, torch.dtype]] = {}
+        #: Stands for numbers that differ among the tensors that functions read.
+        self._number_read = torch.empty(0)
+        #: The type of tensors that the function which runs may take in the place of numbers.
+        self._tensor_type: torch.dtype | None = None
+        #: Whether the function that runs has read a value, or made a tensor whose size depends on some.
+        self.values_read = False
+        #: After how many reads tensors were made, by where they lie.
+        self._ages: dict[int, int] = {}
+        #: Nodes that write to what was there before the last value was read, and whether the function that runs does.
+        self.writing: set[Node] = set()
+        self._writes_back = False
         self.graph = Graph()
         self.sizes = Sizes(recording, self.graph, dynamic) if dynamic else None
         #: Where in the program nodes are made.
@@ -271,10 +300,19 @@ class Recorder(TorchFunctionMode):
         self._given.add(place_of(own))
         self._know(own, self.graph.placeholder(name))
 
+    def made(self, places: Iterable[int]) -> None:
+        """Tensors are new that lie here."""
+        if self.reads is not None:
+            self._ages.update(dict.fromkeys(places, len(self.reads)))
+
     def writes(self, own: torch.Tensor) -> bool:
         """An operator writes to a tensor. Whether the program has made it."""
         self._written.append(own)
-        return not (own.layout is torch.strided and place_of(own) in self._given)
+        if own.layout is torch.strided and place_of(own) in self._given:
+            return False
+        if self.reads and self._ages.get(place_of(own)) != len(self.reads):
+            self._writes_back = True
+        return True
 
     def node_of(self, own: Any) -> Node:
         """The node of a tensor."""
@@ -314,18 +352,47 @@ class Recorder(TorchFunctionMode):
             self._fix(args, kwargs)
             with self:
                 return opened(*args, **kwargs)
+        is_read = self.reads is not None and func in VALUES
         try:
-            call = self._call(func, name, args, kwargs)
+            call = self._call(func, name, args, kwargs, is_read)
         except TraceError as error:
             self.refuse(str(error))
             return func(*args, **kwargs)
-        self._written = []
+        self._written, self.values_read, self._writes_back = [], False, False
         result = func(*args, **kwargs)
         if self.refusal is None:
             try:
-                self._record(func, name, call, args, kwargs, result)
+                if is_read:
+                    return self._value_read(func, call[2], call[3], result)
+                else:
+                    self._record(func, name, call, args, kwargs, result)
             except TraceError as error:
                 self.refuse(str(error))
+        return result
+
+    def _value_read(
+        self, func: Any, nodes: tuple[Any, ...], keywords: dict[str, Any], result: Any
+    ) -> Any:
+        """A function has given a value that decides what comes after it.
+
+        Returns:
+            The value, for the program: a symbol, if it is a number.
+
+        Raises:
+            TraceError: what came before it cannot be done again where another way is to be taken.
+        """
+        assert self.reads is not None
+        if self.saw_change:
+            raise TraceError(f"values decide ({name_of(func)}) after something was changed")
+        if len(self.reads) >= READS:
+            raise TraceError(f"values decide in more than {READS} places")
+        node = self.graph.call_function(func, nodes, keywords)
+        self._sources.note(node)
+        self.reads[node] = result
+        is_number = type(result) is int or type(result) is float
+        if is_number and (func is _Tensor.item or self.recording.makes_number()):
+            self.numbers.add(node)
+            return self.recording.symbol(value_of(node.name), result, True)
         return result
 
     def _type_asked(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -392,9 +459,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _call(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_read: bool
     ) -> tuple[str, Any, tuple[Any, ...], dict[str, Any]]:
-        """Opcode, target and arguments of a node for a call.
+        """Opcode, target and arguments of a node for a call, which may read a value.
 
         Raises:
             TraceError: there is none.
@@ -413,8 +480,11 @@ class Recorder(TorchFunctionMode):
         if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
             # Its schema says what it does.
             func = getattr(func, func.overloads()[0])
+        self._tensor_type = takes_tensor(name, args, kwargs) if self.numbers else None
         nodes = self._arguments(args)
         keywords = {key: self._argument(own) for key, own in kwargs.items()}
+        if is_read:
+            return "call_function", func, nodes, keywords
         target = target_of(func, name)
         if target is None:
             raise TraceError(
@@ -455,6 +525,8 @@ class Recorder(TorchFunctionMode):
             raise TraceError(f"{name_of(func)} gives nothing")
         node = self.graph.create_node(op, what, nodes, keywords)
         self._sources.note(node)
+        if self._writes_back:
+            self.writing.add(node)
         if self.sizes is not None:
             self.sizes.made(node)
         self._results(result, node, {id(own) for own in tensors}, name_of(func))
@@ -463,7 +535,34 @@ class Recorder(TorchFunctionMode):
             read = tensors
             if name in _TAKES_TYPES and args and isinstance(args[0], _Tensor):
                 read = list(tensors_in(args[1:], kwargs))
+            if (self.sizes is not None and self.sizes.varies(node)) or any(
+                own in self.as_tensors for own in node.all_input_nodes
+            ):
+                # A number that is another one in the next call is no constant.
+                read = [*read, self._number_read]
             self._constants.note(node, self._written, read, weights, result)
+        if self.values_read:
+            sizes = [own for own in tensors_in(result) if own.layout is torch.strided]
+            if not sizes:
+                raise TraceError(f"{name_of(func)} depends on values")
+            nodes = tuple(map(self.node_of, sizes))
+            self._value_read(sizes_of, nodes, {}, sizes_of(*sizes))
+
+    def decisions(self) -> dict[Node, Any]:
+        """The nodes that read values which decide, and what they gave. What constants decide is no question: nodes
+        that read them are dropped."""
+        for node in [*(self.reads or ())]:
+            if (
+                not self.trains
+                and node not in self.numbers
+                and all(
+                    own.op == "get_attr" or self._constants.has(own) for own in node.all_input_nodes
+                )
+            ):
+                assert self.reads is not None
+                del self.reads[node]
+                self.graph.erase_node(node)
+        return self.reads or {}
 
     def _results(self, result: Any, node: Node, given: set[int], name: str) -> None:
         """Notes the tensors that a node gives."""
@@ -505,6 +604,10 @@ class Recorder(TorchFunctionMode):
     def _argument(self, arg: Any) -> Any:
         """An argument as that of a node."""
         kind = type(arg)
+        if self.numbers and (kind is int or kind is float):
+            expression = self.recording.expression(arg)
+            if depends_on_values(expression):
+                return self._number(arg, expression)
         if kind is int and self.sizes is not None:
             node = self.sizes.node_of(arg)
             return arg if node is None else node
@@ -529,6 +632,16 @@ class Recorder(TorchFunctionMode):
         if kind.__module__ == "numpy" and isinstance(arg, Number):
             return self._argument(arg.item())  # type: ignore[attr-defined]
         raise TraceError(f"an argument is a {kind.__name__}")
+
+    def _number(self, own: float, expression: Expression) -> Any:
+        """A number that depends on values: a node of a tensor, or a number that has to be what it is."""
+        dtype = self._tensor_type
+        if dtype is None:
+            self.recording.fix([own])
+            return own
+        node = self.graph.call_function(torch.scalar_tensor, (own,), {"dtype": dtype})
+        self.as_tensors[node] = expression, dtype
+        return node
 
     def _weight(self, own: Any) -> Node:
         """The node of a tensor that was there before: a parameter, a buffer, a constant."""
@@ -632,10 +745,18 @@ class Recorder(TorchFunctionMode):
             returned,
             lambda own: not self.recording.made(own),
             numbers,
-            self.recording.fix if self.sizes is not None else None,
+            self._constant if self.sizes is not None or self.numbers else None,
         )
         self.weights.update(self._constants.fold(self.graph, template.tensors))
         return template
+
+    def _constant(self, own: Any) -> Expression:
+        """What a number is that the program returns: an expression of values; None if it has to be what it is."""
+        expression = self.recording.expression(own)
+        if depends_on_values(expression):
+            return expression
+        self.recording.fix(own)
+        return None
 
     def _has_known_containers(self, returned: Any) -> bool:
         """Whether a container in it was there before, or is in it twice: it is one object."""

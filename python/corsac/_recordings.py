@@ -16,11 +16,14 @@ from corsac import _core
 from corsac._record import Recorded, form_of, record
 from corsac._recorder import Kind, Refusal
 from corsac._sizes import SizeConditions
+from corsac._stages import Ran
 
 #: For how many sets of sizes there are programs.
 SIZES = 16
 #: How many programs there are for one of them, in situations that come and go.
 SITUATIONS = 4
+#: How many more there are that differ in values which decide.
+WAYS = 16
 #: How often a program is recorded in vain: much is noted, or made, once.
 ATTEMPTS = {Kind.DYNAMO: 3, Kind.HOST: 2, Kind.TRAINS: 1}
 #: How often programs may be made anew that nothing came of: state that changes from call to call.
@@ -51,6 +54,7 @@ class Call:
         inputs: the tensors that a program takes: also those that it finds in containers and in state.
         met: the containers and objects in which it finds them, by their numbers.
         found: what guards have found, by their identity: what programs are told apart by, tensors, and objects.
+        ran: what stages have given of programs in which values decide.
     """
 
     tensors: tuple[torch.Tensor, ...]
@@ -62,6 +66,12 @@ class Call:
     found: dict[int, tuple[Any, tuple[torch.Tensor, ...], Sequence[Any]] | None] = field(
         default_factory=dict
     )
+    ran: Ran = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """What was found, and what was computed, may be another one now."""
+        self.found.clear()
+        self.ran.clear()
 
     def state(self, guards: _core.Guards) -> tuple[Any, tuple[torch.Tensor, ...], Any] | None:
         """What guards find in containers and in state, which is looked at once."""
@@ -225,6 +235,7 @@ class Entry:
         state: types and sizes of tensors that it finds in containers and in state; None if it looks at none.
         changes: whether it changes state.
         sizes: what has to be so of the sizes of inputs, if they may be others than ``call`` and ``state`` say.
+        decides: tells of a call whether values decide that it is for this program; None if none do.
     """
 
     call: Call
@@ -235,6 +246,7 @@ class Entry:
     state: Any = None
     changes: bool = False
     sizes: SizeConditions | None = None
+    decides: Callable[[Call], bool] | None = None
 
     def is_current(self, call: Call, trains: bool) -> bool:
         """Whether it would do now what the program does; notes in ``call`` what the program takes."""
@@ -246,7 +258,11 @@ class Entry:
             return False
         if self.form is not None and self.form != form_of(call.inputs):
             return False
-        return self.guards.hold() and self.watch.is_current()
+        return (
+            self.guards.hold()
+            and self.watch.is_current()
+            and (self.decides is None or self.decides(call))
+        )
 
     def _finds_state(self, call: Call, of_any_size: bool = False) -> bool:
         found = call.state(self.guards)
@@ -336,6 +352,7 @@ class Recordings:
         trains: whether autograd goes back through programs.
         replays: whether programs may change state.
         resize: makes a program that is for many sizes one for those of a call; None where there are none such.
+        decides: whether values may decide what programs do.
     """
 
     #: What says that a program cannot be made.
@@ -352,7 +369,9 @@ class Recordings:
         replays: bool = False,
         resize: Callable[[Call, Entry], Entry] | None = None,
         sizes: int = SIZES,
+        decides: bool = False,
     ) -> None:
+        self._decides = decides
         self._model, self._program = model, program
         self._make, self._dropped = make, forget
         self._trains, self._replays, self._sizes = trains, replays, sizes
@@ -388,7 +407,7 @@ class Recordings:
 
     def find(self, call: Call) -> Entry | Refusal | None:
         """The program for a call, why there is none, or None if it is to be recorded."""
-        call.found.clear()
+        call.forget()
         known = self._known.get(self.key(call))
         if known is None:
             return self._resized(call)
@@ -405,6 +424,9 @@ class Recordings:
             return resized
         if known.changes and known.in_vain > ATTEMPTS[Kind.DYNAMO]:
             return Refusal(Kind.DYNAMO, "the state that it changes is another one in each call")
+        if known.in_vain > ATTEMPTS[Kind.DYNAMO] and any(own.decides for own in known.entries):
+            with self._lock:
+                self._refuse(known, Refusal(Kind.DYNAMO, "values decide that differ in each call"))
         if known.in_vain > IN_VAIN:
             return Refusal(Kind.HOST, "what it reads changes from call to call")
         return known.refusal
@@ -431,7 +453,8 @@ class Recordings:
                     del known.entries[LENGTHS:]
                     while len(self._known) > self._sizes:
                         self._drop_oldest()
-                return made
+                if made.decides is None or made.decides(call):
+                    return made
         return None
 
     def _family(self, call: Call) -> tuple[_Family, tuple[torch.Tensor, ...]] | None:
@@ -474,11 +497,13 @@ class Recordings:
         """Have calls like this one run by PyTorch: the program for them failed."""
         with self._lock:
             known = self._known.setdefault(self.key(call), _Known())
-            for entry in known.entries:
-                self._dropped(entry)
-            known.entries = []
-            known.refusal = Refusal(Kind.HOST, reason)
+            self._refuse(known, Refusal(Kind.HOST, reason))
         return reason
+
+    def _refuse(self, known: _Known, refusal: Refusal) -> None:
+        for entry in known.entries:
+            self._dropped(entry)
+        known.entries, known.refusal = [], refusal
 
     def entries(self) -> list[Entry]:
         """All programs."""
@@ -511,9 +536,10 @@ class Recordings:
             compiling=before is not None and before.compiling,
             structures=call.structures if self._replays else None,
             dynamic={} if found is None else found[0].differs(found[1]),
+            decides=self._decides,
         )
         made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
-        call.found.clear()
+        call.forget()
         with self._lock:
             known = self._known.setdefault(key, _Known())
             self._known.move_to_end(key)
@@ -532,7 +558,8 @@ class Recordings:
                 # Tensors that were written to do not come back; in training they are read anew.
                 kept = [own for own in known.entries if self.may_come_back(own)]
                 stale = [own for own in known.entries if own not in kept]
-                kept, more = _of_situations(kept, SITUATIONS - 1)
+                count = SITUATIONS if made.decides is None else WAYS
+                kept, more = _of_situations(kept, count - 1)
                 known.entries = [made, *kept]
                 for own in (*stale, *more):
                     self._dropped(own)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -57,7 +58,11 @@ class Replay:
         return len(self._edits)
 
     def __call__(
-        self, results: Sequence[Any], inputs: Sequence[torch.Tensor], objects: Sequence[Any]
+        self,
+        results: Sequence[Any],
+        inputs: Sequence[torch.Tensor],
+        objects: Sequence[Any],
+        values: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
         """Makes the changes to ``objects``.
 
@@ -65,6 +70,7 @@ class Replay:
             results: what the graph gives.
             inputs: what it was given.
             objects: the objects by their numbers.
+            values: those that nodes have read.
 
         Returns:
             What the program returns.
@@ -74,7 +80,7 @@ class Replay:
             next(computed) if own is None else inputs[own] if isinstance(own, int) else own
             for own in self._sources
         ]
-        returned, *values = self._template.build(tensors, objects)
+        returned, *values = self._template.build(tensors, objects, values)
         for number, kind, key, count in self._edits:
             _EDITS[kind](objects[number], key, values[:count])
             del values[:count]

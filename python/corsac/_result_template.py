@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, _get_node_type, tree_flatten
 
+from corsac._numbers import Expression, evaluated
 from corsac.fx import Node
 from corsac.fx.proxy import TraceError
 
@@ -17,6 +18,8 @@ from corsac.fx.proxy import TraceError
 _NUMBERS = bool | int | float | complex
 _CONSTANTS = type(None) | _NUMBERS | str | bytes | torch.dtype | torch.device | torch.layout
 _SHARED = type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
+#: The place of values that were read among objects that were made: no object has this identity.
+_VALUES = -1
 #: Makes a value of the tensors of a call, and of the objects that it has made already.
 _Maker = Callable[[Sequence[torch.Tensor], dict[int, Any]], Any]
 
@@ -42,14 +45,15 @@ def is_key(key: Any, is_known: Callable[[Any], bool]) -> bool:
 def flat_results(output: Node) -> tuple[list[Any], TreeSpec]:
     """The values that a graph returns, and the containers that they are in: Python's own, not those of nodes, which
     cannot be changed."""
-    return tree_flatten(_ordinary(output.args[0]))
+    return tree_flatten(ordinary(output.args[0]))
 
 
-def _ordinary(value: Any) -> Any:
+def ordinary(value: Any) -> Any:
+    """Containers of nodes as Python's own."""
     if isinstance(value, list | tuple):
-        return (list if isinstance(value, list) else tuple)(map(_ordinary, value))
+        return (list if isinstance(value, list) else tuple)(map(ordinary, value))
     if isinstance(value, dict):
-        return {key: _ordinary(own) for key, own in value.items()}
+        return {key: ordinary(own) for key, own in value.items()}
     return value
 
 
@@ -63,7 +67,7 @@ class ResultTemplate:
         returned: what the program returned when it was captured.
         is_known: whether an object was there before the program ran: it is shared by all results.
         numbers: numbers of objects that were there before, by identity, of which each call has others.
-        fixed: is told of integers in it.
+        number: gives the expression of values that a number in it is; None if it is what it is.
 
     Attributes:
         tensors: the tensors in ``returned``, in the order in which :meth:`build` takes them.
@@ -74,10 +78,10 @@ class ResultTemplate:
         returned: Any,
         is_known: Callable[[Any], bool],
         numbers: Mapping[int, int] = MappingProxyType({}),
-        fixed: Callable[[Any], None] | None = None,
+        number: Callable[[Any], Expression] | None = None,
     ) -> None:
         self.tensors: list[torch.Tensor] = []
-        self._is_known, self._numbers, self._fixed = is_known, numbers, fixed
+        self._is_known, self._numbers, self._number = is_known, numbers, number
         #: The numbers of those that are in what is returned.
         self._given: dict[int, int] = {}
         self._places: dict[int, int] = {}
@@ -90,11 +94,19 @@ class ResultTemplate:
         self._make = self._maker(returned)
         # Nothing of the run is kept.
         del self._is_known, self._held, self._active, self._makers, self._met
-        del self._numbers, self._places, self._fixed
+        del self._numbers, self._places, self._number
 
-    def build(self, tensors: Sequence[torch.Tensor], objects: Sequence[Any] = ()) -> Any:
-        """What the program returns where ``tensors`` are what it has computed, and ``objects`` those with numbers."""
-        return self._make(tensors, {key: objects[number] for key, number in self._given.items()})
+    def build(
+        self,
+        tensors: Sequence[torch.Tensor],
+        objects: Sequence[Any] = (),
+        values: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Any:
+        """What the program returns where ``tensors`` are what it has computed, ``objects`` those with numbers, and
+        ``values`` those that nodes have read."""
+        made = {key: objects[number] for key, number in self._given.items()}
+        made[_VALUES] = values
+        return self._make(tensors, made)
 
     def _maker(self, value: Any) -> _Maker:
         if isinstance(value, torch.Tensor):
@@ -108,8 +120,11 @@ class ResultTemplate:
         if isinstance(value, types.FunctionType) and not self._is_known(value):
             raise TraceError("it returns a function that it has made")
         if isinstance(value, _CONSTANTS | _SHARED):
-            if type(value) is int and self._fixed is not None:
-                self._fixed(value)
+            expression = None
+            if self._number is not None and (type(value) is int or type(value) is float):
+                expression = self._number(value)
+            if expression is not None:
+                return lambda tensors, made: evaluated(expression, made[_VALUES])
             return lambda tensors, made: value
         key = id(value)
         if key in self._makers:
@@ -154,8 +169,8 @@ class ResultTemplate:
             if not all(isinstance(own, _CONSTANTS) for own in value):
                 raise TraceError(f"it returns a {cls.__name__} of objects")
             kept = tuple(value)
-            if self._fixed is not None:
-                self._fixed(kept)
+            if self._number is not None and any(self._number(own) is not None for own in kept):
+                raise TraceError(f"it returns a {cls.__name__} of numbers that depend on values")
             return lambda tensors, made: cls(kept)
         attributes = getattr(value, "__dict__", None)
         if type(attributes) is not dict or not _is_plain(cls):
@@ -187,4 +202,4 @@ def _is_plain(cls: type) -> bool:
     )
 
 
-__all__ = ["ResultTemplate", "flat_results", "is_key", "is_plain"]
+__all__ = ["ResultTemplate", "flat_results", "is_key", "is_plain", "ordinary"]

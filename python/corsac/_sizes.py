@@ -80,6 +80,10 @@ class Sizes:
         if any(own in self._varying for own in node.all_input_nodes):
             self._varying.add(node)
 
+    def varies(self, node: Node) -> bool:
+        """Whether the value of a node may have other sizes, or depends on some."""
+        return node in self._varying
+
     def counted(self, node: Node, count: int) -> None:
         """A node has given so many tensors, all of which the program gets."""
         if node in self._varying:
@@ -127,7 +131,7 @@ class Sizes:
             sizes = [self._expression(number, own, dim) for dim in range(own.dim())]
             start: Expression = 1
             count = functools.reduce(lambda left, right: ("mul", left, right), sizes, start)
-            return self._recording.symbol(count, result)
+            return self._recording.symbol(count, result, False)
         self.fix(own, node)
         return result
 
@@ -139,7 +143,11 @@ class Sizes:
 
     def _symbol(self, number: int, own: torch.Tensor, dim: int) -> int:
         expression, size = self._expression(number, own, dim), own.size(dim)
-        return size if isinstance(expression, int) else self._recording.symbol(expression, size)
+        return size if isinstance(expression, int) else self._recording.symbol(expression, size, False)
+
+    def numbers(self) -> Collection[Node]:
+        """The nodes of integers."""
+        return self._nodes.values()
 
     def node_of(self, own: int) -> Node | None:
         """The node of an integer, if it is a symbol."""
@@ -162,15 +170,21 @@ class Sizes:
         return known
 
     def finished(
-        self, weights: dict[str, torch.Tensor], inputs: Sequence[torch.Tensor]
+        self,
+        weights: dict[str, torch.Tensor],
+        inputs: Sequence[torch.Tensor],
+        reads: Collection[Node],
     ) -> SizeConditions | None:
-        """What the program needs of sizes, once its graph is whole; None if nobody can say."""
+        """What the program needs of sizes, once its graph is whole, in which some nodes read values; None if nobody
+        can say."""
         conditions = self._recording.conditions()
         if isinstance(conditions, str):
             return None
         copies: dict[Node, Any] = {}
         graph = Graph()
         graph.output(graph.graph_copy(self._graph, copies))
+        for own in reads:
+            graph.erase_node(copies.pop(own))
         order = {node: number for number, node in enumerate(graph.nodes)}
         places = [order[copies[own]] for own in self._tensors]
         module = GraphModule(dict(weights), graph)

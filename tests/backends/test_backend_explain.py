@@ -35,11 +35,11 @@ def test_breaks_name_the_line_and_what_to_change():
     assert where.file == __file__ and where.line == line_of(toy, "if b.sum()")
     assert where.function == "toy" and "depends on the values of a tensor" in where.reason
     assert any("torch.where" in change for change in where.change)
-    assert "values of a tensor decide" in found.why_dynamo
-    assert {"L['a']", "L['b']"} <= {guard.name for guard in found.guards}
+    assert found.why_dynamo is None
+    assert {"a", "b"} <= {guard.name for guard in found.guards}
     assert found.graphs[0].counts["torch.abs"] == 1
     assert [own.ran for graph in found.graphs for own in graph.operators] == ["native"] * 6
-    assert {"capture", "guards", "conversion", "backend", "first call"} <= set(found.seconds)
+    assert {"backend", "first call"} <= set(found.seconds)
     assert found.seconds["first call"] > found.seconds["backend"] > 0
     text = str(found)
     assert text.startswith("2 graphs, 1 breaks, ")
@@ -47,8 +47,9 @@ def test_breaks_name_the_line_and_what_to_change():
 
 
 def test_a_break_that_dynamo_explains():
-    compiled = corsac.compile(lambda x: printing(x) if x.sum() > -1e9 else x, backend="eager")
-    found = explain(compiled)(torch.randn(3))
+    compiled = corsac.compile(lambda x: printing(x[0]), backend="eager")
+    found = explain(compiled)([torch.randn(3)])
+    assert found.why_dynamo == "an argument is a container"
     lines = [own.line for own in found.breaks if own.file == __file__]
     assert line_of(printing, "graph_break()") in lines
     assert all(own.reason for own in found.breaks)

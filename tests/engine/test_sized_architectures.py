@@ -1,4 +1,4 @@
-"""Architectures of Hugging Face through ``corsac.compile``: nearly all are captured for sizes."""
+"""Architectures of Hugging Face through ``corsac.compile``: all are captured for sizes."""
 
 import warnings
 
@@ -10,10 +10,6 @@ import corsac
 from corsac._compiled_function import module_of
 from kit.hugging_face import ARCHITECTURES, words
 
-#: Those that Dynamo has to capture, and why.
-BY_VALUES = {
-    "deberta-v2": "a loss of as many words as have a label",
-}
 QUICK = ["bert", "gpt2", "llama", "mistral", "bloom", "t5", "vit", "clip", "mamba", "deberta-v2"]
 
 
@@ -49,7 +45,7 @@ def check(name):
     is_sized = (
         bool(module_of(compiled)._recorded.programs()) and module_of(compiled)._dynamo is None
     )
-    assert is_sized == (name not in BY_VALUES), compiled.explain()
+    assert is_sized, compiled.explain()
 
 
 @pytest.mark.parametrize("name", QUICK)

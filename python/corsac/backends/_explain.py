@@ -13,6 +13,7 @@ import torch
 from corsac._compiled_function import module_of
 from corsac._engine_module import EngineModule, HostWarning
 from corsac._recordings import ATTEMPTS
+from corsac._stages import sizes_of
 from corsac.backends._contract import name_of
 from corsac.backends._explanation import (
     AOT_AUTOGRAD,
@@ -101,7 +102,7 @@ def explain(model: Callable[..., Any], *, backend: Any = None) -> Callable[..., 
         torch._dynamo.reset()
         return Explanation(
             tuple(_graph(record, name_of(chosen)) for record in hosted.graphs),
-            tuple(_breaks(hosted.graphs)),
+            tuple([*_breaks(hosted.graphs), *_own_breaks(hosted)]),
             tuple(_guards(hosted, guards)),
             _stages(hosted.graphs, spent) | {"first call": whole},
             hosted._why_dynamo,
@@ -196,6 +197,19 @@ def _breaks(records: tuple[GraphRecord, ...]) -> list[Break]:
             )
         )
     return found
+
+
+def _own_breaks(hosted: HostedModule) -> list[Break]:
+    """Where values decide in what corsac has recorded."""
+    found: dict[Break, None] = {}
+    for read in hosted.reads():
+        where = read.source
+        reason = "a branch depends on the values of a tensor"
+        if read.function is sizes_of:
+            reason = "the size of a tensor depends on values"
+        place = ("", 0, "") if where is None else (where.file, where.line, where.function)
+        found[Break(reason, *place, _BY_VALUE)] = None
+    return list(found)
 
 
 def _guards(hosted: HostedModule, of_dynamo: list[Any]) -> list[Guard]:

@@ -17,6 +17,7 @@ from corsac._engine_module import HostWarning, is_captured_around, why_not_plain
 from corsac._native_graph import CompileError
 from corsac._recorder import Refusal
 from corsac._recordings import Call, Entry
+from corsac._stages import Read
 from corsac._stand_in import StandIn
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of
 from corsac.backends._graph_record import GraphRecord
@@ -54,6 +55,7 @@ class HostedModule(StandIn):
             model,
             self._asked,
             getattr(self._backend, "copies_weights", False),
+            not fullgraph,
         )
         #: The model as Dynamo captures it, and why it was asked to.
         state["_dynamo"], state["_why_dynamo"] = None, None
@@ -97,7 +99,7 @@ class HostedModule(StandIn):
         while True:
             found = self._programs.find(call)
             if isinstance(found, Entry):
-                return found.run(call.tensors)
+                return found.run(call)
             if isinstance(found, Refusal):
                 return self._by_dynamo(found.reason)(*args, **kwargs)
             result, made = self._programs.record(call, args, kwargs)
@@ -185,9 +187,17 @@ class HostedModule(StandIn):
         self.__dict__["_dynamo"], self.__dict__["_why_dynamo"] = run, reason
         return run
 
+    def reads(self) -> list[Read]:
+        """The values that decide what its programs do, each once."""
+        stages = (own.stages for own in self.programs() if own.stages is not None)
+        found = {(str(read.source), read.name): read for own in stages for read in own.reads()}
+        return list(found.values())
+
     def explain(self) -> str:
         """What was handed to the backend, and what PyTorch ran and why, as text."""
         lines = []
+        if reads := self.reads():
+            lines += ["values decide which graphs run:", *(f"  {own.place()}" for own in reads)]
         if self._why_dynamo is not None:
             lines.append(f"captured by Dynamo: {self._why_dynamo}")
         lines += [f"graph {number}: {own}" for number, own in enumerate(self._records)]

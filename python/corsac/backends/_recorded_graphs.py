@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from corsac._collection import no_collection
 from corsac._record import Recorded
 from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import flat_results
+from corsac._stages import Stage, Staged, StagedRun, Stages, known_stage
 from corsac.backends._graph_record import GraphRecord
-from corsac.fx import Node
+from corsac.fx import GraphModule, Node
 from corsac.fx.proxy import TraceError
 
 #: Asks a backend for what runs a graph with such inputs.
@@ -31,17 +32,28 @@ class HostedProgram:
     """What a backend made of a graph, and what makes of its results what the program returns.
 
     Attributes:
+        compiled: runs the tensors of a call.
+        assemble: makes of its results what the program returns.
+        stages: runs the program where values decide, in the place of ``compiled``.
         repeats: whether the call that was recorded changed nothing, so that the backend may make it anew.
         guarded: how many places in Python are looked at before a call.
     """
 
-    compiled: Callable[..., Any]
-    assemble: Callable[[Sequence[Any]], Any]
+    compiled: Callable[..., Any] | None
+    assemble: Callable[[Any, Mapping[str, Any]], Any]
+    stages: StagedRun | None
     repeats: bool
     guarded: int
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        return self.assemble(self.compiled(*tensors))
+    def __call__(self, call: Call) -> Any:
+        if self.stages is not None:
+            return self.assemble(*self.stages(call.tensors, call.ran))
+        assert self.compiled is not None
+        return self.assemble(self.compiled(*call.tensors), {})
+
+    def decides(self, call: Call) -> bool:
+        """Whether values decide that a call is for it."""
+        return self.stages is None or self.stages.decide(call.tensors, call.ran)
 
 
 class HostedPrograms(Recordings):
@@ -52,6 +64,7 @@ class HostedPrograms(Recordings):
         program: is called; the model itself, or a function.
         hand_over: asks the backend.
         copies_weights: whether the backend is to be asked again when weights were written to.
+        decides: whether values may decide what programs do.
     """
 
     failures = (TraceError,)
@@ -62,10 +75,12 @@ class HostedPrograms(Recordings):
         program: Callable[..., Any],
         hand_over: HandOver,
         copies_weights: bool,
+        decides: bool,
     ) -> None:
         # Graphs may draw random numbers and write to buffers; whether autograd records or not.
-        super().__init__(model, program, self._compiled, trains=True)
+        super().__init__(model, program, self._compiled, trains=True, decides=decides)
         self._hand_over, self._copies_weights = hand_over, copies_weights
+        self._stages: Stages = Stages()
 
     def key(self, call: Call) -> Any:
         tensors = call.tensors
@@ -95,26 +110,69 @@ class HostedPrograms(Recordings):
             if isinstance(found, Entry):
                 # Another thread has asked meanwhile.
                 return found
-            watch = _core.Watch(
-                torch.nn.Module(),
-                constants=[(None, own) for own in recorded.tensors],
-                trains=not self._copies_weights,
-            )
-            assemble = _results_in_a_tuple(recorded)
-            module = recorded.module
-            module.recompile()
-            record = GraphRecord(module, call.tensors, "corsac", recorded.seconds)
-            compiled = self._hand_over(record, call.tensors)
-        program = HostedProgram(compiled, assemble, recorded.repeats, len(recorded.guards))
-        known = Call((), call.key, call.objects)
-        return Entry(known, program, recorded.guards, watch, recorded.form)
+            watch = self._watch(recorded.tensors)
+            if recorded.stages is None:
+                assemble, stages = _results_in_a_tuple(recorded), None
+                compiled = self._asked(recorded.module, recorded.seconds)(call.tensors)
+            else:
+                assemble, compiled = _returned(recorded), None
+                stages = self._in_stages(recorded, recorded.stages, call)
+        program = HostedProgram(
+            compiled, assemble, stages, recorded.repeats, len(recorded.guards)
+        )
+        return Entry(
+            Call((), call.key, call.objects),
+            program,
+            recorded.guards,
+            watch,
+            recorded.form,
+            decides=None if stages is None else program.decides,
+        )
+
+    def _asked(
+        self, module: GraphModule, seconds: float = 0.0
+    ) -> Callable[[Sequence[Any]], Callable[..., Any]]:
+        """Asks the backend for what runs a graph with certain inputs."""
+
+        def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
+            with asking, no_collection():
+                module.recompile()
+                return self._hand_over(GraphRecord(module, inputs, "corsac", seconds), inputs)
+
+        return compile
+
+    def _watch(self, weights: Iterable[torch.Tensor]) -> _core.Watch:
+        return _core.Watch(
+            torch.nn.Module(),
+            constants=[(None, own) for own in weights],
+            trains=not self._copies_weights,
+        )
+
+    def _in_stages(self, recorded: Recorded, program: Staged, call: Call) -> StagedRun:
+        """A program whose values decide, of stages that others have, too, which begin alike."""
+        stages: list[Stage] = []
+        for segment in program.segments:
+            before = tuple(stages)
+            stages.append(known_stage(self._stages, segment, before, self._asked, self._watch))
+        inputs = [own.name for own in recorded.module.graph.find_nodes(op="placeholder")]
+        run = StagedRun(program, stages, inputs)
+        run.prepare(call.tensors)
+        return run
 
 
-def _results_in_a_tuple(recorded: Recorded) -> Callable[[Sequence[Any]], Any]:
+def _returned(recorded: Recorded) -> Callable[[Any, Mapping[str, Any]], Any]:
+    """Makes of what a graph returns, and of values that were read, what the program does."""
+    template = recorded.template
+    if template is None:
+        return lambda results, values: results
+    return lambda results, values: template.build(results, values=values)
+
+
+def _results_in_a_tuple(recorded: Recorded) -> Callable[[Any, Mapping[str, Any]], Any]:
     """Changes a graph to return a tuple of different values.
 
     Returns:
-        A function of these values that gives what the program returns.
+        A function of these values, and of none that were read, that gives what the program returns.
     """
     output = recorded.module.graph.output_node()
     returned, spec = flat_results(output)
@@ -123,7 +181,7 @@ def _results_in_a_tuple(recorded: Recorded) -> Callable[[Sequence[Any]], Any]:
     output.args = (tuple(places),)
     template = recorded.template
 
-    def assemble(results: Sequence[Any]) -> Any:
+    def assemble(results: Sequence[Any], _: Mapping[str, Any]) -> Any:
         leaves = [results[place] for place in order]
         return tree_unflatten(leaves, spec) if template is None else template.build(leaves)
 

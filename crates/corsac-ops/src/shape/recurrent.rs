@@ -74,7 +74,7 @@ fn layers(call: &Call<'_>) -> Result<Value, Failure> {
     let packed = !matches!(call.get("fourth"), Some(Value::Bool(_)));
     let input = call.tensor("input")?;
     let given = state(call.need(if packed { "third" } else { "second" })?)?;
-    let both_ways = call.flag("eighth", false)?;
+    let both_ways = call.flag(if packed { "ninth" } else { "eighth" }, false)?;
     let mut shape = input.shape.clone();
     let width = given.first().and_then(|own| own.shape.last());
     let (Some(last), Some(width)) = (shape.last_mut(), width) else {

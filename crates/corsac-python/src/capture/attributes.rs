@@ -12,9 +12,11 @@ impl<'py> Look<'_, 'py> {
             self.state.opaque("its variables are no dictionary");
             return Ok(());
         };
-        if self.state.reads.entry(&globals, name)?.is_none() {
+        let found = self.state.reads.entry(&globals, name)?;
+        if found.is_none() {
             self.state.reads.entry(&builtins, name)?;
         }
+        self.number_read(globals.as_any(), name, found.as_ref());
         Ok(())
     }
 
@@ -50,11 +52,13 @@ impl<'py> Look<'_, 'py> {
             && kind.is(self.py.get_type::<PyModule>())
         {
             let dict = module.dict();
-            if self.state.reads.entry(&dict, name.as_any())?.is_none() {
+            let found = self.state.reads.entry(&dict, name.as_any())?;
+            if found.is_none() {
                 self.state
                     .reads
                     .entry(&dict, intern!(self.py, "__getattr__").as_any())?;
             }
+            self.number_read(dict.as_any(), name.as_any(), found.as_ref());
             return Ok(());
         }
         if kind.is(self.py.get_type::<PySuper>()) {
@@ -128,7 +132,8 @@ impl<'py> Look<'_, 'py> {
             _ => {}
         }
         if let Some(own) = self.state.attributes(object) {
-            self.state.reads.entry(&own, name.as_any())?;
+            let content = self.state.reads.entry(&own, name.as_any())?;
+            self.number_read(own.as_any(), name.as_any(), content.as_ref());
         }
         if let Some(found) = found {
             self.descriptor(&found, name)?;

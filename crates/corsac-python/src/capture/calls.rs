@@ -439,6 +439,9 @@ impl<'py> Look<'_, 'py> {
             || class.is(py.get_type::<PyFloat>())
             || class.is(py.get_type::<PyBool>())
             || class.is(py.get_type::<PyComplex>());
+        if let [own] = arguments {
+            self.state.makes_number = is_number && self.is_tensor(own);
+        }
         // An enumeration may begin with a number.
         let moves = match full_name(class).as_str() {
             "int" => arguments.len() == 1,

@@ -10,6 +10,7 @@ use super::guards::{
     DictRead, Place, Reads, SequenceRead, address, is_same, is_same_option, items_of,
 };
 use super::look::full_name;
+use super::symbols::Symbols;
 
 /// One container, and what has become of it.
 pub(super) struct Change {
@@ -40,7 +41,7 @@ pub(super) type Changes = Result<Vec<Change>, String>;
 /// What the program that has read `reads` has changed, which it has run to its end.
 ///
 /// Places that were set to what they held already count as read from now on.
-pub(super) fn changes(py: Python<'_>, reads: &mut Reads) -> PyResult<Changes> {
+pub(super) fn changes(py: Python<'_>, reads: &mut Reads, symbols: &Symbols) -> PyResult<Changes> {
     let mut found = Vec::new();
     for (object, kind) in reads.kinds.values() {
         if !object.bind(py).get_type().is(kind) {
@@ -48,13 +49,13 @@ pub(super) fn changes(py: Python<'_>, reads: &mut Reads) -> PyResult<Changes> {
         }
     }
     for own in reads.dicts.values_mut() {
-        match own.edits(py)? {
+        match own.edits(py, symbols)? {
             Ok(edits) => add(&mut found, own.store.bind(py).as_any(), edits),
             Err(text) => return Ok(Err(text)),
         }
     }
     for own in reads.sequences.values_mut() {
-        match own.edits(py)? {
+        match own.edits(py, symbols)? {
             Ok(edits) => add(&mut found, own.object.bind(py), edits),
             Err(text) => return Ok(Err(text)),
         }
@@ -62,7 +63,7 @@ pub(super) fn changes(py: Python<'_>, reads: &mut Reads) -> PyResult<Changes> {
     for own in reads.cells.values_mut() {
         let cell = own.key.bind(py).clone();
         let now = cpython::cell_content(&cell);
-        if own.is_changed(now.as_ref()) {
+        if own.is_changed(now.as_ref(), symbols) {
             let Some(now) = now else {
                 return Ok(Err("a variable, which is deleted".to_owned()));
             };
@@ -73,7 +74,7 @@ pub(super) fn changes(py: Python<'_>, reads: &mut Reads) -> PyResult<Changes> {
         let object = own.object.bind(py);
         let name = own.place.key.bind(py).cast::<PyString>()?.clone();
         let now = object.getattr(&name).ok();
-        if own.place.is_changed(now.as_ref()) {
+        if own.place.is_changed(now.as_ref(), symbols) {
             let of_class = cpython::lookup(&object.get_type(), &name);
             let is_slot =
                 of_class.is_some_and(|own| full_name(&own.get_type()) == "member_descriptor");
@@ -96,17 +97,30 @@ fn add(found: &mut Vec<Change>, container: &Bound<'_, PyAny>, edits: Vec<Edit>) 
     }
 }
 
+/// Whether a number stands for another one in each call, and was not there before the program ran.
+fn is_new_symbol(now: Option<&Bound<'_, PyAny>>, symbols: &Symbols) -> bool {
+    now.is_some_and(|own| symbols.has(own))
+}
+
 impl Place {
     /// Whether something else is there now.
-    pub(super) fn is_changed(&mut self, now: Option<&Bound<'_, PyAny>>) -> bool {
-        let is_same = is_same_option(now, self.before.as_ref());
+    pub(super) fn is_changed(
+        &mut self,
+        now: Option<&Bound<'_, PyAny>>,
+        symbols: &Symbols,
+    ) -> bool {
+        let is_same = is_same_option(now, self.before.as_ref()) && !is_new_symbol(now, symbols);
         self.read |= is_same;
         !is_same
     }
 }
 
 impl DictRead {
-    fn edits(&mut self, py: Python<'_>) -> PyResult<Result<Vec<Edit>, String>> {
+    fn edits(
+        &mut self,
+        py: Python<'_>,
+        symbols: &Symbols,
+    ) -> PyResult<Result<Vec<Edit>, String>> {
         let store = self.store.bind(py).clone();
         let Some(before) = &self.contents else {
             let mut edits = Vec::new();
@@ -115,7 +129,7 @@ impl DictRead {
                 let now = store.get_item(&own.key)?;
                 // What is deleted and set comes after the others.
                 let is_moved = own.deleted && own.before.is_some() && now.is_some();
-                if own.is_changed(now.as_ref()) || is_moved {
+                if own.is_changed(now.as_ref(), symbols) || is_moved {
                     let key = own.key.clone_ref(py);
                     if now.is_none() || is_moved {
                         edits.push(Edit::Delete(key.clone_ref(py)));
@@ -160,7 +174,7 @@ impl DictRead {
                 if kept.next().is_none_or(|(own, _)| !own.is(key)) {
                     return Ok(Err("the order of a dictionary".to_owned()));
                 }
-                if is_same(value.bind(py), was) {
+                if is_same(value.bind(py), was) && !symbols.has(value.bind(py)) {
                     continue;
                 }
             }
@@ -174,7 +188,11 @@ impl DictRead {
 }
 
 impl SequenceRead {
-    fn edits(&mut self, py: Python<'_>) -> PyResult<Result<Vec<Edit>, String>> {
+    fn edits(
+        &mut self,
+        py: Python<'_>,
+        symbols: &Symbols,
+    ) -> PyResult<Result<Vec<Edit>, String>> {
         let object = self.object.bind(py);
         let now: Vec<Py<PyAny>> = object
             .try_iter()?
@@ -184,7 +202,9 @@ impl SequenceRead {
             now.iter()
                 .zip(&self.items)
                 .take(count)
-                .all(|(now, then)| is_same(now.bind(py), then.bind(py)))
+                .all(|(now, then)| {
+                    is_same(now.bind(py), then.bind(py)) && !symbols.has(now.bind(py))
+                })
         };
         let count = self.items.len();
         if now.len() == count && is_kept(count) {

@@ -11,8 +11,9 @@ use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
-use rustc_hash::{FxBuildHasher, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
+use super::counters::Counter;
 use super::cpython;
 use super::effects::Effects;
 use super::roots::Root;
@@ -538,8 +539,12 @@ fn has_same_items(object: &Bound<'_, PyAny>, items: &[Py<PyAny>]) -> PyResult<bo
     Ok(true)
 }
 
-/// Tensors, and objects by their numbers.
-type Found<'py> = (Vec<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>);
+/// Tensors, objects by their numbers, and numbers by their names.
+type Found<'py> = (
+    Vec<Bound<'py, PyAny>>,
+    Vec<Bound<'py, PyAny>>,
+    FxHashMap<String, Bound<'py, PyAny>>,
+);
 
 /// What a program read when it was captured. A call may use the program if all of it is as it was.
 #[pyclass(name = "Guards", module = "corsac._core", frozen)]
@@ -549,14 +554,22 @@ pub(crate) struct PyGuards {
     roots: Vec<(Root, Structure)>,
     /// The numbers of objects in structures that the program changes.
     written: Vec<usize>,
+    /// Places of numbers that the program replaces.
+    counters: Vec<Counter>,
 }
 
 impl PyGuards {
-    pub(super) fn new(reads: Reads, roots: Vec<(Root, Structure)>, written: Vec<usize>) -> Self {
+    pub(super) fn new(
+        reads: Reads,
+        roots: Vec<(Root, Structure)>,
+        written: Vec<usize>,
+        counters: Vec<Counter>,
+    ) -> Self {
         Self {
             reads,
             roots,
             written,
+            counters,
         }
     }
 
@@ -680,7 +693,14 @@ impl PyGuards {
             .written
             .iter()
             .all(is_told_apart)
-            .then_some((met.tensors, met.objects)))
+            .then_some((met.tensors, met.objects, met.counted)))
+    }
+
+    /// Places of numbers that the program replaces: dictionaries with keys, and cells.
+    fn counters(&self, py: Python<'_>) -> Vec<Counter> {
+        let own = self.counters.iter();
+        own.map(|own| (own.0.clone_ref(py), own.1.clone_ref(py)))
+            .collect()
     }
 
     /// What has changed, for people; None if nothing has.
@@ -709,6 +729,10 @@ impl PyGuards {
                 visit.call(object)?;
             }
             structure.traverse(&visit)?;
+        }
+        for (container, key) in &self.counters {
+            visit.call(container)?;
+            visit.call(key)?;
         }
         self.reads.traverse(&visit)
     }

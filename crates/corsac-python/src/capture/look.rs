@@ -8,7 +8,7 @@ use pyo3::types::{
     PySlice, PyString, PyTuple, PyType,
 };
 
-use super::cpython::Frame;
+use super::cpython::{self, Frame};
 use super::effects::Effects;
 use super::opcode::{self as op, Instruction};
 use super::recording::State;
@@ -22,6 +22,8 @@ pub(super) struct Look<'a, 'py> {
     pub(super) recorded: u64,
     /// Whether Python's own code for copies is being executed.
     pub(super) copies: bool,
+    /// The instruction.
+    pub(super) opcode: u8,
 }
 
 pub(super) fn is_atom(own: &Bound<'_, PyAny>) -> bool {
@@ -87,6 +89,7 @@ impl<'a, 'py> Look<'a, 'py> {
             state,
             recorded,
             copies: false,
+            opcode: 0,
         })
     }
 
@@ -107,6 +110,7 @@ impl<'a, 'py> Look<'a, 'py> {
     ) -> Step {
         let py = self.py;
         let Instruction { opcode, arg } = own;
+        self.opcode = opcode;
         let name = |at: usize| -> PyResult<Bound<'py, PyString>> {
             Ok(names.bind(py).get_item(at)?.cast_into::<PyString>()?)
         };
@@ -126,6 +130,8 @@ impl<'a, 'py> Look<'a, 'py> {
             op::LOAD_DEREF | op::LOAD_CLASSDEREF | op::DELETE_DEREF => {
                 if let Some(cell) = frame.value(arg) {
                     self.state.reads.cell(&cell);
+                    let content = cpython::cell_content(&cell);
+                    self.number_read(&cell, &cell, content.as_ref());
                 }
             }
             op::STORE_DEREF => {

@@ -10,6 +10,7 @@ mod attributes;
 mod calls;
 mod changes;
 mod containers;
+mod counters;
 mod cpython;
 mod effects;
 mod guards;

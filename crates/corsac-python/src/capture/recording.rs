@@ -17,12 +17,13 @@ use pyo3::types::{PyCode, PyDict, PyList, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::changes;
+use super::counters::{Counters, changed_numbers};
 use super::cpython::{self, Frame};
 use super::effects::Effects;
 use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
-use super::roots::roots;
+use super::roots::{Known, roots};
 use super::symbols::{Condition, Pending, Symbols};
 
 /// Containers with more elements are data, of which programs read a part.
@@ -85,6 +86,8 @@ pub(super) struct Watched {
 pub(super) struct State {
     pub(super) reads: Reads,
     pub(super) symbols: Symbols,
+    /// Places of numbers that were others in each call so far.
+    pub(super) counters: Counters,
     /// What was written to, and what the program did.
     pub(super) writes: Vec<(Py<PyAny>, String)>,
     pub(super) written: FxHashSet<usize>,
@@ -105,6 +108,8 @@ pub(super) struct State {
     /// How many frames of the recorder, and of what it calls, are being executed.
     pub(super) skipped: usize,
     pub(super) refusal: Option<(Kind, String)>,
+    /// Whether a number is being made of a tensor, by `int` or `float`, which give what its method gives.
+    pub(super) makes_number: bool,
     /// Code of the recorder that was called.
     pub(super) entered: FxHashSet<usize>,
     /// Methods of C that cannot be recorded.
@@ -272,6 +277,7 @@ impl PyRecording {
             }
             ffi::PyTrace_OPCODE if state.skipped == 0 => {
                 self.settle(state);
+                state.makes_number = false;
                 state.note_iterator(frame);
                 if let Some(pending) = state.frames.last_mut().and_then(|own| own.pending.take()) {
                     state.symbols.settle(pending, frame)?;
@@ -419,21 +425,40 @@ impl PyRecording {
         Look::new(py, &mut state, 0)?.contents(container)
     }
 
-    /// An integer object that stands for a size: it is `value`, and no other object.
+    /// A number that stands for a size, or for what depends on values: it is `value`, and no other object.
     fn symbol<'py>(
         &self,
         expression: Bound<'py, PyAny>,
-        value: i64,
+        value: &Bound<'py, PyAny>,
+        of_values: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         match self.state.lock() {
-            Ok(mut state) => state.symbols.add(expression, value),
+            Ok(mut state) => state.symbols.add(expression, value, of_values),
             Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
         }
     }
 
-    /// What an integer stands for; None if it is none of the recording's.
+    /// Places hold other numbers in each call, which are symbols: dictionaries with keys, and cells, which are their own
+    /// keys.
+    fn count(&self, places: Vec<(Py<PyAny>, Py<PyAny>)>) -> PyResult<()> {
+        match self.state.lock() {
+            Ok(mut state) => {
+                state.counters = Counters::new(places);
+                Ok(())
+            }
+            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
+        }
+    }
+
+    /// Whether the program gets the number that a method of a tensor gives, from `int` or `float`.
+    fn makes_number(&self) -> bool {
+        self.state.lock().is_ok_and(|state| state.makes_number)
+    }
+
+    /// What a number stands for; None if it is none of the recording's. Also for a recording that is finished.
     fn expression<'py>(&self, own: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-        self.state.lock().ok()?.symbols.expression(own)
+        let running = self.state.lock().ok()?.symbols.expression(own);
+        running.or_else(|| self.made.lock().ok()?.symbols.expression(own))
     }
 
     /// Symbols in a value have to be the numbers that they are. Also for a recording that is finished.
@@ -447,12 +472,26 @@ impl PyRecording {
 
     /// Comparisons of symbols and integers that have to come out as they did; or a text that says what cannot be
     /// followed. For a recording that is finished.
-    fn conditions(&self) -> PyResult<Conditions> {
+    fn conditions(&self, py: Python<'_>) -> PyResult<Conditions> {
         match self.made.lock() {
-            Ok(mut made) => Ok(match made.symbols.lost.take() {
+            Ok(mut made) => Ok(match made.symbols.lost.clone() {
                 Some(text) => Conditions::Lost(text),
-                None => Conditions::All(std::mem::take(&mut made.symbols.conditions)),
+                None => Conditions::All(made.symbols.take_conditions(py, false)),
             }),
+            Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
+        }
+    }
+
+    /// Conditions on values, after all of them are fixed if something cannot be followed. For a recording that is
+    /// finished.
+    fn conditions_on_values(&self, py: Python<'_>) -> PyResult<Vec<Condition>> {
+        match self.made.lock() {
+            Ok(mut made) => {
+                if made.symbols.lost.is_some() {
+                    made.symbols.fix_all(py)?;
+                }
+                Ok(made.symbols.take_conditions(py, true))
+            }
             Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
         }
     }
@@ -572,7 +611,7 @@ impl PyRecording {
             let text = format!("it changes {text}");
             Ok(FinishedRecording::Refused((Kind::Writes.name(), text)))
         };
-        let changes = match changes(py, &mut reads)? {
+        let changes = match changes(py, &mut reads, &made.symbols)? {
             Err(text) => return refused(text),
             Ok(changes) => changes,
         };
@@ -585,7 +624,7 @@ impl PyRecording {
             if reads.find_any(py, &given) {
                 return is_known();
             }
-            let guards = PyGuards::new(reads, Vec::new(), Vec::new());
+            let guards = PyGuards::new(reads, Vec::new(), Vec::new(), Vec::new());
             if let Some(what) = guards.changed(py)? {
                 return refused(what);
             }
@@ -594,8 +633,18 @@ impl PyRecording {
                 Replay::default(),
             )));
         }
+        let counters = changed_numbers(py, &reads, &changes, &made.symbols)?;
         let found = roots(
-            py, &mut reads, program, &arguments, &changes, strict, &given,
+            py,
+            &mut reads,
+            program,
+            &arguments,
+            &changes,
+            Known {
+                strict,
+                given: &given,
+                counters: &state.counters,
+            },
         )?;
         if reads.find_any(py, &given) {
             return is_known();
@@ -604,6 +653,7 @@ impl PyRecording {
             tensors: found.tensors,
             numbers: found.numbers,
             edits: Vec::new(),
+            counted: state.counters.used(py)?,
         };
         let mut written = Vec::new();
         for change in changes {
@@ -616,7 +666,7 @@ impl PyRecording {
                 .edits
                 .extend(edits.map(|(number, (kind, key, values))| (number, kind, key, values)));
         }
-        let guards = PyGuards::new(reads, found.roots, written);
+        let guards = PyGuards::new(reads, found.roots, written, counters);
         if let Some(what) = guards.changed(py)? {
             return refused(what);
         }
@@ -679,6 +729,8 @@ struct Replay<'py> {
     numbers: FxHashMap<usize, usize>,
     /// Changes: the number of an object, the kind, a key, values.
     edits: Vec<WrittenChange>,
+    /// Numbers in places that hold others in each call, by what they are called in expressions.
+    counted: FxHashMap<String, Bound<'py, PyAny>>,
 }
 
 /// An edit of the object with a number.

@@ -10,11 +10,13 @@ use pyo3::types::{PyCFunction, PyDict, PyFunction, PyModule, PyString, PyTuple};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::{Change, Edit};
+use super::counters::{Counters, name_of};
 use super::cpython;
 use super::effects::Effects;
 use super::guards::{Address, Place, Reads, address, is_same_option};
 use super::look::{full_name, is_class, is_constant};
 use super::structure::{Entries, Object, Structure};
+use super::symbols::Number;
 
 /// Where a structure is found.
 pub(super) enum Root {
@@ -34,6 +36,16 @@ pub(super) struct Roots<'py> {
 /// Objects, by their addresses.
 type Objects<'py> = FxHashMap<Address, Bound<'py, PyAny>>;
 
+/// What is known of the values that a program finds.
+pub(super) struct Known<'a> {
+    /// Objects that are what they are by identity.
+    pub(super) strict: FxHashSet<Address>,
+    /// Tensors that are arguments.
+    pub(super) given: &'a FxHashSet<Address>,
+    /// Places of numbers that are others in each call.
+    pub(super) counters: &'a Counters,
+}
+
 struct Builder<'a, 'py> {
     py: Python<'py>,
     effects: &'py Effects,
@@ -42,6 +54,7 @@ struct Builder<'a, 'py> {
     strict: FxHashSet<Address>,
     /// Tensors that are arguments.
     given: &'a FxHashSet<Address>,
+    counters: &'a Counters,
     /// Attributes that C computes, by the objects that have them.
     attributes: FxHashMap<Address, Vec<(Address, Address)>>,
     /// Objects that are known.
@@ -59,8 +72,7 @@ pub(super) fn roots<'py>(
     program: &Bound<'py, PyAny>,
     arguments: &[Bound<'py, PyAny>],
     changes: &[Change],
-    strict: FxHashSet<Address>,
-    given: &FxHashSet<Address>,
+    known: Known<'_>,
 ) -> PyResult<Roots<'py>> {
     let mut attributes = FxHashMap::<_, Vec<_>>::default();
     for key in reads.attributes.keys() {
@@ -70,8 +82,9 @@ pub(super) fn roots<'py>(
         py,
         effects: Effects::get(py)?,
         reads,
-        strict,
-        given,
+        strict: known.strict,
+        given: known.given,
+        counters: known.counters,
         attributes,
         anchored: Objects::default(),
         tensors: Vec::new(),
@@ -361,7 +374,10 @@ impl<'py> Builder<'_, 'py> {
             before, read: true, ..
         }) = self.reads.cells.swap_remove(&at)
         {
-            content = Some(self.value(before.as_ref(), true, deep)?);
+            content = Some(match self.counted((at, at), before.as_ref()) {
+                None => self.value(before.as_ref(), true, deep)?,
+                counted => counted,
+            });
         }
         Ok(Object {
             kind: own.get_type().unbind(),
@@ -370,6 +386,20 @@ impl<'py> Builder<'_, 'py> {
             attributes,
             slots,
             content,
+        })
+    }
+
+    /// The structure of a number that may be another one in the next call.
+    fn counted(
+        &self,
+        place: (Address, Address),
+        before: Option<&Py<PyAny>>,
+    ) -> Option<Structure> {
+        let before = before?.bind(self.py);
+        let is_counted = self.counters.has(place) && Number::of(before).is_some();
+        is_counted.then(|| Structure::Number {
+            name: name_of(place),
+            kind: before.get_type().unbind(),
         })
     }
 
@@ -397,7 +427,11 @@ impl<'py> Builder<'_, 'py> {
         for (key, before) in places {
             let now = store.get_item(&key)?;
             let is_changed = !is_same_option(now.as_ref(), before.as_ref());
-            let value = self.value(before.as_ref(), is_changed, deep)?;
+            let place = (address(store.as_any()), address(key.bind(self.py)));
+            let value = match self.counted(place, before.as_ref()).filter(|_| !all) {
+                None => self.value(before.as_ref(), is_changed, deep)?,
+                counted => counted,
+            };
             entries.push((key, value));
         }
         Ok(Some(Entries { entries, all }))

@@ -19,6 +19,11 @@ pub(super) enum Structure {
     Same(Py<PyAny>),
     /// A tensor.
     Tensor,
+    /// Any number of a type, and what it is called in expressions.
+    Number {
+        name: String,
+        kind: Py<PyType>,
+    },
     /// The object with this number, once more.
     Again(usize),
     Tuple {
@@ -58,6 +63,8 @@ pub(super) struct Met<'py> {
     pub(super) tensors: Vec<Bound<'py, PyAny>>,
     /// Objects by their numbers.
     pub(super) objects: Vec<Bound<'py, PyAny>>,
+    /// Numbers that may be any, by their names.
+    pub(super) counted: FxHashMap<String, Bound<'py, PyAny>>,
     numbers: FxHashMap<usize, usize>,
 }
 
@@ -88,6 +95,10 @@ impl Structure {
                 met.tensors.push(own.clone());
                 own.is_instance(tensor)
             }
+            Self::Number { name, kind } => {
+                met.counted.insert(name.clone(), own.clone());
+                Ok(own.get_type().is(kind))
+            }
             Self::Again(number) => Ok(met.objects.get(*number).is_some_and(|then| then.is(own))),
             Self::Tuple { kind, items } => {
                 let Ok(tuple) = own.cast::<PyTuple>() else {
@@ -112,6 +123,7 @@ impl Structure {
         match self {
             Self::Same(then) => visit.call(then),
             Self::Tensor | Self::Again(_) => Ok(()),
+            Self::Number { kind, .. } => visit.call(kind),
             Self::Tuple { kind, items } => {
                 visit.call(kind)?;
                 items.iter().try_for_each(|own| own.traverse(visit))

@@ -1,14 +1,16 @@
-//! Sizes as symbols: integers that are told apart by identity, and the conditions that programs put on them.
+//! Numbers as symbols: sizes and values of tensors that are told apart by identity, and the conditions that programs
+//! put on them.
 //!
-//! A size that may be another one in the next call is handed to the program as an integer object of its own, which no
-//! other value is. Whatever moves values moves the object: variables, containers, calls of Python functions. What
+//! A number that may be another one in the next call is handed to the program as an object of its own, which no other
+//! value is. Whatever moves values moves the object: variables, containers, calls of Python functions. What
 //! computes with the number is seen here: arithmetic gives another symbol, a comparison becomes a condition, and all
 //! else needs the number to be what it is. Operators of PyTorch take symbols as arguments of nodes.
 
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyDict, PyFrozenSet, PyFunction, PyInt, PyList, PySet, PySlice, PyString, PyTuple, PyType,
+    PyDict, PyFloat, PyFrozenSet, PyFunction, PyInt, PyList, PySet, PySlice, PyString, PyTuple,
+    PyType,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,14 +19,17 @@ use super::guards::{Address, address};
 use super::look::{Look, Step, full_name};
 use super::opcode::{self as op, Instruction};
 
-/// Functions of Python's `operator` for arithmetic of integers, by the argument of `BINARY_OP`.
+/// Functions of Python's `operator` for arithmetic of numbers, by the argument of `BINARY_OP`.
 const ARITHMETIC: &[(usize, &str)] = &[
     (0, "add"),
     (2, "floordiv"),
     (5, "mul"),
     (6, "mod"),
     (10, "sub"),
+    (11, "truediv"),
 ];
+/// Integers up to this are floating-point numbers, too.
+const EXACT: i64 = 1 << 53;
 /// The same for comparisons, by the argument of `COMPARE_OP`.
 const COMPARISONS: &[&str] = &["lt", "le", "eq", "ne", "gt", "ge"];
 /// How deep containers are searched for symbols, and up to how many elements.
@@ -42,20 +47,116 @@ const CONTAINERS: &[&str] = &[
 ];
 const ELEMENTS: usize = 1000;
 
-/// A comparison that has to come out as it did: the function, two symbols or integers, and the result.
+/// A comparison that has to come out as it did: the function, two symbols or numbers, and the result.
 pub(super) type Condition = (&'static str, Py<PyAny>, Py<PyAny>, bool);
+/// The first part of expressions that are values of tensors.
+const VALUE: &str = "value";
+
+/// An integer or a floating-point number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+impl Number {
+    pub(super) fn of(own: &Bound<'_, PyAny>) -> Option<Self> {
+        if own.is_exact_instance_of::<PyInt>() {
+            return own.extract().ok().map(Self::Int);
+        }
+        let float = own.cast_exact::<PyFloat>().ok()?;
+        Some(Self::Float(float.value()))
+    }
+
+    /// As a floating-point number, if that is the same one.
+    fn as_float(self) -> Option<f64> {
+        match self {
+            Self::Int(own) if own.abs() <= EXACT => Some(own as f64),
+            Self::Int(_) => None,
+            Self::Float(own) => Some(own),
+        }
+    }
+
+    /// Whether programs cannot tell them apart: zero has two signs.
+    fn is(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Int(own), Self::Int(other)) => own == other,
+            (Self::Float(own), Self::Float(other)) => {
+                own.to_bits() == other.to_bits() || (own.is_nan() && other.is_nan())
+            }
+            _ => false,
+        }
+    }
+
+    fn into_object(self, py: Python<'_>) -> Bound<'_, PyAny> {
+        match self {
+            Self::Int(own) => PyInt::new(py, own).into_any(),
+            Self::Float(own) => PyFloat::new(py, own).into_any(),
+        }
+    }
+
+    /// What Python's arithmetic gives; None if it is not followed.
+    fn arithmetic(self, name: &str, other: Self) -> Option<Self> {
+        if let (Self::Int(a), Self::Int(b)) = (self, other)
+            && name != "truediv"
+        {
+            let value = match name {
+                "add" => a.checked_add(b),
+                "sub" => a.checked_sub(b),
+                "mul" => a.checked_mul(b),
+                // Rounded down, as Python does.
+                "floordiv" if b > 0 => Some(a.div_euclid(b)),
+                "mod" if b > 0 => Some(a.rem_euclid(b)),
+                _ => None,
+            };
+            return value.map(Self::Int);
+        }
+        let (a, b) = (self.as_float()?, other.as_float()?);
+        let value = match name {
+            "add" => a + b,
+            "sub" => a - b,
+            "mul" => a * b,
+            // Python raises an exception.
+            "truediv" if b != 0.0 => a / b,
+            _ => return None,
+        };
+        Some(Self::Float(value))
+    }
+
+    fn compare(self, name: &str, other: Self) -> Option<bool> {
+        let order = match (self, other) {
+            (Self::Int(a), Self::Int(b)) => Some(a.cmp(&b)),
+            _ => self.as_float()?.partial_cmp(&other.as_float()?),
+        };
+        Some(match name {
+            "lt" => order.is_some_and(|own| own.is_lt()),
+            "le" => order.is_some_and(|own| own.is_le()),
+            "eq" => order.is_some_and(|own| own.is_eq()),
+            "ne" => !order.is_some_and(|own| own.is_eq()),
+            "gt" => order.is_some_and(|own| own.is_gt()),
+            _ => order.is_some_and(|own| own.is_ge()),
+        })
+    }
+}
 
 /// The result of an instruction that will be a symbol.
 pub(super) struct Pending {
+    symbol: Symbol,
+    value: Number,
+}
+
+/// What a symbol stands for.
+struct Symbol {
     expression: Py<PyAny>,
-    value: i64,
+    /// Whether it depends on values of tensors, not on sizes.
+    of_values: bool,
 }
 
 /// Symbols, and the conditions on them.
 #[derive(Default)]
 pub(super) struct Symbols {
     /// The objects, which are kept so that no others get their addresses, and what they stand for.
-    known: FxHashMap<Address, (Py<PyAny>, Py<PyAny>)>,
+    known: FxHashMap<Address, (Py<PyAny>, Symbol)>,
     pub(super) conditions: Vec<Condition>,
     /// Symbols that have to be the numbers that they are.
     fixed: FxHashSet<Address>,
@@ -66,31 +167,96 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
+    /// A symbol for the value that has this name.
+    pub(super) fn value_named(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        value: Number,
+    ) -> PyResult<Pending> {
+        let expression = (VALUE, name, 0).into_pyobject(py)?.into_any().unbind();
+        let symbol = Symbol {
+            expression,
+            of_values: true,
+        };
+        Ok(Pending { symbol, value })
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// A new object for a symbol; the value itself if it is negative or large.
+    /// A new object for a symbol; the value itself if it is a negative or large integer.
     pub(super) fn add<'py>(
         &mut self,
         expression: Bound<'py, PyAny>,
-        value: i64,
+        value: &Bound<'py, PyAny>,
+        of_values: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let py = expression.py();
-        let Some(own) = cpython::own_integer(py, value) else {
-            let plain = PyInt::new(py, value).into_any();
-            self.condition("eq", expression.unbind(), plain.clone().unbind(), true);
-            return Ok(plain);
+        let symbol = Symbol {
+            expression: expression.unbind(),
+            of_values,
+        };
+        match Number::of(value) {
+            Some(number) => Ok(self.add_number(value.py(), symbol, number)),
+            None => Ok(value.clone()),
+        }
+    }
+
+    fn add_number<'py>(
+        &mut self,
+        py: Python<'py>,
+        symbol: Symbol,
+        value: Number,
+    ) -> Bound<'py, PyAny> {
+        let own = match value {
+            Number::Int(value) => cpython::own_integer(py, value),
+            Number::Float(value) => Some(PyFloat::new(py, value).into_any()),
+        };
+        let Some(own) = own else {
+            let plain = value.into_object(py);
+            self.condition("eq", symbol.expression, plain.clone().unbind(), true);
+            return plain;
         };
         self.known
-            .insert(address(&own), (own.clone().unbind(), expression.unbind()));
-        Ok(own)
+            .insert(address(&own), (own.clone().unbind(), symbol));
+        own
     }
 
     /// What a value stands for, if it is a symbol.
     pub(super) fn expression<'py>(&self, own: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
-        let (_, expression) = self.known.get(&address(own))?;
-        Some(expression.bind(own.py()).clone())
+        let (_, symbol) = self.known.get(&address(own))?;
+        Some(symbol.expression.bind(own.py()).clone())
+    }
+
+    fn is_of_values(&self, own: &Bound<'_, PyAny>) -> bool {
+        let known = self.known.get(&address(own));
+        known.is_some_and(|(_, symbol)| symbol.of_values)
+    }
+
+    /// Whether a value is a symbol, or a tuple with one in it.
+    pub(super) fn has(&self, own: &Bound<'_, PyAny>) -> bool {
+        !self.is_empty()
+            && match own.cast::<PyTuple>() {
+                Ok(tuple) => tuple.iter().any(|own| self.has(&own)),
+                Err(_) => self.known.contains_key(&address(own)),
+            }
+    }
+
+    /// All symbols have to be the numbers that they are.
+    pub(super) fn fix_all(&mut self, py: Python<'_>) -> PyResult<()> {
+        let all: Vec<_> = self.known.values().map(|own| own.0.clone_ref(py)).collect();
+        all.iter().try_for_each(|own| self.fix(own.bind(py), 0))
+    }
+
+    /// Conditions on values, or those on sizes.
+    pub(super) fn take_conditions(&mut self, py: Python<'_>, of_values: bool) -> Vec<Condition> {
+        let all = std::mem::take(&mut self.conditions);
+        let (taken, left) = all.into_iter().partition(|(_, first, second, _)| {
+            [first, second].iter().any(|own| depends_on_values(own.bind(py))) == of_values
+        });
+        self.conditions = left;
+        taken
     }
 
     fn condition(&mut self, name: &'static str, left: Py<PyAny>, right: Py<PyAny>, result: bool) {
@@ -100,13 +266,22 @@ impl Symbols {
     /// Symbols in a value have to be the numbers that they are.
     pub(super) fn fix(&mut self, own: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         if let Some(expression) = self.expression(own) {
-            if self.fixed.insert(address(own)) {
-                let plain = PyInt::new(own.py(), own.extract::<i64>()?);
-                self.condition("eq", expression.unbind(), plain.into_any().unbind(), true);
+            if let Some(number) = Number::of(own)
+                && self.fixed.insert(address(own))
+            {
+                let plain = number.into_object(own.py()).unbind();
+                let name = match number {
+                    Number::Int(_) => "eq",
+                    Number::Float(_) => "is_",
+                };
+                self.condition(name, expression.unbind(), plain, true);
             }
             return Ok(());
         }
-        if own.is_exact_instance_of::<PyInt>() || own.is_instance_of::<PyString>() {
+        if own.is_exact_instance_of::<PyInt>()
+            || own.is_exact_instance_of::<PyFloat>()
+            || own.is_instance_of::<PyString>()
+        {
             return Ok(());
         }
         if let Ok(slice) = own.cast::<PySlice>() {
@@ -201,17 +376,35 @@ impl Symbols {
 
     /// The instruction before was to give a symbol, which lies on the stack now.
     pub(super) fn settle(&mut self, pending: Pending, frame: &Frame<'_>) -> PyResult<()> {
-        let value = frame.stack(1).filter(|own| {
-            own.is_exact_instance_of::<PyInt>()
-                && own.extract::<i64>().is_ok_and(|own| own == pending.value)
-        });
-        if let Some(value) = value {
-            let expression = pending.expression.bind(value.py()).clone();
-            let own = self.add(expression, pending.value)?;
-            frame.replace(1, own);
+        let Some(top) = frame.stack(1) else {
+            return Ok(());
+        };
+        match Number::of(&top) {
+            Some(value) if value.is(pending.value) => {
+                let own = self.add_number(top.py(), pending.symbol, value);
+                frame.replace(1, own);
+                Ok(())
+            }
+            // Nobody knows what was computed.
+            Some(_) => self.fix_all(top.py()),
+            // It has raised an exception.
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+fn depends_on_values(expression: &Bound<'_, PyAny>) -> bool {
+    expression.cast::<PyTuple>().is_ok_and(|own| {
+        own.iter()
+            .any(|part| part.eq(VALUE).unwrap_or(false) || depends_on_values(&part))
+    })
+}
+
+/// Two numbers, and what they stand for.
+struct Operands<'py> {
+    expressions: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    numbers: (Number, Number),
+    of_values: bool,
 }
 
 impl<'py> Look<'_, 'py> {
@@ -219,24 +412,39 @@ impl<'py> Look<'_, 'py> {
         self.state.symbols.fix(own, 0)
     }
 
-    /// Two integers of which one is a symbol; each as what it stands for.
+    /// Two numbers of which one is a symbol; each as what it stands for.
     fn operands(
-        &self,
+        &mut self,
         left: &Bound<'py, PyAny>,
         right: &Bound<'py, PyAny>,
-    ) -> Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)> {
-        let symbols = &self.state.symbols;
-        let (first, second) = (symbols.expression(left), symbols.expression(right));
-        let are_integers =
-            left.is_exact_instance_of::<PyInt>() && right.is_exact_instance_of::<PyInt>();
-        match (&first, &second) {
-            (None, None) => None,
-            _ if !are_integers => None,
-            _ => Some((
-                first.unwrap_or_else(|| left.clone()),
-                second.unwrap_or_else(|| right.clone()),
-            )),
+    ) -> PyResult<Option<Operands<'py>>> {
+        let symbols = &mut self.state.symbols;
+        let (Some(first), Some(second)) = (Number::of(left), Number::of(right)) else {
+            return Ok(None);
+        };
+        let of_values = symbols.is_of_values(left) || symbols.is_of_values(right);
+        let mut expressions = Vec::with_capacity(2);
+        for own in [left, right] {
+            let mut expression = symbols.expression(own);
+            if of_values && expression.is_some() && !symbols.is_of_values(own) {
+                // Sizes and values are looked at in different places.
+                symbols.fix(own, 0)?;
+                expression = None;
+            }
+            expressions.push(expression);
         }
+        let [left_is, right_is] = [0, 1].map(|at| expressions[at].clone());
+        if left_is.is_none() && right_is.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Operands {
+            expressions: (
+                left_is.unwrap_or_else(|| left.clone()),
+                right_is.unwrap_or_else(|| right.clone()),
+            ),
+            numbers: (first, second),
+            of_values,
+        }))
     }
 
     /// An instruction that may do something with symbols.
@@ -285,7 +493,9 @@ impl<'py> Look<'_, 'py> {
             }
             op::IS_OP => {
                 for depth in [1, 2] {
+                    // Each floating-point number that is computed is an object of its own anyway.
                     if let Some(own) = top(depth)
+                        && own.is_exact_instance_of::<PyInt>()
                         && self.state.symbols.expression(&own).is_some()
                     {
                         // Small integers are one object each.
@@ -307,7 +517,7 @@ impl<'py> Look<'_, 'py> {
                 }
             }
             op::LOAD_ATTR | op::LOAD_METHOD => {
-                if let Some(own) = top(1).filter(|own| own.is_exact_instance_of::<PyInt>()) {
+                if let Some(own) = top(1).filter(|own| Number::of(own).is_some()) {
                     self.fix(&own)?;
                 }
             }
@@ -359,25 +569,23 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         let name = ARITHMETIC.iter().find(|own| own.0 == kind);
-        if let (Some((_, name)), Some((first, second))) = (name, self.operands(left, right)) {
-            let (a, b): (i64, i64) = (left.extract()?, right.extract()?);
-            let value = match kind {
-                0 => a.checked_add(b),
-                10 => a.checked_sub(b),
-                5 => a.checked_mul(b),
-                // Rounded down, as Python does.
-                2 if b > 0 => Some(a.div_euclid(b)),
-                6 if b > 0 => Some(a.rem_euclid(b)),
-                _ => None,
-            };
-            if let (Some(value), Some(frame)) = (value, self.state.frames.last_mut()) {
-                let expression = (*name, first, second).into_pyobject(self.py)?;
-                frame.pending = Some(Pending {
+        if let Some((_, name)) = name
+            && let Some(operands) = self.operands(left, right)?
+            // Quotients of sizes are no sizes.
+            && (operands.of_values || *name != "truediv")
+            && let Some(value) = operands.numbers.0.arithmetic(name, operands.numbers.1)
+            && let Some(frame) = self.state.frames.last_mut()
+        {
+            let (first, second) = operands.expressions;
+            let expression = (*name, first, second).into_pyobject(self.py)?;
+            frame.pending = Some(Pending {
+                symbol: Symbol {
                     expression: expression.into_any().unbind(),
-                    value,
-                });
-                return Ok(());
-            }
+                    of_values: operands.of_values,
+                },
+                value,
+            });
+            return Ok(());
         }
         for own in [left, right] {
             // Sequences that are put together or repeated move what is in them.
@@ -399,18 +607,11 @@ impl<'py> Look<'_, 'py> {
         if self.is_tensor(left) || self.is_tensor(right) {
             return Ok(());
         }
-        if let (Some(name), Some((first, second))) =
-            (COMPARISONS.get(arg), self.operands(left, right))
+        if let Some(name) = COMPARISONS.get(arg)
+            && let Some(operands) = self.operands(left, right)?
+            && let Some(result) = operands.numbers.0.compare(name, operands.numbers.1)
         {
-            let (a, b): (i64, i64) = (left.extract()?, right.extract()?);
-            let result = match *name {
-                "lt" => a < b,
-                "le" => a <= b,
-                "eq" => a == b,
-                "ne" => a != b,
-                "gt" => a > b,
-                _ => a >= b,
-            };
+            let (first, second) = operands.expressions;
             let symbols = &mut self.state.symbols;
             symbols.condition(name, first.unbind(), second.unbind(), result);
             return Ok(());

@@ -1,0 +1,143 @@
+//! Numbers in Python's state that each call replaces: counters, running sums.
+//!
+//! The first program that is recorded finds a number and sets another one. When the next call finds another one, the
+//! program is recorded with symbols for such numbers ([`super::symbols`]), and needs them to be no certain ones.
+
+use std::cell::RefCell;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rustc_hash::FxHashMap;
+
+use super::changes::{Change, Edit};
+use super::guards::{Address, Reads, address, is_same};
+use super::look::Look;
+use super::opcode as op;
+use super::symbols::{Number, Symbols};
+
+/// A dictionary and a key; a cell and the cell once more.
+pub(super) type Counter = (Py<PyAny>, Py<PyAny>);
+
+/// Places of numbers, and what the program has found there.
+#[derive(Default)]
+pub(super) struct Counters {
+    places: FxHashMap<(Address, Address), Counter>,
+    found: RefCell<FxHashMap<(Address, Address), Py<PyAny>>>,
+}
+
+/// What the number in a place is called in expressions, for as long as guards keep what it lies in.
+pub(super) fn name_of(place: (Address, Address)) -> String {
+    format!("state {:x} {:x}", place.0, place.1)
+}
+
+impl Counters {
+    pub(super) fn new(places: Vec<Counter>) -> Self {
+        let places = places.into_iter();
+        Self {
+            places: places
+                .map(|own| ((own.0.as_ptr() as Address, own.1.as_ptr() as Address), own))
+                .collect(),
+            found: RefCell::default(),
+        }
+    }
+
+    /// Whether a number in a place may be another one.
+    pub(super) fn has(&self, place: (Address, Address)) -> bool {
+        self.places.contains_key(&place)
+    }
+
+    /// The numbers that the program got as symbols, by their names.
+    pub(super) fn used<'py>(&self, py: Python<'py>) -> PyResult<FxHashMap<String, Bound<'py, PyAny>>> {
+        let found = self.found.borrow();
+        let named = found.iter().map(|(place, value)| (name_of(*place), value.bind(py).clone()));
+        Ok(named.collect())
+    }
+}
+
+impl<'py> Look<'_, 'py> {
+    /// The instruction reads this number in a place, which may hold another one in the next call.
+    pub(super) fn number_read(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+        found: Option<&Bound<'py, PyAny>>,
+    ) {
+        let place = (address(container), address(key));
+        let Some(found) = found.filter(|_| self.state.counters.has(place)) else {
+            return;
+        };
+        // What the program itself has put there is what it is.
+        let is_new = match container.cast::<PyDict>() {
+            Ok(_) => {
+                let read = self.state.reads.dicts.get(&place.0);
+                read.and_then(|own| own.entries.get(&place.1)).is_none_or(|own| {
+                    own.before.as_ref().is_none_or(|before| !found.is(before))
+                })
+            }
+            Err(_) => self.state.reads.cells.get(&place.0).is_none_or(|own| {
+                own.before.as_ref().is_none_or(|before| !found.is(before))
+            }),
+        };
+        let Some(value) = Number::of(found).filter(|_| !is_new && !self.state.symbols.has(found))
+        else {
+            return;
+        };
+        let name = name_of(place);
+        let is_seen = matches!(
+            self.opcode,
+            op::LOAD_ATTR | op::LOAD_GLOBAL | op::LOAD_DEREF | op::BINARY_SUBSCR
+        );
+        let pending = self.state.symbols.value_named(self.py, &name, value);
+        if is_seen {
+            let known = &mut self.state.counters.found;
+            known.get_mut().insert(place, found.clone().unbind());
+            if let (Ok(pending), Some(frame)) = (pending, self.state.frames.last_mut()) {
+                frame.pending = Some(pending);
+            }
+        } else {
+            // What a function of C does with it is not seen.
+            self.state.symbols.lose("a number that a function of C finds");
+        }
+    }
+}
+
+/// Numbers that a program has replaced by others of their type.
+pub(super) fn changed_numbers(
+    py: Python<'_>,
+    reads: &Reads,
+    changes: &[Change],
+    symbols: &Symbols,
+) -> PyResult<Vec<Counter>> {
+    let mut found = Vec::new();
+    let is_number = |before: Option<&Py<PyAny>>, now: &Py<PyAny>| {
+        let (Some(before), now) = (before.map(|own| own.bind(py)), now.bind(py)) else {
+            return false;
+        };
+        Number::of(before).is_some()
+            && before.get_type().is(&now.get_type())
+            && (symbols.has(now) || !is_same(now, before))
+    };
+    for change in changes {
+        let container = change.container.bind(py);
+        let read = reads.dicts.get(&address(container));
+        for edit in &change.edits {
+            match edit {
+                Edit::Set(key, now) => {
+                    let place = read.and_then(|own| own.entries.get(&address(key.bind(py))));
+                    if place.is_some_and(|own| own.read && is_number(own.before.as_ref(), now)) {
+                        found.push((change.container.clone_ref(py), key.clone_ref(py)));
+                    }
+                }
+                Edit::Fill(now) => {
+                    let place = reads.cells.get(&address(container));
+                    if place.is_some_and(|own| own.read && is_number(own.before.as_ref(), now)) {
+                        let cell = &change.container;
+                        found.push((cell.clone_ref(py), cell.clone_ref(py)));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,75 @@
+"""Programs whose values decide, run by the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from corsac import _core
+from corsac._native import NativeCall
+from corsac._native_graph import Compiled, hosted_nodes
+from corsac._report_text import duration
+from corsac._stages import StagedRun
+
+if TYPE_CHECKING:
+    from corsac.lowering import Preview
+
+
+@dataclass(frozen=True, slots=True)
+class HostedStage:
+    """A stage of which PyTorch runs a part, or all.
+
+    Attributes:
+        run: runs it.
+        told: what PyTorch runs and why: what went where, or why nothing of it is native.
+    """
+
+    run: Callable[..., Any]
+    told: Preview | str
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.run(*inputs)
+
+    def __str__(self) -> str:
+        if isinstance(self.told, str):
+            return f"  a stage: {self.told}"
+        return "\n".join(hosted_nodes(self.told))
+
+
+@dataclass
+class CompiledStages(Compiled):
+    """What runs calls in stages, natively where a stage can be. No stage changes anything."""
+
+    run: StagedRun
+
+    def may_repeat(self) -> bool:
+        return True
+
+    def has_written(self) -> bool:
+        return False
+
+    def native_programs(self) -> list[_core.NativeProgram]:
+        runs = self.run.programs()
+        return [own.program for own in runs if isinstance(own, NativeCall)]
+
+    def _hosted(self) -> list[HostedStage]:
+        return [own for own in self.run.programs() if isinstance(own, HostedStage)]
+
+    def why_not_native(self) -> str | None:
+        """Why nothing of it is native; None if something is."""
+        reasons = [own.told for own in self._hosted() if isinstance(own.told, str)]
+        return reasons[0] if len(reasons) == len(self.run.programs()) and reasons else None
+
+    def explain(self) -> str:
+        steps = sum(own.step_count for own in self.native_programs())
+        made = f"captured and compiled in {duration(self.seconds)}{self._told()}"
+        lines = [f"{len(self.run.stages)} stages with {steps} native steps, {made}"]
+        hosted = list(dict.fromkeys(map(str, self._hosted())))
+        if hosted:
+            lines += ["PyTorch runs:", *hosted]
+        lines += ["values decide:", *(f"  {own}" for own in self.run.reads())]
+        return "\n".join(lines)
+
+
+__all__ = ["CompiledStages", "HostedStage"]

@@ -1,0 +1,492 @@
+"""Programs whose values decide what they do: graphs, and the values that are read between them.
+
+A program that asks ``if x.sum() > 0:`` is a graph that computes the condition, and another one for what it did then.
+A call runs the first, reads the value, and goes on with the second if the value is the one that was recorded. Programs
+that begin alike share what they have in common (:class:`StagedProgram`), so that those of all ways that calls have taken
+are a tree.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+from weakref import WeakValueDictionary
+
+import torch
+from torch.utils._pytree import tree_map_only, tree_unflatten
+
+from corsac import _core
+from corsac._functions import name_of
+from corsac._numbers import (
+    Condition,
+    Expression,
+    evaluated,
+    holds,
+    is_same_value,
+    names_in,
+)
+from corsac._result_template import flat_results, ordinary
+from corsac.fx import Graph, GraphModule, Node
+
+#: For how many sets of sizes there are programs of one stage: sizes may depend on values.
+SIZES = 64
+
+
+def sizes_of(*tensors: torch.Tensor) -> tuple[torch.Size, ...]:
+    """The sizes of tensors, which depend on values."""
+    return tuple(own.shape for own in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """The place of a value of the program, by the name of its node."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A value that decides.
+
+    Attributes:
+        name: of the node that reads it.
+        function: gives it, of tensors.
+        args, kwargs: its arguments, with the names of values.
+        expected: what it has to give, in a tuple; None if it may be any number, on which there may be conditions.
+        source: the line of the program that reads it, if it is known.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    expected: tuple[Any] | None
+    source: Any
+
+    def place(self) -> str:
+        """What reads it, and where."""
+        name = "sizes" if self.function is sizes_of else name_of(self.function)
+        return name if self.source is None else f"{name} ({self.source})"
+
+    def __str__(self) -> str:
+        if self.expected is None:
+            return f"{self.place()}, any number"
+        return f"{self.place()} is {shorten(repr(*self.expected), 60, placeholder='…')}"
+
+    def found(self, values: Mapping[str, Any]) -> Any:
+        """The value."""
+
+        def filled(arguments: Any) -> Any:
+            return tree_map_only(_Value, lambda own: values[own.name], arguments)
+
+        return self.function(*filled(self.args), **filled(self.kwargs))
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether the value, which is among the others, is as expected."""
+        return self.expected is None or is_same_value(values[self.name], *self.expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A tensor of one element that is made of a number which depends on values: its name, the number, and its type."""
+
+    name: str
+    expression: Expression
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a program between two values that are read.
+
+    Attributes:
+        graph: what it computes, with an output node of nothing; placeholders are what it takes.
+        weights: the tensors that it has besides.
+        gives: the values that are read, taken by later segments, or returned.
+        scalars: those that it takes and that are made of numbers.
+        reads: the values that decide whether what comes after it is what is to be done.
+        conditions: comparisons of numbers that decide, too.
+        writes: whether it writes to values of earlier segments.
+    """
+
+    graph: Graph
+    weights: dict[str, torch.Tensor]
+    gives: tuple[str, ...]
+    scalars: tuple[Scalar, ...]
+    reads: tuple[Read, ...]
+    conditions: tuple[Condition, ...]
+    writes: bool
+
+    def takes(self) -> list[str]:
+        """The values that it takes."""
+        return [own.name for own in self.graph.find_nodes(op="placeholder")]
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether values are such that what comes after it is what is to be done."""
+        return all(own.holds(values) for own in self.reads) and all(
+            holds(own, values) for own in self.conditions
+        )
+
+    def key(self) -> Any:
+        """What segments differ in that begin alike."""
+        nodes = [own for own in self.graph.nodes if own.op != "output"]
+        targets = tuple(id(own.target) for own in nodes if callable(own.target))
+        tensors = tuple((name, id(own)) for name, own in self.weights.items())
+        return tuple(own.format_node() for own in nodes), targets, tensors, self.scalars
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A program in segments, and what it returns: values, in a structure."""
+
+    segments: tuple[Segment, ...]
+    results: tuple[str, ...]
+    spec: Any
+
+    def assemble(self, values: Mapping[str, Any]) -> Any:
+        """What the graph returned, of its values."""
+        return tree_unflatten([values[name] for name in self.results], self.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What decides in a graph.
+
+    Attributes:
+        reads: nodes that read values, and what they have given.
+        numbers: those of them whose values may be any numbers.
+        conditions: comparisons of such numbers that have to come out as they did.
+        scalars: nodes that are tensors of numbers.
+        writing: nodes that write to what was there before the last value was read.
+        sizes: nodes of integers.
+    """
+
+    reads: Mapping[Node, Any]
+    numbers: Collection[Node]
+    conditions: Sequence[Condition]
+    scalars: Mapping[Node, tuple[Expression, torch.dtype]]
+    writing: Collection[Node]
+    sizes: Collection[Node]
+
+
+def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisions) -> Staged:
+    """Cuts a graph where values are read.
+
+    Args:
+        graph: the whole program.
+        weights: its tensors that are no inputs, by name.
+        decisions: what decides in it.
+    """
+    returned, spec = flat_results(graph.output_node())
+    parts: list[list[Node]] = [[]]
+    asked: list[list[Node]] = [[]]
+    for node in graph.nodes:
+        if node in decisions.reads:
+            asked[-1].append(node)
+        elif node.op not in ("placeholder", "get_attr", "output") and node not in decisions.scalars:
+            if asked[-1]:
+                parts.append([])
+                asked.append([])
+            parts[-1].append(node)
+    made: dict[Node, int] = {own: number for number, part in enumerate(parts) for own in part}
+    wanted: list[dict[str, None]] = [{} for _ in parts]
+
+    def want(node: Node) -> None:
+        if node in made:
+            wanted[made[node]].setdefault(node.name)
+
+    bodies: list[_Body] = []
+    for number, part in enumerate(parts):
+        body = _Body(weights, decisions.sizes)
+        for node in part:
+            body.add(node)
+        bodies.append(body)
+        for own in (*body.taken, *(own for node in asked[number] for own in node.all_input_nodes)):
+            want(own)
+    for own in returned:
+        want(own)
+    constants = {own: weights[str(own.target)] for own in graph.find_nodes(op="get_attr")}
+    places = {node.name: number for number, nodes in enumerate(asked) for node in nodes}
+    conditions: list[list[Condition]] = [[] for _ in parts]
+    for condition in dict.fromkeys(decisions.conditions):
+        names = names_in(condition[1]) | names_in(condition[2])
+        conditions[max(places[name] for name in names)].append(condition)
+    segments = tuple(
+        Segment(
+            body.graph,
+            body.weights,
+            tuple(gives),
+            body.scalars(decisions.scalars),
+            tuple(_read(own, decisions, constants) for own in readers),
+            tuple(asserted),
+            any(own in decisions.writing for own in part),
+        )
+        for body, gives, readers, asserted, part in zip(
+            bodies, wanted, asked, conditions, parts, strict=True
+        )
+    )
+    return Staged(segments, tuple(own.name for own in returned), spec)
+
+
+class _Body:
+    """The graph of a segment, which is being made."""
+
+    def __init__(self, weights: Mapping[str, torch.Tensor], sizes: Collection[Node]) -> None:
+        self.weights: dict[str, torch.Tensor] = {}
+        #: What it takes of others.
+        self.taken: list[Node] = []
+        self._all, self._sizes = weights, sizes
+        self.graph = Graph()
+        self._copies: dict[Node, Node] = {}
+        #: The last placeholder.
+        self._last: Node | None = None
+
+    def add(self, node: Node) -> Node:
+        """Copies a node into it."""
+        for own in node.all_input_nodes:
+            if own not in self._copies:
+                self._bring(own)
+        self._copies[node] = copy = self.graph.node_copy(node, self._copies.__getitem__)
+        return copy
+
+    def _bring(self, node: Node) -> None:
+        if node.op == "get_attr":
+            name = str(node.target)
+            self.weights[name] = self._all[name]
+            self._copies[node] = self.graph.node_copy(node)
+        elif node in self._sizes:
+            self.add(node)
+        else:
+            self.taken.append(node)
+            first = next(iter(self.graph.nodes), None) if self._last is None else self._last.next
+            with self.graph.inserting_before(first):
+                self._last = self.graph.create_node(
+                    "placeholder", node.name, (), {}, name=node.name
+                )
+            self._copies[node] = self._last
+
+    def scalars(
+        self, known: Mapping[Node, tuple[Expression, torch.dtype]]
+    ) -> tuple[Scalar, ...]:
+        """The values that it takes and that are made of numbers."""
+        return tuple(Scalar(own.name, *known[own]) for own in self.taken if own in known)
+
+
+def _read(node: Node, decisions: Decisions, constants: Mapping[Node, torch.Tensor]) -> Read:
+    def place(own: Node) -> Any:
+        return constants[own] if own in constants else _Value(own.name)
+
+    args, kwargs = (tree_map_only(Node, place, ordinary(own)) for own in (node.args, node.kwargs))
+    assert callable(node.target)
+    expected = None if node in decisions.numbers else (decisions.reads[node],)
+    return Read(node.name, node.target, args, kwargs, expected, node.source)
+
+
+#: Makes of a graph what compiles it for inputs.
+Make = Callable[[GraphModule], Callable[[Sequence[Any]], Callable[..., Any]]]
+
+
+class Stage:
+    """A segment that programs share which begin alike, as what computes it.
+
+    Args:
+        segment: what it is, as the first program has it.
+        before: the stages before it.
+        make: makes what compiles a graph for inputs.
+        watch: tells whether its weights are as they were.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        before: tuple[Stage, ...],
+        make: Make,
+        watch: _core.Watch,
+    ) -> None:
+        self.before, self.watch = before, watch
+        self._graph, self._weights = segment.graph, segment.weights
+        self._takes = segment.takes()
+        self._make = make
+        self._lock = threading.Lock()
+        self._give(segment.gives)
+
+    def _give(self, names: Sequence[str]) -> None:
+        graph = Graph()
+        copies: dict[Node, Any] = {}
+        graph.graph_copy(self._graph, copies)
+        found = {own.name: copies[own] for own in self._graph.nodes if own in copies}
+        graph.output(tuple(found[name] for name in names))
+        module = GraphModule(dict(self._weights), graph)
+        module.training = False
+        self._compile = self._make(module)
+        self._programs: OrderedDict[Any, Callable[..., Any]] = OrderedDict()
+        self.gives = tuple(names)
+
+    def give(self, names: Iterable[str]) -> None:
+        """Have it give these values, too: another program needs them."""
+        with self._lock:
+            more = [own for own in names if own not in self.gives]
+            if more:
+                self._give((*self.gives, *more))
+
+    def run(self, values: dict[str, Any]) -> None:
+        """Adds to ``values`` what it computes of them."""
+        found = self.prepare(values)
+        if found is not None:
+            gives, program, inputs = found
+            values.update(zip(gives, program(*inputs), strict=True))
+
+    def prepare(
+        self, values: Mapping[str, Any]
+    ) -> tuple[tuple[str, ...], Callable[..., Any], tuple[Any, ...]] | None:
+        """The names of what it gives, what computes that, and what this takes of ``values``; None if it computes
+        nothing."""
+        inputs = tuple([values[name] for name in self._takes])
+        with self._lock:
+            return (self.gives, self._program(inputs), inputs) if self.gives else None
+
+    def _program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
+        key = tuple(
+            [(own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs]
+        )
+        known = self._programs.get(key)
+        if known is None:
+            known = self._programs[key] = self._compile(inputs)
+            while len(self._programs) > SIZES:
+                self._programs.popitem(last=False)
+        return known
+
+    def programs(self) -> list[Callable[..., Any]]:
+        """What runs it, for all sizes so far."""
+        with self._lock:
+            return list(self._programs.values())
+
+
+#: Stages, by the stages before them and what they compute.
+Stages = WeakValueDictionary[Any, Stage]
+
+
+def known_stage(
+    stages: Stages,
+    segment: Segment,
+    before: tuple[Stage, ...],
+    make: Make,
+    watch: Callable[[Iterable[torch.Tensor]], _core.Watch],
+) -> Stage:
+    """The stage that computes a segment: one of another program that begins alike, or a new one.
+
+    Args:
+        stages: those that there are.
+        segment: what it computes.
+        before: the stages before it.
+        make: makes what compiles a graph for inputs.
+        watch: makes what tells whether weights are as they were.
+    """
+    key = (tuple(map(id, before)), segment.key())
+    known = stages.get(key)
+    if known is not None and known.watch.is_current():
+        known.give(segment.gives)
+        return known
+    made = Stage(segment, before, make, watch(segment.weights.values()))
+    stages[key] = made
+    return made
+
+
+class StagedRun:
+    """Runs a program in stages.
+
+    Args:
+        program: the program.
+        stages: what computes its segments.
+        inputs: the names of what it is given.
+    """
+
+    def __init__(self, program: Staged, stages: Sequence[Stage], inputs: Sequence[str]) -> None:
+        self.program, self.stages, self._inputs = program, tuple(stages), tuple(inputs)
+
+    def decide(self, inputs: Sequence[Any], ran: Ran) -> bool:
+        """Runs all stages up to the last value that decides, and tells whether all values are as expected.
+
+        Args:
+            inputs: what the program takes.
+            ran: what stages have given in this call; what is missing is added.
+        """
+        try:
+            return all(
+                segment.holds(self.values(number, inputs, ran))
+                for number, segment in enumerate(self.program.segments)
+                if segment.reads
+            )
+        except ArithmeticError:
+            return False
+
+    def prepare(self, inputs: Sequence[Any]) -> None:
+        """Compiles all stages for such inputs; all but the last are run, which changes nothing."""
+        last = len(self.stages) - 1
+        values = dict(zip(self._inputs, inputs, strict=True))
+        if last:
+            values = dict(self.values(last - 1, inputs, {}))
+        self._add_scalars(last, values)
+        self.stages[last].prepare(values)
+
+    def _add_scalars(self, number: int, values: dict[str, Any]) -> None:
+        for own in self.program.segments[number].scalars:
+            value = evaluated(own.expression, values)
+            values[own.name] = torch.scalar_tensor(value, dtype=own.dtype)
+
+    def values(self, number: int, inputs: Sequence[Any], ran: Ran) -> dict[str, Any]:
+        """The values that there are after the stage with this number. The other arguments are as for
+        :meth:`decide`."""
+        stage, segment = self.stages[number], self.program.segments[number]
+        known = ran.get(stage)
+        if known is None or not known.keys() >= set(stage.gives):
+            if number:
+                known = dict(self.values(number - 1, inputs, ran))
+            else:
+                known = dict(zip(self._inputs, inputs, strict=True))
+            if segment.writes:
+                # Who begins alike and goes another way is to find nothing of it.
+                ran.clear()
+            self._add_scalars(number, known)
+            stage.run(known)
+            ran[stage] = known
+        for read in segment.reads:
+            if read.name not in known:
+                known[read.name] = read.found(known)
+        return known
+
+    def programs(self) -> list[Callable[..., Any]]:
+        """What runs stages, for all sizes so far."""
+        return [own for stage in self.stages for own in stage.programs()]
+
+    def reads(self) -> list[Read]:
+        """The values that decide."""
+        return [read for segment in self.program.segments for read in segment.reads]
+
+    def __call__(self, inputs: Sequence[Any], ran: Ran) -> tuple[Any, Mapping[str, Any]]:
+        """What the graph returns, whatever decides, and all values. The arguments are as for :meth:`decide`."""
+        values = self.values(len(self.stages) - 1, inputs, ran)
+        return self.program.assemble(values), values
+
+
+#: The values that there are after a stage, with those before it.
+Ran = dict[Stage, dict[str, Any]]
+
+
+__all__ = [
+    "Decisions",
+    "Ran",
+    "Read",
+    "Segment",
+    "Stage",
+    "Staged",
+    "StagedRun",
+    "Stages",
+    "known_stage",
+    "sizes_of",
+    "staged",
+]

@@ -1,0 +1,490 @@
+"""Programs whose values decide what they do: each way that calls take is a chain of graphs, and ways share beginnings."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten
+
+import corsac
+from corsac._compiled_function import module_of
+from corsac._stages import StagedRun
+
+pytestmark = pytest.mark.recording
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    with torch.no_grad():
+        yield
+
+
+def same(found, expected):
+    mine, spec = tree_flatten(found)
+    its, other = tree_flatten(expected)
+    assert spec == other
+    for own, eager in zip(mine, its, strict=True):
+        assert type(own) is type(eager)
+        if isinstance(own, torch.Tensor):
+            assert own.dtype is eager.dtype
+            torch.testing.assert_close(own, eager, rtol=1e-5, atol=1e-6, equal_nan=True)
+        elif isinstance(own, float):
+            assert own == pytest.approx(eager, rel=1e-5) or (math.isnan(own) and math.isnan(eager))
+        else:
+            assert own == eager
+
+
+def programs(compiled):
+    return module_of(compiled)._recorded.programs()
+
+
+def recorded(compiled):
+    """Nothing of it is Dynamo's, and nothing PyTorch's."""
+    module = module_of(compiled)
+    assert module._dynamo is None and not module._reasons, compiled.explain()
+    return len(programs(compiled))
+
+
+def count(monkeypatch):
+    """How many calls are made by the programs."""
+    calls = []
+    plain = StagedRun.__call__
+    monkeypatch.setattr(StagedRun, "__call__", lambda *args: calls.append(1) or plain(*args))
+    return calls
+
+
+def agree(function, *calls, ways, times=3):
+    """All calls, in several orders, are eager's; there are so many programs, which run calls of a kind met before."""
+    compiled = corsac.compile(function, options={"inference": "native"})
+    for args in [*calls, *calls, *reversed(calls)] * times:
+        before = [own.clone() for own in args if isinstance(own, torch.Tensor)]
+        same(compiled(*args), function(*args))
+        torch.testing.assert_close(
+            [own for own in args if isinstance(own, torch.Tensor)], before, rtol=0, atol=0
+        )
+    assert recorded(compiled) == ways, compiled.explain()
+    return compiled
+
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_condition(monkeypatch):
+    def function(x):
+        y = x.relu() + 1
+        if x.sum() > 0:
+            return y * 2
+        return y.tanh(), x
+
+    calls = count(monkeypatch)
+    compiled = agree(function, (X.abs(),), (-X.abs(),), ways=2)
+    # All but one call of each kind.
+    assert len(calls) == 2 * 3 * 3 - 2
+    first, second = programs(compiled)
+    assert first.compiled.run.stages[0] is second.compiled.run.stages[0]
+    assert "test_values_decide.py" in compiled.explain() and "is True" in compiled.explain()
+
+
+def test_ways_need_other_values_of_what_they_share():
+    def function(x):
+        a, b, c = x + 1, x.exp(), x.sin()
+        if x.mean() > 1:
+            return a * 2
+        if x.mean() > -1:
+            return b * a
+        return c - 1
+
+    agree(function, (X + 3,), (X,), (X - 3,), ways=3)
+
+
+def test_conditions_in_conditions():
+    def function(x, y):
+        a = x @ y
+        if a.sum() > 0:
+            a = a.relu()
+            if a.max() > 2:
+                a = a / 2
+        return a * (a + 1)
+
+    ones = torch.ones(3, 3)
+    agree(function, (ones, ones), (ones / 9, ones), (-ones, ones), ways=3)
+
+
+def test_loops():
+    def function(x):
+        n = 0
+        while x.sum() < 10:
+            x, n = x * 2, n + 1
+        return x, n
+
+    ones = torch.ones(3)
+    agree(function, (ones,), (ones * 2,), (ones / 4,), (ones * 9,), ways=4)
+
+
+def test_loops_that_write_to_what_they_have():
+    def function(x):
+        y = x.clone()
+        z = y * 1
+        while y.sum() < 10:
+            y.mul_(2)
+            z = z + y
+        return y, z
+
+    ones = torch.ones(3)
+    agree(function, (ones,), (ones * 2,), (ones / 4,), (ones * 9,), ways=4)
+
+
+def test_sizes_that_depend_on_values():
+    for function in (
+        lambda x: x[x > 0] * 2,
+        lambda x: x.nonzero() + 1,
+        lambda x: torch.masked_select(x, x > 0).sum() + 1,
+        lambda x: torch.unique(x.round()) * 2,
+        lambda x: torch.repeat_interleave(x, (x[:, 0] > 0).long() + 1, dim=0) + 1,
+        lambda x: (x[x > 0].relu() + 1).sum(),
+    ):
+        other = X.clone()
+        other[0] = 1.0
+        compiled = corsac.compile(function, options={"inference": "native"})
+        for x in (X, other, X, X.abs(), other):
+            same(compiled(x), function(x))
+        assert recorded(compiled) <= 3, compiled.explain()
+
+
+def test_questions_about_tensors():
+    for function in (
+        lambda x: x + (1 if torch.equal(x, x.abs()) else 2),
+        lambda x: x + (1 if torch.allclose(x, x.abs()) else 2),
+        lambda x: x * (1.0 if 3.0 in x else 2.0),
+        lambda x: x - 1 if torch.isnan(x).any() else x.exp(),
+        lambda x: x[: int(x[0, 0].abs()) + 1] * 2,
+    ):
+        other = X.clone()
+        other[0] = 3.0
+        compiled = corsac.compile(function, options={"inference": "native"})
+        for x in (X, other, X.abs(), X, other, X.abs()):
+            same(compiled(x), function(x))
+        assert recorded(compiled) <= 3, compiled.explain()
+
+
+def test_numbers_are_others_in_each_call(monkeypatch):
+    """What is computed with them does not have to be recorded anew."""
+    functions = [
+        lambda x: x / x.max().item(),
+        lambda x: (x - float(x.mean())) * 2,
+        lambda x: x.sum().item(),
+        lambda x: {"loss": x.mean().item() * 0.5 + 1, "x": x + 1},
+        lambda x: x * (1 - x.abs().max().item() / 100),
+        lambda x: (x > x.mean().item()).float() + 1,
+        lambda x: [x + 1, (x.argmax().item() + 1, x.min().item())],
+        lambda x: x.relu() * 2 if x.max().item() > 100 else x.tanh() + x.min().item(),
+    ]
+    calls = count(monkeypatch)
+    for function in functions:
+        compiled = corsac.compile(function, options={"inference": "native"})
+        calls.clear()
+        for _ in range(10):
+            x = torch.randn(4, 6)
+            same(compiled(x), function(x))
+        assert recorded(compiled) == 1 and len(calls) == 9, compiled.explain()
+
+
+def test_comparisons_of_numbers_decide():
+    def function(x):
+        low, high = x.min().item(), x.max().item()
+        if high - low > 6:
+            return (x - low) / (high - low)
+        return x - low if low != high else x + high
+
+    agree(function, (X,), (X * 9,), (X * 0 + 1,), (X * 8,), ways=3)
+
+
+def test_what_is_computed_otherwise_with_numbers_is_no_constant():
+    for function in (
+        lambda x: x * round(x.max().item()),
+        lambda x: x + math.floor(x.max().item()),
+        lambda x: x + int(x.max().item() > 2) * 3,
+        lambda x: x + len(f"{x.max().item():.0f}"),
+        lambda x: x * {0: 1.0, 3: 2.0}.get(int(x.max().item()), 3.0),
+        lambda x: torch.full((2,), x.max().round().item()) + x.sum(),
+        lambda x: torch.ones(3) * x.max().round().item() + 1,
+        lambda x: x ** x.max().round().item(),
+        lambda x: x * min(x.max().round().item(), 2.0),
+    ):
+        compiled = corsac.compile(function, options={"inference": "native"})
+        inputs = [X, X + 2, X * 3, X, X + 2, X * 3, X * 0]
+        for x in inputs:
+            same(compiled(x), function(x))
+        assert module_of(compiled)._dynamo is None, compiled.explain()
+
+
+def test_special_numbers():
+    def function(x):
+        m = x.max().item()
+        return x * m if m == m else torch.zeros_like(x)
+
+    zero = torch.zeros(2)
+    for inputs in ([zero, -zero, zero], [zero + math.nan, zero + 1, zero + math.nan, zero + 2]):
+        compiled = corsac.compile(function)
+        for x in inputs:
+            expected, found = function(x), compiled(x)
+            same(found, expected)
+            assert torch.equal(found.signbit(), expected.signbit())
+
+
+def test_a_number_that_divides_by_zero():
+    def function(x):
+        return x * (1 / x.sum().item())
+
+    compiled = corsac.compile(function)
+    for x in (X, X + 1):
+        same(compiled(x), function(x))
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            compiled(X * 0)
+    same(compiled(X), function(X))
+
+
+def test_a_value_whose_exception_is_caught():
+    def function(x):
+        try:
+            factor = 2.0 if x.sum() > 0 else 3.0
+        except Exception:
+            factor = 5.0
+        return x * factor
+
+    agree(function, (X.abs(),), (-X.abs(),), ways=2)
+
+
+def test_an_exception_by_values():
+    def function(x):
+        if (x < 0).any():
+            raise ValueError(f"negative: {x.min().item():.0f}")
+        return x.sqrt() * 2
+
+    compiled = corsac.compile(function)
+    for _ in range(3):
+        same(compiled(X.abs()), function(X.abs()))
+        with pytest.raises(ValueError, match="negative: -7"):
+            compiled(X.abs() - 7)
+
+
+class Remembers(nn.Module):
+    """State that values decide about."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.best, self.losses, self.last = 0.0, [], None
+
+    def forward(self, x):
+        y = self.layer(x)
+        loss = y.square().mean().item()
+        self.losses.append(loss)
+        if loss > self.best:
+            self.best, self.last = loss, y
+        return y.relu()
+
+
+def test_state_gets_the_numbers_of_each_call():
+    torch.manual_seed(0)
+    eager = Remembers().eval()
+    torch.manual_seed(0)
+    model = Remembers().eval()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    for number in range(12):
+        x = torch.randn(2, 6) * (number % 5)
+        same(compiled(x), eager(x))
+        same((model.best, model.losses, model.last), (eager.best, eager.losses, eager.last))
+
+
+def test_a_number_that_state_had_already():
+    class Last(nn.Module):
+        last = 1.0
+
+        def forward(self, x):
+            self.last = x.max().item()
+            return x + 1
+
+    model = Last()
+    compiled = corsac.compile(model)
+    for number in (1.0, 2.0, 1.0, 3.0):
+        compiled(torch.full((2,), number))
+        assert model.last == number
+
+
+def test_weights_that_change():
+    model = nn.Linear(6, 6).eval()
+
+    def function(x):
+        y = model(x)
+        return y * 2 if y.sum() > 0 else y - 1
+
+    compiled = corsac.compile(function)
+    for number in range(12):
+        if number % 3 == 2:
+            model.weight.mul_(-1)
+            model.bias.add_(0.5)
+        same(compiled(X), function(X))
+    assert module_of(compiled)._dynamo is None
+
+
+def test_values_of_constants_and_weights_are_no_questions():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor(2.0))
+
+        def forward(self, x):
+            mask = torch.arange(6) > 2
+            if mask.any() and self.scale > 1:
+                return x * mask
+            return x
+
+    model = Masked()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    for _ in range(3):
+        same(compiled(X), model(X))
+    assert "decide" not in compiled.explain() and recorded(compiled) == 1
+    model.scale.fill_(0)
+    for _ in range(3):
+        same(compiled(X), model(X))
+
+
+def test_results_share_memory_as_eager_s():
+    def function(x):
+        y = x * 2
+        if y.sum() > 0:
+            return y, y.view(-1), y[0]
+        return x.view(-1), y
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    for _ in range(3):
+        y, flat, row = compiled(X.abs())
+        y[0, 0] = 77.0
+        assert flat[0] == 77 and row[0] == 77
+        x = -X.abs()
+        flat, _ = compiled(x)
+        x[0, 0] = 55.0
+        assert flat[0] == 55
+
+
+def test_a_value_that_is_another_one_in_each_call_is_given_up():
+    def function(x):
+        return x * len(f"{x.sum().item():.9f}"[:3]) + hash(x.sum().item())
+
+    compiled = corsac.compile(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(8):
+            x = torch.randn(3)
+            same(compiled(x), function(x))
+    assert "values decide that differ in each call" in compiled.explain()
+
+
+def test_sizes_and_values():
+    def function(x):
+        y = x.view(x.shape[0] * x.shape[1]) + 1
+        return y * x.shape[0] if y.sum() > 0 else y / y.max().item()
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    for rows in (2, 3, 4, 5, 6, 7, 2, 3):
+        for sign in (1, -1):
+            x = torch.randn(rows, 3).abs() * sign + min(sign, 0)
+            same(compiled(x), function(x))
+    assert module_of(compiled)._dynamo is None, compiled.explain()
+
+
+def test_masks_that_depend_on_sizes_are_no_constants():
+    def function(x):
+        n = x.shape[0]
+        mask = torch.ones(n, n)
+        mask[0] = 0
+        return mask @ x
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    for rows in (2, 3, 4, 5, 6):
+        x = torch.randn(rows, 3)
+        same(compiled(x), function(x))
+
+
+def test_fullgraph_says_where():
+    def function(x):
+        return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(corsac.CompileError, match="values of a tensor decide"):
+        corsac.compile(function, fullgraph=True)(X)
+
+
+def test_kinds_of_calls():
+    """Other element types, containers, and the same tensor twice."""
+
+    def function(x, more):
+        y = more["a"] + x
+        return y * 2 if y.sum() > 0 else y - more["b"][0]
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    for dtype in (torch.float32, torch.int64, torch.float32, torch.float64):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", corsac.HostWarning)
+            for sign in (1, -1, 1):
+                x = torch.tensor([1, 2, 3], dtype=dtype) * sign
+                for more in ({"a": x, "b": [x]}, {"a": x + 1, "b": [x]}):
+                    same(compiled(x, more), function(x, more))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_three_graphs_for_a_backend(grad):
+    """The example of PyTorch's documentation of graph breaks."""
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def toy(a, b):
+        x = a / (torch.abs(a) + 1)
+        if b.sum() < 0:
+            b = b * -1
+        return x * b
+
+    compiled = corsac.compile(toy, backend=backend)
+    with torch.set_grad_enabled(grad):
+        for _ in range(100):
+            a, b = torch.randn(10, requires_grad=grad), torch.randn(10)
+            found, expected = compiled(a, b), toy(a, b)
+            same(found, expected)
+            if grad:
+                one, two = (torch.autograd.grad(own.sum(), a)[0] for own in (found, expected))
+                same(one, two)
+    assert len(graphs) == 3
+    text = compiled.explain()
+    assert "values decide" in text and "test_values_decide.py" in text
+
+
+def test_a_backend_does_not_draw_twice():
+    """What draws random numbers before a value decides is not run to see which way to go."""
+    drawn = []
+
+    def backend(graph, inputs):
+        def run(*args):
+            drawn.append(1)
+            return graph.forward(*args)
+
+        return run
+
+    def function(x):
+        y = torch.nn.functional.dropout(x, 0.5, training=True)
+        return y + 1 if y.sum() > 0 else y - 1
+
+    compiled = corsac.compile(function, backend=backend)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        found = compiled(X)
+        after = torch.rand(1)
+        torch.manual_seed(seed)
+        same(found, function(X))
+        assert torch.equal(after, torch.rand(1))
