@@ -9,7 +9,7 @@ of ``docs/compatibility.md``.
 
 from .differential import assert_same, compare, differential
 from .implementations import REFERENCE, SELF_CHECK, SUBJECT, Implementation, needs_subject
-from .known import known_difference
+from .known import known_difference, row
 from .observe import observe
 from .recorder import Recorder
 from .sources import load_source
@@ -27,4 +27,5 @@ __all__ = [
     "load_source",
     "needs_subject",
     "observe",
+    "row",
 ]

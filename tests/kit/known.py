@@ -55,3 +55,13 @@ def documented_rows() -> frozenset[str]:
         return frozenset()
     rows = (line for line in COMPATIBILITY.read_text().splitlines() if line.startswith("|"))
     return frozenset(row.strip("|").split("|")[0].strip() for row in rows)
+
+
+def row(beginning: str) -> Callable[[Any], Any]:
+    """Says which row of the compatibility page a test shows, by the beginning of the row's title.
+
+    ``tests/compatibility/test_every_row.py`` reads these marks and fails where a row has no test.
+    """
+    titles = [title for title in documented_rows() if title.startswith(beginning)]
+    assert len(titles) == 1, f"{beginning!r} begins {len(titles)} rows of {COMPATIBILITY.name}"
+    return lambda test: test
