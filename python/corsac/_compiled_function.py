@@ -16,21 +16,21 @@ _MODULE = "_corsac_module"
 def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls ``module``, which was made of ``function``: set as an attribute of a module it stays a
     function, and in a class it is a method. Of a bound method it is one."""
-    call = module.__call__
+    call = module._call_with
     if isinstance(function, types.MethodType):
         owner, own = function.__self__, function.__func__
 
         @functools.wraps(own)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             # A copy of the owner has the method, too, and other weights.
-            return call(*args, **kwargs) if self is owner else own(self, *args, **kwargs)
+            return call(args, kwargs) if self is owner else own(self, *args, **kwargs)
 
         return types.MethodType(_described(method, module), owner)
     updated = ("__dict__",) if isinstance(function, types.FunctionType) else ()
 
     @functools.wraps(function, updated=updated)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
+        return call(args, kwargs)
 
     return _described(compiled, module)
 

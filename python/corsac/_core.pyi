@@ -1079,10 +1079,11 @@ class RuleSet:
 class Runner:
     """Runs the programs of a model for calls that nothing is special about."""
     def __new__(cls, compiled: Any) -> Runner: ...
-    def add(self, key: Any, program: Any, inputs: Any, watch: Any, guards: Any = None, *, distinct: Any = False) -> Any:
+    def add(self, key: Any, program: Any, inputs: Any, watch: Any, guards: Any = None, *, distinct: Any = False, build: Any = None) -> Any:
         """Runs calls with arguments like `inputs` by `program` from now on, as long as `guards` hold and the tensors
         are as `watch` knows them; if `distinct`, only those that give no tensor twice, because it was made by
-        a run that could have asked. `key` is its name.
+        a run that could have asked. `key` is its name; `build` is called with what it gives, and makes of that what is
+        returned.
         """
         ...
     def recent(self) -> Any:

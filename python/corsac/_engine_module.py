@@ -96,6 +96,9 @@ class EngineModule(StandIn):
         state["_reasons"] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call_with(args, kwargs)
+
+    def _call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_dynamo_compiling() or is_recording():
             # Who captures a program around this one gets the model's own operators.
             return self._callable(*args, **kwargs)

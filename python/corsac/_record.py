@@ -151,12 +151,18 @@ def named_arguments(
         yield names[number] if number < len(names) else f"input_{number}", own
 
 
-_recorded_here = threading.local()
+class _Here(threading.local):
+    """How many programs this thread records, one within the other."""
+
+    depth = 0
+
+
+_recorded_here = _Here()
 
 
 def is_recording() -> bool:
     """Whether this thread records a program, which is to see the operators of all that it calls."""
-    return getattr(_recorded_here, "depth", 0) > 0
+    return _recorded_here.depth > 0
 
 
 def _collections() -> list[int]:
@@ -294,7 +300,7 @@ def _recorded(
             tensors[id(own)] = own
             recorder.placeholder(name, own)
     gradients, collections = torch.is_grad_enabled(), _collections()
-    _recorded_here.depth = getattr(_recorded_here, "depth", 0) + 1
+    _recorded_here.depth += 1
     try:
         with modes.of(recorder):
             recorder.begin()

@@ -309,14 +309,16 @@ class RecordedPrograms:
             and program.compiled.choice.race is None
             and not program.compiled.choice.is_slower()
             and isinstance(program.compiled.run, NativeCall)
-            and program.template is None
             and program.replay is None
             and entry.form is None
             and len({id(own) for own in tensors}) == len(tensors)
             and all(type(own) is int or type(own) is torch.Tensor for own in args)
         ):
             native = program.compiled.run.program
-            self._runner.add(entry, native, args, entry.watch, entry.guards, distinct=True)
+            build = None if program.template is None else program.template.build
+            self._runner.add(
+                entry, native, args, entry.watch, entry.guards, distinct=True, build=build
+            )
 
     def _forget(self, entry: Entry) -> None:
         self._runner.remove(entry)

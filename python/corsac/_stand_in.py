@@ -37,6 +37,10 @@ class StandIn(torch.nn.Module):
         self.__dict__["training"] = mode
         return self
 
+    def _call_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call: for functions that have their arguments as these two already."""
+        return self(*args, **kwargs)
+
     def _with_own_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with the hooks of this module itself: those of all modules are for the model, which has them run."""
         if any(self.__dict__[name] for name in _HOOKS):

@@ -363,3 +363,40 @@ def test_a_forked_process_compiles_and_calls_the_model(layers, shape):
         os.waitpid(child, 0)
         pytest.fail("the child does not answer")
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_results_are_tensors_like_those_of_pytorch():
+    compiled = corsac.compile(
+        lambda x: (x + 1, x > 0, x.argmax(-1)), options={"inference": "native"}
+    )
+    x = torch.randn(3, 6)
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode():
+            first, second = compiled(x), compiled(x)
+            assert is_quick(compiled, x)
+            for own, other, dtype in zip(
+                first, second, (torch.float32, torch.bool, torch.int64), strict=True
+            ):
+                assert (own.dtype, own.device, own.requires_grad) == (dtype, x.device, False)
+                assert own.is_contiguous() and own.data_ptr() != other.data_ptr()
+                assert own.is_inference() == (mode is torch.inference_mode)
+                assert own.untyped_storage().nbytes() == own.nbytes
+                # They have memory of their own, which may be made larger.
+                own.resize_(5, 7).fill_(0)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "sort"])
+def test_results_with_names_are_quick(name):
+    def function(x):
+        return getattr(x, name)(-1)
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        compiled(x)
+        for own in (x, torch.randn(3, 6)):
+            got, expected = compiled(own), function(own)
+            assert type(got) is type(expected)
+            assert torch.equal(got.values, expected.values)
+            assert torch.equal(got.indices, expected.indices)
+        assert is_quick(compiled, x)

@@ -142,6 +142,8 @@ pub struct Executable {
     uses_library: bool,
     /// The first step that writes to an input.
     first_write: usize,
+    /// The [results](Program::results) of the program.
+    results: Vec<ValueId>,
 }
 
 impl Executable {
@@ -188,6 +190,7 @@ impl Executable {
             work: work(&program),
             uses_library,
             first_write: first_write.unwrap_or(program.steps.len()),
+            results: program.results(),
             program,
             plan,
             weights,
@@ -319,7 +322,7 @@ impl Executable {
             number += step.count();
         }
         // Those that no step wrote: inputs, weights, and what is returned twice.
-        for (number, value) in self.program.results().into_iter().enumerate() {
+        for (number, &value) in self.results.iter().enumerate() {
             if !self.plan.is_result(self.program.root(value), number) {
                 let mut own = std::mem::take(&mut outputs[number]);
                 own.copy_from(self.values(memory.all(outputs), inputs).data(value));
@@ -534,7 +537,7 @@ impl Executable {
                 fits("input", number, value, given.element(), given.len())?;
             }
         }
-        let results = self.program.results();
+        let results = &self.results;
         if results.len() != outputs.len() {
             return Err(RunError::OutputCount {
                 expected: results.len(),

@@ -293,6 +293,7 @@ impl General {
 }
 
 /// A number as PyTorch casts it on x86: what does not fit is the smallest integer.
+#[inline(always)]
 fn float_to_int(x: f32) -> i64 {
     // 2^63 as a float is the first that does not fit.
     match (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&x) {
@@ -662,18 +663,29 @@ impl<'a> Work<'a> {
                 if divides && !out.is_empty() && b.contains(&0) {
                     return Err(RunError::DivisionByZero);
                 }
-                let f = of_integers(function);
-                generic::zip((a, a_shape), (b, b_shape), shape, out, f);
+                let (a, b) = ((a, a_shape), (b, b_shape));
+                // Those that are one instruction are loops of their own.
+                match function {
+                    Arithmetic::Add => generic::zip(a, b, shape, out, i64::wrapping_add),
+                    Arithmetic::Sub => generic::zip(a, b, shape, out, i64::wrapping_sub),
+                    Arithmetic::Mul => generic::zip(a, b, shape, out, i64::wrapping_mul),
+                    Arithmetic::Maximum => generic::zip(a, b, shape, out, i64::max),
+                    Arithmetic::Minimum => generic::zip(a, b, shape, out, i64::min),
+                    Arithmetic::And => generic::zip(a, b, shape, out, |a, b| a & b),
+                    Arithmetic::Or => generic::zip(a, b, shape, out, |a, b| a | b),
+                    Arithmetic::Xor => generic::zip(a, b, shape, out, |a, b| a ^ b),
+                    _ => generic::zip(a, b, shape, out, of_integers(function)),
+                }
             }
             (Data::Bool(a), Data::Bool(b), DataMut::Bool(out)) => {
-                let f = |a: u8, b: u8| match function {
+                let (a, b) = ((a, a_shape), (b, b_shape));
+                match function {
                     Arithmetic::And | Arithmetic::Mul | Arithmetic::Minimum | Arithmetic::Fmin => {
-                        a & b
+                        generic::zip(a, b, shape, out, |a, b| a & b);
                     }
-                    Arithmetic::Xor => a ^ b,
-                    _ => a | b,
-                };
-                generic::zip((a, a_shape), (b, b_shape), shape, out, f);
+                    Arithmetic::Xor => generic::zip(a, b, shape, out, |a, b| a ^ b),
+                    _ => generic::zip(a, b, shape, out, |a, b| a | b),
+                }
             }
             _ => return Err(self.mismatch()),
         }

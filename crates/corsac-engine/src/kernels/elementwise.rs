@@ -26,7 +26,7 @@ pub(crate) fn unary_chunk(function: Unary, data: &mut [f32]) {
 }
 
 /// `data[i] = function(from[i])`, or of what is there.
-fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
+pub(crate) fn unary_from(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     if !partial(function, from, data) {
         total(function, from, data);
     }

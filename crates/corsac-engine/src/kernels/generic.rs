@@ -59,18 +59,28 @@ pub fn map<A: Copy + Sync, O: Send>(a: &[A], out: &mut [O], f: impl Fn(A) -> O +
 }
 
 /// A function of its own, so that the compiler knows that `out` is not what is read.
-#[inline(never)]
-fn map_chunk<A: Copy, O>(a: &[A], out: &mut [O], f: &impl Fn(A) -> O) {
-    out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(a));
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn map_chunk<A: Copy, O, F: Fn(A) -> O>(a: &[A], out: &mut [O], f: &F) {
+    for (out, &a) in out.iter_mut().zip(a) {
+        *out = f(a);
+    }
 }
 
 /// The same for pairs.
-#[inline(never)]
-fn zip_chunk<A: Copy, B: Copy, O>(a: &[A], b: &[B], out: &mut [O], f: &impl Fn(A, B) -> O) {
-    let pairs = a.iter().zip(b);
-    out.iter_mut()
-        .zip(pairs)
-        .for_each(|(out, (&a, &b))| *out = f(a, b));
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn zip_chunk<A: Copy, B: Copy, O, F: Fn(A, B) -> O>(a: &[A], b: &[B], out: &mut [O], f: &F) {
+    for (out, (&a, &b)) in out.iter_mut().zip(a.iter().zip(b)) {
+        *out = f(a, b);
+    }
+}
+
+/// `out[i] = condition[i] ? a[i] : b[i]`: chosen among numbers that are there, since conditions are hard to foresee.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn choose_chunk<T: Copy>(condition: &[u8], a: &[T], b: &[T], out: &mut [T]) {
+    let numbers = condition.iter().zip(a.iter().zip(b));
+    for (out, (&condition, (&a, &b))) in out.iter_mut().zip(numbers) {
+        *out = if condition != 0 { a } else { b };
+    }
 }
 
 /// `out[i] = f(a[i], b[i])`, after broadcasting to `shape`.
@@ -113,6 +123,12 @@ pub fn choose<T: Copy + Send + Sync>(
     shape: &[usize],
     out: &mut [T],
 ) {
+    if [condition.len(), a.len(), b.len()] == [out.len(); 3] {
+        let numbers = condition.par_chunks(GRAIN);
+        let numbers = numbers.zip(a.par_chunks(GRAIN).zip(b.par_chunks(GRAIN)));
+        let chunks = out.par_chunks_mut(GRAIN).zip(numbers);
+        return chunks.spread(|(out, (condition, (a, b)))| choose_chunk(condition, a, b, out));
+    }
     let rank = shape.len();
     let steps = [condition_shape, a_shape, b_shape].map(|own| broadcast_steps(own, rank));
     let outer = &shape[..rank.saturating_sub(1)];
@@ -122,15 +138,12 @@ pub fn choose<T: Copy + Send + Sync>(
             let from = start(outer, &steps[..outer.len()], index).unsigned_abs();
             (from, steps.last().copied().unwrap_or(0).unsigned_abs())
         });
-        // Chosen among numbers that are there: conditions are hard to foresee.
         let pick = |condition: u8, a: T, b: T| if condition != 0 { a } else { b };
         let len = out.len();
         match [c.1, x.1, y.1] {
             [1, 1, 1] => {
                 let (a, b) = (&a[x.0..][..len], &b[y.0..][..len]);
-                let numbers = a.iter().zip(b).zip(&condition[c.0..]);
-                let all = out.iter_mut().zip(numbers);
-                all.for_each(|(out, ((&a, &b), &c))| *out = pick(c, a, b));
+                choose_chunk(&condition[c.0..][..len], a, b, out);
             }
             [1, 1, 0] => {
                 let b = b[y.0];
@@ -181,6 +194,7 @@ fn place(index: i64, size: usize, wraps: bool) -> Result<usize, i64> {
 }
 
 /// Whether all indices are places among `size` elements; all are looked at, several at a time.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn are_inside(indices: &[i64], size: usize) -> bool {
     let is_inside = |inside, index: &i64| inside & (index.cast_unsigned() < size as u64);
     indices.iter().fold(true, is_inside)
@@ -538,7 +552,7 @@ pub fn sort<T: Ordered>(
             let input = &input[block * size * inner..];
             for at in 0..inner {
                 let own = input[at..].iter().step_by(inner).take(size);
-                if keep <= size / FEW && inner == 1 {
+                if keep <= (size / FEW).max(FEW / 2) && keep < size && inner == 1 {
                     smallest(&input[..size], descending, keep, line);
                 } else {
                     let placed = own
@@ -675,11 +689,12 @@ pub fn fold<T: Copy, A: Copy>(
 }
 
 /// Combines the elements of a row, some side by side, so that they need not wait for each other.
-fn fold_row<T: Copy, A: Copy>(
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn fold_row<T: Copy, A: Copy, F: Fn(A, T) -> A, J: Fn(A, A) -> A>(
     row: &[T],
     zero: A,
-    f: impl Fn(A, T) -> A,
-    join: impl Fn(A, A) -> A,
+    f: &F,
+    join: &J,
 ) -> A {
     let (whole, rest) = row.as_chunks::<32>();
     let mut lanes = [zero; 32];
@@ -688,8 +703,14 @@ fn fold_row<T: Copy, A: Copy>(
             *lane = f(*lane, x);
         }
     }
-    let of_rest = rest.iter().fold(zero, |sum, &x| f(sum, x));
-    lanes.into_iter().fold(of_rest, join)
+    let mut all = zero;
+    for &x in rest {
+        all = f(all, x);
+    }
+    for lane in lanes {
+        all = join(all, lane);
+    }
+    all
 }
 
 #[cfg(test)]

@@ -225,29 +225,58 @@ pub fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usiz
     if row == 0 {
         return;
     }
-    for (from, to) in part.chunks(row).zip(out.chunks_mut(out_row)) {
-        to[at..at + row].copy_from_slice(from);
+    // Shorter than a call to copy them.
+    match row {
+        1 => place_arrays::<1>(part, out, out_row, at),
+        2 => place_arrays::<2>(part, out, out_row, at),
+        3 => place_arrays::<3>(part, out, out_row, at),
+        4 => place_arrays::<4>(part, out, out_row, at),
+        8 => place_arrays::<8>(part, out, out_row, at),
+        16 => place_arrays::<16>(part, out, out_row, at),
+        _ => {
+            for (from, to) in part.chunks(row).zip(out.chunks_mut(out_row)) {
+                to[at..at + row].copy_from_slice(from);
+            }
+        }
+    }
+}
+
+fn place_arrays<const N: usize>(part: &[f32], out: &mut [f32], out_row: usize, at: usize) {
+    let rows = part.as_chunks::<N>().0.iter();
+    for (from, to) in rows.zip(out.chunks_exact_mut(out_row)) {
+        copy_array::<f32, N>(from, &mut to[at..]);
     }
 }
 
 /// Surrounds `input` by `value`.
 pub fn pad<T: Copy>(input: &[T], shape: &[usize], widths: &[[usize; 2]], value: T, out: &mut [T]) {
-    out.fill(value);
     let Some((&row, outer)) = shape.split_last() else {
         out.copy_from_slice(input);
         return;
     };
-    if row == 0 {
+    if row == 0 || input.is_empty() {
+        out.fill(value);
         return;
     }
+    let [left, right] = widths[outer.len()];
+    // What is between the rows that were written last and the next ones is filled then.
+    let mut written = 0;
     let padded = |at: usize| shape[at] + widths[at][0] + widths[at][1];
-    for (index, from) in input.chunks(row).enumerate() {
-        let (mut rest, mut at, mut step) = (index, widths[outer.len()][0], padded(outer.len()));
+    for (index, from) in input.chunks_exact(row).enumerate() {
+        let (mut rest, mut at, mut step) = (index, left, left + row + right);
         for dim in (0..outer.len()).rev() {
             at += (rest % shape[dim] + widths[dim][0]) * step;
             step *= padded(dim);
             rest /= shape[dim];
         }
+        let between = &mut out[written..at];
+        match between.len() {
+            // Shorter than a call to fill them.
+            0..=8 => between.iter_mut().for_each(|out| *out = value),
+            _ => between.fill(value),
+        }
         out[at..at + row].copy_from_slice(from);
+        written = at + row;
     }
+    out[written..].fill(value);
 }

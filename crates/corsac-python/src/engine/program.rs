@@ -19,9 +19,10 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use smallvec::SmallVec;
 
 use super::planted::{Place, panic_if_planted};
-use super::tensors::{Described, Exchange, Fresh, writable};
+use super::tensors::{Described, Exchange, Fresh, Template, writable};
 use super::weights::elements;
 
 /// Memory of runs that are over, for those to come: of one program, or of all of a model.
@@ -63,6 +64,8 @@ pub(crate) struct PyProgram {
     /// Weights that are read where they lie: inputs after those of the caller.
     lent: Vec<(Py<PyAny>, Spec)>,
     outputs: Vec<Spec>,
+    /// What results are made like.
+    templates: Vec<Template>,
     contexts: Contexts,
     /// The inputs that it writes to.
     written: Vec<usize>,
@@ -184,12 +187,14 @@ impl PyProgram {
             dtype,
             shape: program.shape(value).to_vec(),
         });
+        let outputs: Vec<Spec> = outputs.collect();
         Self {
             written: program.written.iter().map(|&(number, _)| number).collect(),
             weights_in: Vec::new(),
             inputs,
             lent: Vec::new(),
-            outputs: outputs.collect(),
+            templates: outputs.iter().map(|_| Template::new()).collect(),
+            outputs,
             executable,
             strict,
             contexts,
@@ -316,7 +321,7 @@ impl PyProgram {
         described: &[Described<'_>],
         tensors: &[Bound<'py, PyAny>],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut inputs = Vec::with_capacity(described.len());
+        let mut inputs: SmallVec<[Input<'_>; 4]> = SmallVec::with_capacity(described.len());
         let given = described.iter().zip(tensors).zip(&self.inputs);
         for (number, ((own, tensor), spec)) in given.enumerate() {
             let is_written = self.written.contains(&number);
@@ -342,17 +347,18 @@ impl PyProgram {
         written: Vec<DataMut<'_>>,
         times: Option<&mut [f64]>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let data: Vec<Data<'_>> = inputs.iter().map(Input::data).collect();
-        let results = self.outputs.iter();
-        let results = results.map(|spec| exchange.empty(py, spec.element, &spec.shape));
-        let mut results = results.collect::<PyResult<Vec<Fresh<'py>>>>()?;
+        let data: SmallVec<[Data<'_>; 4]> = inputs.iter().map(Input::data).collect();
+        let results = self.outputs.iter().zip(&self.templates);
+        let results =
+            results.map(|(spec, template)| exchange.empty(py, spec.element, &spec.shape, template));
+        let mut results = results.collect::<PyResult<SmallVec<[Fresh<'py>; 2]>>>()?;
         let threads = match self.executable.is_small() {
             true => 1,
             false => threads(py)?,
         };
         {
             let places = results.iter_mut().map(Fresh::data_mut);
-            let mut places: Vec<DataMut<'_>> = places.chain(written).collect();
+            let mut places: SmallVec<[DataMut<'_>; 2]> = places.chain(written).collect();
             self.run_on(py, threads, &data, &mut places, times)?;
         }
         let results = results.into_iter().zip(&self.outputs);
@@ -360,7 +366,8 @@ impl PyProgram {
             true => Ok(fresh.into_tensor()),
             false => fresh.converted(spec.dtype),
         });
-        self.filled(py, tensors, &results.collect::<PyResult<Vec<_>>>()?)
+        let results = results.collect::<PyResult<SmallVec<[Bound<'py, PyAny>; 2]>>>()?;
+        self.filled(py, tensors, &results)
     }
 
     /// The same where it writes to inputs: `described` and `tensors` are those of all.

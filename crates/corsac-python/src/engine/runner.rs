@@ -47,6 +47,8 @@ struct Candidate {
     watch: Py<PyWatch>,
     /// Tell whether it would do the same again; none for a graph that was given.
     guards: Option<Py<PyGuards>>,
+    /// Makes of its results what is returned, if that is more than tensors in Python's own containers.
+    build: Option<Py<PyAny>>,
 }
 
 impl Candidate {
@@ -55,6 +57,7 @@ impl Candidate {
             program: self.program.clone_ref(py),
             watch: self.watch.clone_ref(py),
             guards: self.guards.as_ref().map(|own| own.clone_ref(py)),
+            build: self.build.as_ref().map(|own| own.clone_ref(py)),
         }
     }
 
@@ -135,6 +138,9 @@ impl PyRunner {
 }
 
 fn has_one_twice(tensors: &[Bound<'_, PyAny>]) -> bool {
+    if tensors.len() < 2 {
+        return false;
+    }
     let mut seen = FxHashSet::default();
     !tensors.iter().all(|tensor| seen.insert(tensor.as_ptr()))
 }
@@ -159,8 +165,10 @@ impl PyRunner {
 
     /// Runs calls with arguments like `inputs` by `program` from now on, as long as `guards` hold and the tensors
     /// are as `watch` knows them; if `distinct`, only those that give no tensor twice, because it was made by
-    /// a run that could have asked. `key` is its name.
-    #[pyo3(signature = (key, program, inputs, watch, guards=None, *, distinct=false))]
+    /// a run that could have asked. `key` is its name; `build` is called with what it gives, and makes of that what is
+    /// returned.
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    #[pyo3(signature = (key, program, inputs, watch, guards=None, *, distinct=false, build=None))]
     fn add(
         &self,
         key: Py<PyAny>,
@@ -169,6 +177,7 @@ impl PyRunner {
         watch: Py<PyWatch>,
         guards: Option<Py<PyGuards>>,
         distinct: bool,
+        build: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let mut numbers = Vec::new();
         for (at, input) in inputs.iter().enumerate() {
@@ -182,6 +191,7 @@ impl PyRunner {
                 program,
                 watch,
                 guards,
+                build,
             },
             numbers,
             distinct,
@@ -238,10 +248,9 @@ impl PyRunner {
         if hooked || situation.has_hooks(py) || situation.unusual(py)?.is_some() {
             return unknown();
         }
-        let given: Vec<Bound<'py, PyAny>> = arguments.iter().collect();
-        let mut kinds = Vec::with_capacity(given.len());
-        let mut tensors = Vec::with_capacity(given.len());
-        for argument in given {
+        let mut kinds: SmallVec<[Argument; 4]> = SmallVec::new();
+        let mut tensors: SmallVec<[Bound<'py, PyAny>; 4]> = SmallVec::new();
+        for argument in arguments.iter() {
             if exchange.is_tensor(&argument) {
                 kinds.push(Argument::Tensor);
                 tensors.push(argument);
@@ -263,11 +272,12 @@ impl PyRunner {
                 }
             }
         }
-        let mut described = Vec::with_capacity(tensors.len());
+        let mut described: SmallVec<[Described<'_>; 4]> = SmallVec::new();
         let mut plain = true;
         for tensor in &tensors {
             plain &= exchange.is_plain(tensor) && !has_attributes(tensor);
-            match exchange.described(tensor)? {
+            // Whether it is stored as its negative is asked below, once.
+            match exchange.described_as_stored(tensor) {
                 Some(own) => described.push(own),
                 None => return unknown(),
             }
@@ -283,7 +293,7 @@ impl PyRunner {
             }
             self.used(&own.program);
             // What was looked at may have run code of Python, which may have changed a tensor.
-            let mut described = Vec::with_capacity(tensors.len());
+            let mut described: SmallVec<[Described<'_>; 4]> = SmallVec::new();
             for tensor in &tensors {
                 match exchange.described(tensor)? {
                     Some(own) => described.push(own),
@@ -291,7 +301,11 @@ impl PyRunner {
                 }
             }
             let program = own.program.get();
-            return program.call_described(py, exchange, &described, &tensors);
+            let results = program.call_described(py, exchange, &described, &tensors)?;
+            return match &own.build {
+                Some(build) => build.bind(py).call1((results,)),
+                None => Ok(results),
+            };
         }
         unknown()
     }
@@ -306,6 +320,7 @@ impl PyRunner {
                 visit.call(&entry.candidate.program)?;
                 visit.call(&entry.candidate.watch)?;
                 visit.call(&entry.candidate.guards)?;
+                visit.call(&entry.candidate.build)?;
             }
         }
         Ok(())

@@ -259,23 +259,26 @@ fn compute(
     match function {
         Function::Load(_) => {}
         Function::Same => put(operands[0], row, to),
-        Function::Unary(function) => {
-            put(operands[0], row, to);
-            elementwise::unary_chunk(function, to);
-        }
+        Function::Unary(function) => match operands[0] {
+            Operand::Each(data) => elementwise::unary_from(function, Some(data), to),
+            operand => {
+                put(operand, row, to);
+                elementwise::unary_chunk(function, to);
+            }
+        },
         Function::Binary(function) => match (operands[0], operands[1]) {
             (Operand::Each(a), Operand::Each(b)) => elementwise::binary_chunk(function, a, b, to),
             (a @ (Operand::Number(_) | Operand::Rows(_)), Operand::Each(b)) => {
-                to.copy_from_slice(b);
-                with_numbers(function, a, row, true, to);
+                with_numbers(function, a, Some(b), row, true, to);
             }
             (a, Operand::Each(b)) => {
                 put(a, row, to);
                 elementwise::binary_in_place(function, to, b);
             }
+            (Operand::Each(a), b) => with_numbers(function, b, Some(a), row, false, to),
             (a, b) => {
                 put(a, row, to);
-                with_numbers(function, b, row, false, to);
+                with_numbers(function, b, None, row, false, to);
             }
         },
         Function::Arithmetic(function) => {
@@ -341,20 +344,22 @@ fn each<'a>(operand: Operand<'a>, row: usize, spare: &'a mut [f32], len: usize) 
     }
 }
 
+/// `function` of what there is in `from`, or else in `to`, and of numbers for rows or for all.
 fn with_numbers(
     function: crate::program::Binary,
     numbers: Operand<'_>,
+    from: Option<&[f32]>,
     row: usize,
     reversed: bool,
     to: &mut [f32],
 ) {
     match numbers {
         Operand::Rows(numbers) => {
-            elementwise::binary_rows(function, None, to, numbers, row, reversed)
+            elementwise::binary_rows(function, from, to, numbers, row, reversed)
         }
         Operand::Number(number) => {
             let row = to.len();
-            elementwise::binary_rows(function, None, to, &[number], row, reversed);
+            elementwise::binary_rows(function, from, to, &[number], row, reversed);
         }
         Operand::Each(_) | Operand::Target => {}
     }
@@ -381,7 +386,9 @@ fn compare(comparison: Comparison, a: &[f32], b: &[f32], to: &mut [f32]) {
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn choose(condition: &[f32], a: &[f32], b: &[f32], to: &mut [f32]) {
+    // By their bits: the compiler would choose between their places, and gather them.
     for (((to, &condition), &a), &b) in to.iter_mut().zip(condition).zip(a).zip(b) {
-        *to = if condition != 0.0 { a } else { b };
+        let mask = 0_u32.wrapping_sub(u32::from(condition != 0.0));
+        *to = f32::from_bits(a.to_bits() & mask | b.to_bits() & !mask);
     }
 }
