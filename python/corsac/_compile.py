@@ -104,8 +104,9 @@ def compile(
     nothing can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: autocast,
     other devices and element types than float32, functions of C of which nothing is known.
 
-    Where values decide, and where the program changes what Python remembers, Dynamo captures from the second
-    or fourth call on, and its graphs are run in the same way, with PyTorch between them.
+    Where values decide, programs of all ways that calls have taken share what they begin with in common. What cannot be
+    recorded Dynamo captures from the second or fourth call on, and its graphs are run in the same way, with PyTorch
+    between them.
 
     Calls that autograd records become a graph for the way forward and one for the way back. Both are native where
     that is faster, which is tried in the first steps (docs/backends.md).

@@ -226,6 +226,7 @@ def record(
     structures: Sequence[Any] | None = None,
     dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
     decides: bool = False,
+    counters: Sequence[tuple[Any, Any]] = (),
 ) -> tuple[Any, Recorded | Refusal]:
     """Calls ``program``, and records what it does with tensors of these types and sizes.
 
@@ -242,6 +243,7 @@ def record(
         dynamic: tensors in arguments and state, by identity, and the dimensions that may be other ones in the
             next call.
         decides: whether values may decide what the program does.
+        counters: places of numbers that may be others in the next call: dictionaries with keys, and cells.
 
     Returns:
         What the program returns; what it did, or why that is not known.
@@ -251,7 +253,7 @@ def record(
         return program(*args, **kwargs), unavailable
     with no_collection(), _told_to_be_compiled() if compiling else contextlib.nullcontext():
         return _recorded(
-            model, program, args, kwargs, trains, compiling, structures, dynamic, decides
+            model, program, args, kwargs, trains, compiling, structures, dynamic, decides, counters
         )
 
 
@@ -292,6 +294,7 @@ def _recorded(
     structures: Sequence[Any] | None,
     dynamic: Mapping[int, Collection[int]],
     decides: bool,
+    counters: Sequence[tuple[Any, Any]],
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
     modes = _Modes()
@@ -300,8 +303,9 @@ def _recorded(
     )
     for setting in _SETTINGS:
         recording.ask(setting)
+    recording.count(list(counters))
     names = {id(own): name for name, own in named_weights(model)}
-    recorder = Recorder(recording, names, trains, dynamic, decides)
+    recorder = Recorder(recording, names, trains, dynamic, decides, bool(counters))
     tensors: dict[int, torch.Tensor] = {}
     for name, own in [*named_arguments(program, args), *kwargs.items()]:
         if isinstance(own, torch.Tensor) and id(own) not in tensors:
@@ -367,7 +371,7 @@ def _recorded(
     if recorder.sizes is not None and not recorder.asks_form:
         sizes = recorder.sizes.finished(recorder.weights, given, reads)
     stages = None
-    if reads:
+    if reads or held["counted"]:
         decisions = Decisions(
             reads=reads,
             numbers=recorder.numbers,
@@ -375,6 +379,7 @@ def _recorded(
             scalars=recorder.as_tensors,
             writing=recorder.writing,
             sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
+            state=held["counted"],
         )
         stages = staged(recorder.graph, recorder.weights, decisions)
     module = GraphModule(dict(recorder.weights), recorder.graph)

@@ -51,7 +51,8 @@ class NativeProgram:
         if isinstance(self.compiled, CompiledStages):
             # While it is tried who is faster, all of it is measured.
             ran: Ran = {} if self.compiled.choice.race is not None else call.ran
-            results, values = self.compiled.run(call.inputs, ran)
+            run = self.compiled.run
+            results, values = run(run.begin(call.inputs, call.numbers), ran)
         else:
             results, values = self.compiled.run(*call.inputs), {}
         if self.replay is not None:
@@ -340,7 +341,7 @@ def _decides(program: NativeProgram) -> Callable[[Call], bool] | None:
 
     def decides(call: Call) -> bool:
         try:
-            return run.decide(call.inputs, call.ran)
+            return run.decide(run.begin(call.inputs, call.numbers), call.ran)
         except (ValueError, EngineError):
             # What native code refuses PyTorch raises, or runs.
             return False

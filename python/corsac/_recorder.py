@@ -177,7 +177,9 @@ class OperatorWatch(TorchDispatchMode):
             recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
             return self._run(func, args, kwargs)
         reason, _, _ = what_it_does(func)
-        if reason == IS_RANDOM and (recorder.trains or _drops_nothing(func, args, kwargs)):
+        if reason == IS_RANDOM and (
+            recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
+        ):
             reason = None
         if reason in READS_VALUES and recorder.reads is not None:
             recorder.values_read = True
@@ -198,7 +200,7 @@ class OperatorWatch(TorchDispatchMode):
         """What an operator gives; notes what it changes."""
         reason, _, is_new = what_it_does(func)
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
-            self._recorder.saw_change = True
+            self._recorder.saw_change = self._recorder.draws = True
         for own in written_tensors(func, args, kwargs):
             if own.layout is not torch.strided or place_of(own) not in self._made:
                 self._recorder.saw_change = True
@@ -219,6 +221,7 @@ class Recorder(TorchFunctionMode):
         trains: whether autograd is to go back through the graph.
         dynamic: tensors, by identity, and their dimensions that may be other ones in the next call.
         decides: whether values may decide what the program does.
+        counts: whether numbers in state may be others in the next call.
     """
 
     def __init__(
@@ -228,9 +231,12 @@ class Recorder(TorchFunctionMode):
         trains: bool,
         dynamic: Mapping[int, Collection[int]],
         decides: bool,
+        counts: bool,
     ) -> None:
         super().__init__()
         self.recording, self.trains = recording, trains
+        #: Whether there may be numbers that depend on values, or on state.
+        self._counts = counts
         #: The nodes of functions that read values which decide, and what they have given; None if none may.
         self.reads: dict[Node, Any] | None = {} if decides else None
         #: Those of them whose values are symbols.
@@ -241,6 +247,8 @@ class Recorder(TorchFunctionMode):
         self._number_read = torch.empty(0)
         #: The type of tensors that the function which runs may take in the place of numbers.
         self._tensor_type: torch.dtype | None = None
+        #: Whether the function that runs has drawn random numbers.
+        self.draws = False
         #: Whether the function that runs has read a value, or made a tensor whose size depends on some.
         self.values_read = False
         #: After how many reads tensors were made, by where they lie.
@@ -359,6 +367,7 @@ class Recorder(TorchFunctionMode):
             self.refuse(str(error))
             return func(*args, **kwargs)
         self._written, self.values_read, self._writes_back = [], False, False
+        self.draws = False
         result = func(*args, **kwargs)
         if self.refusal is None:
             try:
@@ -390,8 +399,9 @@ class Recorder(TorchFunctionMode):
         self._sources.note(node)
         self.reads[node] = result
         is_number = type(result) is int or type(result) is float
-        if is_number and (func is _Tensor.item or self.recording.makes_number()):
+        if is_number and self.recording.makes_number():
             self.numbers.add(node)
+            self._counts = True
             return self.recording.symbol(value_of(node.name), result, True)
         return result
 
@@ -480,7 +490,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(func, torch._ops.OpOverloadPacket) and len(func.overloads()) == 1:
             # Its schema says what it does.
             func = getattr(func, func.overloads()[0])
-        self._tensor_type = takes_tensor(name, args, kwargs) if self.numbers else None
+        self._tensor_type = takes_tensor(name, args, kwargs) if self._counts else None
         nodes = self._arguments(args)
         keywords = {key: self._argument(own) for key, own in kwargs.items()}
         if is_read:
@@ -535,10 +545,12 @@ class Recorder(TorchFunctionMode):
             read = tensors
             if name in _TAKES_TYPES and args and isinstance(args[0], _Tensor):
                 read = list(tensors_in(args[1:], kwargs))
-            if (self.sizes is not None and self.sizes.varies(node)) or any(
-                own in self.as_tensors for own in node.all_input_nodes
+            if (
+                self.draws
+                or (self.sizes is not None and self.sizes.varies(node))
+                or any(own in self.as_tensors for own in node.all_input_nodes)
             ):
-                # A number that is another one in the next call is no constant.
+                # Numbers that are others in the next call are no constants.
                 read = [*read, self._number_read]
             self._constants.note(node, self._written, read, weights, result)
         if self.values_read:
@@ -604,7 +616,7 @@ class Recorder(TorchFunctionMode):
     def _argument(self, arg: Any) -> Any:
         """An argument as that of a node."""
         kind = type(arg)
-        if self.numbers and (kind is int or kind is float):
+        if self._counts and (kind is int or kind is float):
             expression = self.recording.expression(arg)
             if depends_on_values(expression):
                 return self._number(arg, expression)
@@ -745,7 +757,7 @@ class Recorder(TorchFunctionMode):
             returned,
             lambda own: not self.recording.made(own),
             numbers,
-            self._constant if self.sizes is not None or self.numbers else None,
+            self._constant if self.sizes is not None or self._counts else None,
         )
         self.weights.update(self._constants.fold(self.graph, template.tensors))
         return template

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -42,6 +42,10 @@ ELEMENTS = 1000
 _FIXED = (torch.nn.Module, type, types.FunctionType, types.MethodType, types.ModuleType)
 
 
+#: What programs are told apart by, tensors, objects, and numbers by their names.
+_Found = tuple[Any, tuple[torch.Tensor, ...], Sequence[Any], Mapping[str, float]]
+
+
 @dataclass(slots=True)
 class Call:
     """The arguments of a call.
@@ -53,7 +57,8 @@ class Call:
         structures: containers, and objects that calls make anew: a program is for what they hold.
         inputs: the tensors that a program takes: also those that it finds in containers and in state.
         met: the containers and objects in which it finds them, by their numbers.
-        found: what guards have found, by their identity: what programs are told apart by, tensors, and objects.
+        numbers: the numbers that it finds in state and that may be any, by their names.
+        found: what guards have found, by their identity: what programs are told apart by, tensors, objects, and numbers.
         ran: what stages have given of programs in which values decide.
     """
 
@@ -63,9 +68,8 @@ class Call:
     structures: tuple[Any, ...] = ()
     inputs: tuple[torch.Tensor, ...] = ()
     met: Sequence[Any] = ()
-    found: dict[int, tuple[Any, tuple[torch.Tensor, ...], Sequence[Any]] | None] = field(
-        default_factory=dict
-    )
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    found: dict[int, _Found | None] = field(default_factory=dict)
     ran: Ran = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -73,12 +77,12 @@ class Call:
         self.found.clear()
         self.ran.clear()
 
-    def state(self, guards: _core.Guards) -> tuple[Any, tuple[torch.Tensor, ...], Any] | None:
+    def state(self, guards: _core.Guards) -> _Found | None:
         """What guards find in containers and in state, which is looked at once."""
         if id(guards) not in self.found:
             found = guards.find(list(self.structures))
             self.found[id(guards)] = (
-                None if found is None else (*state_key(self, found[0]), found[1])
+                None if found is None else (*state_key(self, found[0]), *found[1:])
             )
         return self.found[id(guards)]
 
@@ -268,7 +272,7 @@ class Entry:
         found = call.state(self.guards)
         if found is None:
             return False
-        key, state, call.met = found
+        key, state, call.met, call.numbers = found
         same = _sizeless(key) == _sizeless(self.state) if of_any_size else key == self.state
         if not same or (torch.is_grad_enabled() and any(t.requires_grad for t in state)):
             return False
@@ -327,7 +331,7 @@ class _Family:
         found = call.state(self.first.guards)
         if found is None:
             return None
-        key, state, _ = found
+        key, state, *_ = found
         return (*call.tensors, *state) if _sizeless(key) == _sizeless(self.first.state) else None
 
     def differs(self, inputs: Sequence[torch.Tensor]) -> dict[int, set[int]]:
@@ -526,6 +530,10 @@ class Recordings:
         if self._is_met_first(key):
             return self._program(*args, **kwargs), None
         before = self._known.get(key)
+        counters: list[Any] = []
+        if before is not None and self._decides:
+            # Only what has been recorded already can turn out to be another number in each call.
+            counters = [place for own in before.entries for place in own.guards.counters()]
         found = None if self._resize is None else self._family(call)
         result, recorded = record(
             self._model,
@@ -537,6 +545,7 @@ class Recordings:
             structures=call.structures if self._replays else None,
             dynamic={} if found is None else found[0].differs(found[1]),
             decides=self._decides,
+            counters=counters,
         )
         made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
         call.forget()

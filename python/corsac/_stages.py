@@ -141,11 +141,21 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A program in segments, and what it returns: values, in a structure."""
+    """A program in segments.
+
+    Attributes:
+        segments: its parts, in their order.
+        results: the values that it returns.
+        spec: what they are put into.
+        state: numbers that it found in state, by their names: they are these where nothing else is said.
+        conditions: comparisons of such numbers that decide.
+    """
 
     segments: tuple[Segment, ...]
     results: tuple[str, ...]
     spec: Any
+    state: Mapping[str, float]
+    conditions: tuple[Condition, ...]
 
     def assemble(self, values: Mapping[str, Any]) -> Any:
         """What the graph returned, of its values."""
@@ -163,6 +173,7 @@ class Decisions:
         scalars: nodes that are tensors of numbers.
         writing: nodes that write to what was there before the last value was read.
         sizes: nodes of integers.
+        state: numbers that were found in state and that may be any in the next call, by their names.
     """
 
     reads: Mapping[Node, Any]
@@ -171,6 +182,7 @@ class Decisions:
     scalars: Mapping[Node, tuple[Expression, torch.dtype]]
     writing: Collection[Node]
     sizes: Collection[Node]
+    state: Mapping[str, float]
 
 
 def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisions) -> Staged:
@@ -212,9 +224,11 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
     constants = {own: weights[str(own.target)] for own in graph.find_nodes(op="get_attr")}
     places = {node.name: number for number, nodes in enumerate(asked) for node in nodes}
     conditions: list[list[Condition]] = [[] for _ in parts]
+    of_state: list[Condition] = []
     for condition in dict.fromkeys(decisions.conditions):
-        names = names_in(condition[1]) | names_in(condition[2])
-        conditions[max(places[name] for name in names)].append(condition)
+        names = (names_in(condition[1]) | names_in(condition[2])) - decisions.state.keys()
+        to = conditions[max(places[name] for name in names)] if names else of_state
+        to.append(condition)
     segments = tuple(
         Segment(
             body.graph,
@@ -229,7 +243,8 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
             bodies, wanted, asked, conditions, parts, strict=True
         )
     )
-    return Staged(segments, tuple(own.name for own in returned), spec)
+    results = tuple(own.name for own in returned)
+    return Staged(segments, results, spec, decisions.state, tuple(of_state))
 
 
 class _Body:
@@ -408,16 +423,20 @@ class StagedRun:
     def __init__(self, program: Staged, stages: Sequence[Stage], inputs: Sequence[str]) -> None:
         self.program, self.stages, self._inputs = program, tuple(stages), tuple(inputs)
 
-    def decide(self, inputs: Sequence[Any], ran: Ran) -> bool:
+    def begin(self, inputs: Sequence[Any], numbers: Mapping[str, float]) -> dict[str, Any]:
+        """The values that there are before the first stage: what the program takes, and numbers that it finds."""
+        return {**self.program.state, **numbers, **dict(zip(self._inputs, inputs, strict=True))}
+
+    def decide(self, start: Mapping[str, Any], ran: Ran) -> bool:
         """Runs all stages up to the last value that decides, and tells whether all values are as expected.
 
         Args:
-            inputs: what the program takes.
+            start: the values that there are before the first stage.
             ran: what stages have given in this call; what is missing is added.
         """
         try:
-            return all(
-                segment.holds(self.values(number, inputs, ran))
+            return all(holds(own, start) for own in self.program.conditions) and all(
+                segment.holds(self.values(number, start, ran))
                 for number, segment in enumerate(self.program.segments)
                 if segment.reads
             )
@@ -427,9 +446,9 @@ class StagedRun:
     def prepare(self, inputs: Sequence[Any]) -> None:
         """Compiles all stages for such inputs; all but the last are run, which changes nothing."""
         last = len(self.stages) - 1
-        values = dict(zip(self._inputs, inputs, strict=True))
+        values = self.begin(inputs, {})
         if last:
-            values = dict(self.values(last - 1, inputs, {}))
+            values = dict(self.values(last - 1, values, {}))
         self._add_scalars(last, values)
         self.stages[last].prepare(values)
 
@@ -438,22 +457,22 @@ class StagedRun:
             value = evaluated(own.expression, values)
             values[own.name] = torch.scalar_tensor(value, dtype=own.dtype)
 
-    def values(self, number: int, inputs: Sequence[Any], ran: Ran) -> dict[str, Any]:
+    def values(self, number: int, start: Mapping[str, Any], ran: Ran) -> dict[str, Any]:
         """The values that there are after the stage with this number. The other arguments are as for
         :meth:`decide`."""
         stage, segment = self.stages[number], self.program.segments[number]
         known = ran.get(stage)
         if known is None or not known.keys() >= set(stage.gives):
-            if number:
-                known = dict(self.values(number - 1, inputs, ran))
-            else:
-                known = dict(zip(self._inputs, inputs, strict=True))
+            known = dict(self.values(number - 1, start, ran) if number else start)
             if segment.writes:
                 # Who begins alike and goes another way is to find nothing of it.
                 ran.clear()
             self._add_scalars(number, known)
             stage.run(known)
             ran[stage] = known
+        for name in self.program.state:
+            # Others that begin alike know of other numbers.
+            known.setdefault(name, start[name])
         for read in segment.reads:
             if read.name not in known:
                 known[read.name] = read.found(known)
@@ -467,9 +486,9 @@ class StagedRun:
         """The values that decide."""
         return [read for segment in self.program.segments for read in segment.reads]
 
-    def __call__(self, inputs: Sequence[Any], ran: Ran) -> tuple[Any, Mapping[str, Any]]:
+    def __call__(self, start: Mapping[str, Any], ran: Ran) -> tuple[Any, Mapping[str, Any]]:
         """What the graph returns, whatever decides, and all values. The arguments are as for :meth:`decide`."""
-        values = self.values(len(self.stages) - 1, inputs, ran)
+        values = self.values(len(self.stages) - 1, start, ran)
         return self.program.assemble(values), values
 
 

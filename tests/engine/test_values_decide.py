@@ -213,6 +213,9 @@ def test_what_is_computed_otherwise_with_numbers_is_no_constant():
         lambda x: torch.ones(3) * x.max().round().item() + 1,
         lambda x: x ** x.max().round().item(),
         lambda x: x * min(x.max().round().item(), 2.0),
+        lambda x: x * [0, *sorted(x, key=lambda row: row.max().item())][1].sum(),
+        lambda x: x * max(row.max().round().item() for row in x),
+        lambda x: x + sum(map(torch.Tensor.item, x[0].round())),
     ):
         compiled = corsac.compile(function, options={"inference": "native"})
         inputs = [X, X + 2, X * 3, X, X + 2, X * 3, X * 0]
@@ -488,3 +491,164 @@ def test_a_backend_does_not_draw_twice():
         torch.manual_seed(seed)
         same(found, function(X))
         assert torch.equal(after, torch.rand(1))
+
+
+# Numbers in state.
+
+STEPS = {"total": 0, "scale": 1.0}
+COUNT = 0
+
+
+def counts_globally(x):
+    global COUNT
+    COUNT += 1
+    return x + 1
+
+
+def counts_in_a_dictionary(x):
+    STEPS["total"] += x.shape[0]
+    STEPS["scale"] *= 0.5
+    return x * STEPS["scale"]
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls, self.mean = 0, 0.0
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.mean().item()
+        return (x - self.mean) * 2, self.calls
+
+
+class CountsToThree(Counts):
+    def forward(self, x):
+        self.calls += 1
+        if self.calls >= 3:
+            self.calls = 0
+            return x.relu() + self.calls
+        return x * 2
+
+
+def counts_in_a_cell():
+    count = 0
+
+    def function(x):
+        nonlocal count
+        count += 2
+        return x + 1, count
+
+    return function
+
+
+def test_counters():
+    for make in (Counts, CountsToThree, counts_in_a_cell):
+        eager, compiled = make(), corsac.compile(make(), options={"inference": "native"})
+        for _ in range(12):
+            x = torch.randn(3, 4)
+            same(compiled(x), eager(x))
+        assert recorded(compiled) <= 3, compiled.explain()
+    model = Counts()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    for number in range(9):
+        compiled(X)
+        assert model.calls == number + 1
+    # Whoever sets it between calls is heard.
+    model.calls = 100
+    assert compiled(X)[1] == 101 == model.calls
+    model.calls = 2.5
+    assert compiled(X)[1] == 3.5 == model.calls
+    model.calls = True
+    assert compiled(X)[1] == 2 and type(model.calls) is int
+
+
+def test_counters_in_globals_and_dictionaries():
+    global COUNT
+    for function, place, key in (
+        (counts_globally, globals(), "COUNT"),
+        (counts_in_a_dictionary, STEPS, "total"),
+    ):
+        COUNT, STEPS["total"], STEPS["scale"] = 0, 0, 1.0
+        expected = [(function(X), place[key], STEPS["scale"]) for _ in range(9)]
+        COUNT, STEPS["total"], STEPS["scale"] = 0, 0, 1.0
+        compiled = corsac.compile(function, options={"inference": "native"})
+        for own in expected:
+            same((compiled(X), place[key], STEPS["scale"]), own)
+        assert recorded(compiled) == 2, compiled.explain()
+
+
+def test_a_counter_that_is_looked_at_in_other_ways():
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return x + len(str(getattr(self, "calls"))) + vars(self)["calls"] + x.new_zeros(
+                self.calls % 3 + 1
+            ).sum()
+
+    eager, compiled = Looks(), corsac.compile(Looks())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(14):
+            same(compiled(X), eager(X))
+
+
+def test_sizes_decide_by_a_counter():
+    class Pads(nn.Module):
+        step = 0
+
+        def forward(self, x):
+            self.step += 1
+            return x[: self.step] * self.step
+
+    eager, compiled = Pads(), corsac.compile(Pads())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(7):
+            same(compiled(X), eager(X))
+
+
+# Random numbers.
+
+
+def test_random_numbers_are_pytorch_s(monkeypatch):
+    class Samples(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.drop = nn.Linear(6, 6), nn.Dropout(0.5)
+
+        def forward(self, x):
+            mean, spread = self.layer(x), self.layer(x * 2).exp()
+            sample = mean + torch.randn_like(spread) * spread
+            torch.rand(2)
+            noise = torch.ones(6)
+            noise[2:] = torch.rand(4)
+            return self.drop(sample) * noise + torch.empty(6).normal_()
+
+    model = Samples().train()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    for seed in range(8):
+        torch.manual_seed(seed // 2)
+        found = compiled(X)
+        after = torch.rand(3)
+        torch.manual_seed(seed // 2)
+        same(found, model(X))
+        assert torch.equal(after, torch.rand(3))
+    assert recorded(compiled) == 1, compiled.explain()
+
+
+def test_random_numbers_that_decide():
+    def function(x):
+        return x + 1 if torch.rand(()) > 0.5 else x - 1
+
+    compiled = corsac.compile(function)
+    for seed in range(12):
+        torch.manual_seed(seed)
+        found, after = compiled(X), torch.rand(3)
+        torch.manual_seed(seed)
+        same(found, function(X))
+        assert torch.equal(after, torch.rand(3))

@@ -47,13 +47,16 @@ class HostedProgram:
 
     def __call__(self, call: Call) -> Any:
         if self.stages is not None:
-            return self.assemble(*self.stages(call.tensors, call.ran))
+            start = self.stages.begin(call.tensors, {})
+            return self.assemble(*self.stages(start, call.ran))
         assert self.compiled is not None
         return self.assemble(self.compiled(*call.tensors), {})
 
     def decides(self, call: Call) -> bool:
         """Whether values decide that a call is for it."""
-        return self.stages is None or self.stages.decide(call.tensors, call.ran)
+        if self.stages is None:
+            return True
+        return self.stages.decide(self.stages.begin(call.tensors, {}), call.ran)
 
 
 class HostedPrograms(Recordings):

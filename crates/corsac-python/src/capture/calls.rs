@@ -70,6 +70,9 @@ impl<'py> Look<'_, 'py> {
         }
         let py = self.py;
         let kind = callable.get_type();
+        if depth == 0 && short_name(callable) == "item" {
+            self.state.makes_number = true;
+        }
         match &*full_name(&kind) {
             "method" => {
                 let function = callable.getattr(intern!(py, "__func__"))?;
@@ -218,11 +221,12 @@ impl<'py> Look<'_, 'py> {
         // With two arguments, `iter` compares.
         let compares = short_name(called) == "iter" && arguments.len() > 1;
         let moves = effect == Effect::Torch || (self.effects.moves(function) && !compares);
-        // A length is that of a container, whatever is in it.
-        let used = if short_name(called) == "len" {
-            &[]
-        } else {
-            arguments
+        let used = match arguments {
+            // A length is that of a container, whatever is in it.
+            _ if short_name(called) == "len" => &[],
+            // What is found is what was put there.
+            [_, key, ..] if effect == Effect::Item => std::slice::from_ref(key),
+            _ => arguments,
         };
         self.symbols_used(used, moves)?;
         let first = arguments.first();

@@ -371,6 +371,8 @@ const FUNCTIONS: &[(Effect, &[&str])] = &[
 const MOVING: &[&str] = &[
     "builtins.isinstance",
     "builtins.callable",
+    "type.__instancecheck__",
+    "type.__subclasscheck__",
     "builtins.getattr",
     "builtins.hasattr",
     "builtins.setattr",

@@ -119,6 +119,12 @@ impl<'a, 'py> Look<'a, 'py> {
                 .stack(depth)
                 .ok_or_else(|| PyRuntimeError::new_err("nothing on the stack"))
         };
+        if let Some(watched) = self.state.frames.last_mut() {
+            watched.moves = matches!(
+                opcode,
+                op::LOAD_ATTR | op::LOAD_METHOD | op::CALL | op::CALL_FUNCTION_EX
+            );
+        }
         if !self.state.symbols.is_empty() {
             self.symbols(frame, own)?;
         }

@@ -136,7 +136,8 @@ pub(super) struct State {
     /// How many frames of the recorder, and of what it calls, are being executed.
     pub(super) skipped: usize,
     pub(super) refusal: Option<(Kind, String)>,
-    /// Whether a number is being made of a tensor, by `int` or `float`, which give what its method gives.
+    /// Whether the instruction gives the program the number that a method of a tensor gives: `item`, or `int` and `float`
+    /// of one.
     pub(super) makes_number: bool,
     /// Calls a function with arguments, whose operators are not recorded.
     pub(super) quiet: Option<Py<PyAny>>,
@@ -486,7 +487,7 @@ impl PyRecording {
         }
     }
 
-    /// Whether the program gets the number that a method of a tensor gives, from `int` or `float`.
+    /// Whether the program gets the number that a method of a tensor gives, and no function of C that calls it.
     fn makes_number(&self) -> bool {
         self.state.lock().is_ok_and(|state| state.makes_number)
     }

@@ -451,12 +451,6 @@ impl<'py> Look<'_, 'py> {
     pub(super) fn symbols(&mut self, frame: &Frame<'py>, own: Instruction) -> Step {
         let Instruction { opcode, arg } = own;
         let top = |depth: usize| frame.stack(depth);
-        if let Some(watched) = self.state.frames.last_mut() {
-            watched.moves = matches!(
-                opcode,
-                op::LOAD_ATTR | op::LOAD_METHOD | op::CALL | op::CALL_FUNCTION_EX
-            );
-        }
         match opcode {
             op::RETURN_VALUE => {
                 let callers = self.state.frames.iter().rev().skip(1);
@@ -622,11 +616,15 @@ impl<'py> Look<'_, 'py> {
 
     /// A function of C is called, which may compute with its arguments unless it only `moves` them.
     pub(super) fn symbols_used(&mut self, arguments: &[Bound<'py, PyAny>], moves: bool) -> Step {
-        if self.state.symbols.is_empty() || moves {
+        if moves {
             return Ok(());
         }
+        // Functions of Python that it calls may be the first to make symbols.
         if let Some(watched) = self.state.frames.last_mut() {
             watched.moves = false;
+        }
+        if self.state.symbols.is_empty() {
+            return Ok(());
         }
         for own in arguments {
             if !self.is_tensor(own) {
