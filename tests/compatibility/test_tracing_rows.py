@@ -147,7 +147,7 @@ def test_shallow_copies_of_graphs() -> None:
 
 @row("Copies of nodes")
 def test_copies_of_nodes() -> None:
-    graph, x, relu = relu_graph(torch.fx)
+    graph, _x, relu = relu_graph(torch.fx)
     assert copy.copy(relu) is not relu and copy.copy(relu) not in list(graph.nodes)
     other, (node,) = copy.deepcopy((graph, [relu]))
     assert node not in list(other.nodes)
