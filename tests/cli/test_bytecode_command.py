@@ -79,13 +79,16 @@ def test_fields_are_listed_and_written_as_json(capsys):
 @pytest.mark.parametrize(
     ("subject", "message"),
     [
-        ("net.py:Net.forwrd", "net.py has no 'Net.forwrd'; did you mean Net.forward?"),
-        ("net.py:swim", "net.py has no 'swim'"),
+        (
+            "net.py:Net.forwrd",
+            "net.py has no function or class 'Net.forwrd'; did you mean Net.forward?",
+        ),
+        ("net.py:swim", "net.py has no function or class 'swim'"),
         ("nothing.py:f", "nothing.py: no such file or directory"),
         ("broken.py:f", "broken.py does not compile: SyntaxError"),
         ("no_such_module:f", "there is no module 'no_such_module' with a source here"),
         ("sys:exit", "there is no module 'sys' with a source"),
-        ("net:missing", "net has no 'missing'"),
+        ("net:missing", "net has no function or class 'missing'"),
         ("broken", "broken.py does not compile"),
     ],
 )

@@ -200,6 +200,7 @@ def test_unknown_suffixes_are_refused_before_anything_is_done(arguments, capsys,
         (["swim", "net.py:Net"], "there is no command 'swim' (corsac --help shows how)"),
         (["show", "net.py:Net", "--losless"], "'--losless': did you mean '--lossless'?"),
         (["ops", "net.py:Net", "--inpt", "5,3"], "'--inpt': did you mean '--input'?"),
+        (["ops", "net.py:Net", "--inpt=5,3"], "'--input'? (corsac ops --help shows how)"),
         (
             ["show", "net.py:Net", "--format", "poem"],
             "expected one of graph, table, code, lossless",
@@ -339,7 +340,13 @@ def test_a_file_with_one_class_needs_no_name(capsys, folder):
         (["show", "net.onnx"], "net.onnx: expected a file *.py, *.safetensors, *.toml, "),
         (["show", "net.pt"], "not *.pt; --weights reads weights"),
         (["show", "net.py"], "which model of net.py? Write net.py:Net or net.py:Longer"),
-        (["build", "missing.toml"], "No such file"),
+        (["build", "missing.toml"], "error: missing.toml: no such file"),
+        (["draw", "net.py:Net", "--out", "away/net.svg"], "away/net.svg: there is no folder away"),
+        (["show", "net.py:Unknown"], "net.py has no 'Unknown'; its classes are Net, Longer"),
+        (
+            ["lower", "net.py:Net", "--input", "5,3", "--to", "x"],
+            "error: there is no backend 'x'; ",
+        ),
         (["build", "wrong.toml"], "wrong.toml, line 1, column 1: expected `name`"),
         (
             ["describe", "net.txt"],

@@ -127,7 +127,7 @@ print("same")
         (["nowhere:Net"], "there is no module 'nowhere' here or on the Python path"),
         (["nowhere.py:Net"], "nowhere.py: no such file"),
         (["model"], "'model' does not name a model: write module:callable or file.py:callable"),
-        (["model.py:number"], "model.py:number is a int, neither a model nor a callable"),
+        (["model.py:number"], "model.py:number is an int, neither a model nor a callable"),
         (["model.py:Broken"], "calling Broken() failed: RuntimeError: no weights here"),
         (["model.py:factory"], "calling factory() failed: TypeError: "),
         (["model.py:torch.zeros", "--kwargs", "size=[3]"], "returned a Tensor, not a torch.nn"),

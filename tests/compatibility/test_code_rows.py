@@ -94,7 +94,7 @@ def test_names_outside_ascii() -> None:
         pass
 
     root = Root()
-    root.ﬁ = 1
+    vars(root)["ﬁ"] = 1
     root.fi = 2
     theirs, ours = both(lambda graph, x: graph.create_node("get_attr", "é", (), {}))
     assert "self.é" in theirs and 'getattr(self, "é")' in ours

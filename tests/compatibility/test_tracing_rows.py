@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import copy
 import functools
+import importlib
 import math
 import operator
 import threading
@@ -101,6 +102,23 @@ def test_nodes_of_the_other_package() -> None:
         corsac.fx.Graph().call_function(torch.relu, (theirs,))
 
 
+@row("Graph modules of torch.fx, such as those of `torch.export`")
+def test_graph_modules_of_torch_export() -> None:
+    gm = torch.export.export(
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU()), (torch.ones(1, 2),)
+    ).module()
+    layers = [nn.Linear, nn.ReLU]
+
+    def found(fx: ModuleType, gm: Any) -> list[int]:
+        matching = importlib.import_module(f"{fx.__name__}.passes.utils.source_matcher_utils")
+        return [len(own) for own in matching.get_source_partitions(gm.graph, layers).values()]
+
+    assert found(torch.fx, gm) == [1, 1]
+    with pytest.raises(TypeError, match=r"convert it with corsac\.fx\.from_torch"):
+        found(corsac.fx, gm)
+    assert found(corsac.fx, corsac.fx.from_torch(gm)) == [1, 1]
+
+
 @row("Nodes of another graph as arguments")
 def test_nodes_of_another_graph() -> None:
     _, x, _ = relu_graph(torch.fx)
@@ -147,7 +165,7 @@ def test_shallow_copies_of_graphs() -> None:
 
 @row("Copies of nodes")
 def test_copies_of_nodes() -> None:
-    graph, _, relu = relu_graph(torch.fx)
+    graph, _x, relu = relu_graph(torch.fx)
     assert copy.copy(relu) is not relu and copy.copy(relu) not in list(graph.nodes)
     other, (node,) = copy.deepcopy((graph, [relu]))
     assert node not in list(other.nodes)

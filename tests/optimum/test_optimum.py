@@ -21,6 +21,7 @@ from corsac.optimum import (
     Transformation,
     compose,
 )
+from kit import row
 
 
 class Attention(nn.Module):
@@ -108,6 +109,10 @@ REVERSIBLE = [
 ]
 
 
+@row("`MergeLinears(reverse=True)`")
+@row("names and order of submodules")
+@row("the model that was traced")
+@row("`ChangeTrueDivToMulByInverse(reverse=True)`")
 @pytest.mark.filterwarnings("ignore:Not all the linear layers")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("number", range(len(REVERSIBLE)))
@@ -132,6 +137,7 @@ def test_graph_and_weights_come_back(number, bias, x):
     assert not transformation.get_transformed_nodes(gm)
 
 
+@row("`MergeLinears` on layers of the module itself")
 def test_layers_with_one_input_are_merged(model, x):
     gm = corsac.fx.symbolic_trace(model)
     merge = MergeLinears()
@@ -171,6 +177,7 @@ def test_training_goes_on_in_the_merged_layer(model, x):
     assert gm.second.bias is not None  # training made something of it
 
 
+@row("`FuseBiasInLinear`")
 def test_biases_are_columns(model, x):
     gm = corsac.fx.symbolic_trace(model)
     fuse = FuseBiasInLinear()
@@ -195,6 +202,8 @@ def test_divisions_are_multiplications(model, x):
     assert targets(gm).count(operator.truediv) == 2
 
 
+@row("`ChangeTrueDivToMulByInverse` on sizes")
+@row("divisors that are zero")
 def test_divisions_that_stay():
     gm = corsac.fx.symbolic_trace(lambda x: (x / 1e-300, x / 49, x.size(0) / 49, x.size(0) / 4))
     change = ChangeTrueDivToMulByInverse()
@@ -223,6 +232,7 @@ class Twice(nn.Module):
         return self.twice(a) + self.read(x) * self.read.bias
 
 
+@row("layers that are called twice")
 @pytest.mark.parametrize("transformation", [MergeLinears(), FuseBiasInLinear()])
 def test_layers_that_others_use_stay(transformation):
     torch.manual_seed(0)
@@ -237,6 +247,7 @@ def test_layers_that_others_use_stay(transformation):
     assert (reasons["once"] is None) == isinstance(transformation, FuseBiasInLinear)
 
 
+@row("the input of merged layers")
 def test_hooks_and_writes():
     class Model(nn.Module):
         def __init__(self):
@@ -285,6 +296,7 @@ def norms():
     return model.eval()
 
 
+@row("a batch norm without affine")
 @pytest.mark.parametrize(
     ("transformation", "gone"),
     [
@@ -325,6 +337,7 @@ def test_a_batch_norm_before_a_convolution_stays_and_the_one_after_it_goes():
     close(gm(x), model(x))
 
 
+@row("batch norms in training mode")
 def test_batch_norms_in_training_stay(norms):
     gm = corsac.fx.symbolic_trace(norms.train())
     fuse = compose(FuseBatchNorm2dInConv2d(), FuseBatchNorm1dInLinear())
@@ -347,6 +360,7 @@ def test_a_composition_can_leave_the_module_alone(model, x):
     assert F.pad in targets(changed)
 
 
+@row("undoing after `copy.deepcopy`")
 def test_copies_can_be_undone(model):
     gm = corsac.fx.symbolic_trace(model)
     before, fuse = str(gm.graph), FuseBiasInLinear()
@@ -374,6 +388,7 @@ class Marks(ReversibleTransformation):
         return graph_module
 
 
+@row("`signature`")
 def test_marks(model):
     gm = corsac.fx.symbolic_trace(model)
     one, same, other = Marks(), Marks(), Marks(1)

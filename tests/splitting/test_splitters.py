@@ -215,20 +215,21 @@ def test_events():
 
 
 def test_groups_that_would_wait_for_each_other_run_on_the_host():
-    """torch.fx raises FxNetSplitterInternalError."""
-
     class Model(nn.Module):
         def forward(self, x):
             n = x.size(0)
             y = torch.sin(x) + n
             return torch.reshape(y.tanh(), (n, -1)).cos()
 
-    gm = SUBJECT.fx.symbolic_trace(Model())
-    names = ["size", "add", "reshape", "cos"]
-    split = splitter(SUBJECT, gm, (torch.ones(2, 4),), names)
-    whole = split()
-    x = torch.rand(2, 4)
-    assert torch.equal(whole(x), Model()(x))
+    def program(implementation):
+        gm = implementation.fx.symbolic_trace(Model())
+        names = ["size", "add", "reshape", "cos"]
+        whole = splitter(implementation, gm, (torch.ones(2, 4),), names)()
+        x = torch.rand(2, 4)
+        assert torch.equal(whole(x), Model()(x))
+        return described(whole, implementation.normalise)
+
+    agree(program)
 
 
 def test_fusing_functions():

@@ -222,6 +222,40 @@ def describe(default: Any) -> str:
     return repr(default).replace(SUBJECT.name, "torch.fx")
 
 
+#: Names that modules of torch.fx import from others, and that programs take from there.
+PASSED_ON = {
+    "_symbolic_trace": ["map_aggregate"],
+    "experimental.accelerator_partitioner": ["map_arg"],
+    "experimental.const_fold": ["map_arg", "split_module"],
+    "experimental.merge_matmul": ["legalize_graph"],
+    "experimental.optimization": ["ShapeProp"],
+    "experimental.partitioner_utils": ["map_arg"],
+    "graph": [
+        "_get_qualified_name",
+        "_origin_type_map",
+        "_type_repr",
+        "immutable_dict",
+        "map_arg",
+    ],
+    "passes.graph_manipulation": ["map_arg"],
+    "passes.split_module": ["_LazyGraphModule"],
+    "passes.split_utils": ["map_arg"],
+    "passes.splitter_base": ["FxGraphDrawer"],
+    "proxy": ["immutable_dict", "immutable_list"],
+    "subgraph_rewriter": ["map_arg"],
+}
+
+
+@pytest.mark.parametrize("module", PASSED_ON)
+def test_names_of_other_modules_are_passed_on(module):
+    ours = subject_module(module)
+    theirs = importlib.import_module(f"torch.fx.{module}")
+    for name in PASSED_ON[module]:
+        assert hasattr(theirs, name)
+        home = getattr(ours, name).__module__ if name != "_origin_type_map" else "torch.fx.graph"
+        assert home is None or home.startswith(("corsac", "torch.fx")), (name, home)
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_module_is_there(module):
     subject_module(module)

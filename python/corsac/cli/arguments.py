@@ -33,8 +33,9 @@ class Parser(argparse.ArgumentParser):
     ) -> argparse.Namespace:
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            known = COMMAND_PARSERS[options.command]._option_string_actions
-            self.error(f"unexpected argument {unknown[0]!r}{_meant(unknown[0], known)}")
+            command = COMMAND_PARSERS[options.command]
+            near = _meant(unknown[0].split("=")[0], command._option_string_actions)
+            command.error(f"unexpected argument {unknown[0]!r}{near}")
         return options
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

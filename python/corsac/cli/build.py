@@ -10,7 +10,7 @@ import torch
 
 import corsac
 from corsac import fx
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, file_error, first_line
 from corsac.cli.inputs import Input, declared_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -33,7 +33,9 @@ def run(options: argparse.Namespace) -> bool:
             with weights_of(options, options.file) as made:
                 module = corsac.build(options.file, limits=limits).eval()
                 made.append(module)
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise Failure(f"{error.filename or options.file}: {file_error(error)}") from error
+    except ValueError as error:
         raise Failure(str(error)) from error
     made: dict[str, Any] = {
         "name": type(module).__name__,

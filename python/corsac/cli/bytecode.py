@@ -42,7 +42,7 @@ def _code(subject: str) -> CodeType:
         return known[function]
     near = difflib.get_close_matches(function, [it for it in known if "<" not in it], n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
-    raise Failure(f"{place} has no {function!r}{hint}")
+    raise Failure(f"{place} has no function or class {function!r}{hint}")
 
 
 def _inner(code: CodeType, prefix: str) -> Iterator[tuple[str, CodeType]]:

@@ -10,7 +10,7 @@ import torch
 import corsac
 from corsac._drawing import FORMATS
 from corsac.analysis import cost, profile, propagate
-from corsac.cli.failure import Failure, check_suffix
+from corsac.cli.failure import Failure, check_suffix, file_error
 from corsac.cli.inputs import accepted, given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.progress import working
@@ -39,7 +39,9 @@ def run(options: argparse.Namespace) -> bool:
                 annotations=report,
                 hide_shape_arithmetic=options.hide_shape_arithmetic,
             )
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise Failure(f"--out {options.out}: {file_error(error)}") from error
+    except ValueError as error:
         raise Failure(f"--out {options.out}: {error}") from error
     if options.json:
         out = Path(options.out)

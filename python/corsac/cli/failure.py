@@ -20,6 +20,21 @@ def check_suffix(path: str, suffixes: Sequence[str]) -> None:
         raise Failure(f"--out {path}: expected a file {known}")
 
 
+def kind(value: object) -> str:
+    """The type of a value with its article: ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def file_error(error: OSError) -> str:
+    """Why a file cannot be read or written, without the number that the system gives it."""
+    parent = Path(error.filename).parent if isinstance(error.filename, str) else None
+    if isinstance(error, FileNotFoundError):
+        is_folder = parent is not None and not parent.exists()
+        return f"there is no folder {parent}" if is_folder else "no such file"
+    return (error.strerror or str(error)).lower()
+
+
 def first_line(error: BaseException, limit: int = 300) -> str:
     """``TypeError: what it says``, cut to the first paragraph and to ``limit`` characters."""
     said = str(error).strip().split("\n\n", 1)[0]

@@ -41,8 +41,10 @@ def run(options: argparse.Namespace) -> bool:
             return True
         with working(f"lowering to {options.to}"):
             lowered = lowering.lower(module, options.to, inputs, strict=options.strict, **settings)
-    except (lowering.LoweringError, ValueError) as error:
+    except lowering.LoweringError as error:
         raise Failure(first_line(error)) from error
+    except ValueError as error:
+        raise Failure(str(error)) from error
     with torch.no_grad():
         agreement = compare_outputs(expected, lowered(*copy.deepcopy(inputs)))
         with working(f"timing {options.repeat} calls of each"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from corsac.backends import UnknownBackend, lookup_backend
-from corsac.cli.failure import Failure, check_suffix, first_line
+from corsac.cli.failure import Failure, check_suffix, first_line, kind
 from corsac.cli.inputs import given_inputs
 from corsac.cli.json_output import print_json
 from corsac.cli.model import look_up
@@ -80,7 +80,7 @@ def _backend(text: str) -> Any:
         return text
     backend = look_up(text)
     if not callable(backend):
-        raise Failure(f"--backend {text} is a {type(backend).__name__}, not a function")
+        raise Failure(f"--backend {text} is {kind(backend)}, not a function")
     return backend
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 
 #: How files of other programs with models are called.
@@ -52,14 +52,14 @@ def load(reference: str, keywords: dict[str, Any]) -> torch.nn.Module:
             raise Failure(f"{reference} is a model already, so --kwargs has nothing to go to")
         return found.eval()
     if not callable(found):
-        raise Failure(f"{reference} is a {type(found).__name__}, neither a model nor a callable")
+        raise Failure(f"{reference} is {kind(found)}, neither a model nor a callable")
     try:
         model = found(**keywords)
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in keywords.items())
         raise Failure(f"calling {attribute}({given}) failed: {first_line(error)}") from error
     if not isinstance(model, torch.nn.Module):
-        raise Failure(f"{reference} returned a {type(model).__name__}, not a torch.nn.Module")
+        raise Failure(f"{reference} returned {kind(model)}, not a torch.nn.Module")
     return model.eval()
 
 
@@ -142,5 +142,8 @@ def _attribute(module: ModuleType, place: str, attribute: str) -> Any:
         except AttributeError as error:
             near = difflib.get_close_matches(part, dir(found), n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            if not near and found is module and place.endswith(".py"):
+                names = _classes(Path(place))
+                hint = f"; its classes are {', '.join(names)}" if names else ""
             raise Failure(f"{place} has no {attribute!r}{hint}") from error
     return found

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from corsac._safetensors import read_safetensors
-from corsac.cli.failure import Failure, first_line
+from corsac.cli.failure import Failure, first_line, kind
 
 #: How files with weights are called.
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
@@ -115,10 +115,8 @@ def read_weights(path: str) -> dict[str, torch.Tensor]:
     if nested and isinstance(nested[0], dict):
         state = nested[0]
     if not isinstance(state, dict) or not state:
-        raise Failure(f"--weights {path}: expected a state dict, got a {type(state).__name__}")
+        raise Failure(f"--weights {path}: expected a state dict, got {kind(state)}")
     for name, value in state.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise Failure(
-                f"--weights {path}: expected a state dict, and {name!r} is a {type(value).__name__}"
-            )
+            raise Failure(f"--weights {path}: expected a state dict, and {name!r} is {kind(value)}")
     return state

@@ -27,7 +27,7 @@ from . import _explain, _interception
 from ._lazy_graph_module import _make_graph_module
 from .graph import Graph, _PyTreeCodeGen, _PyTreeInfo
 from .graph_module import GraphModule
-from .node import Argument, base_types
+from .node import Argument, base_types, map_aggregate  # noqa: F401
 from .proxy import (
     ParameterProxy,
     Proxy,

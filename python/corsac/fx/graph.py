@@ -15,6 +15,7 @@ from torch.fx.graph import (  # noqa: F401
     _format_target,
     _is_from_torch,
     _is_magic,
+    _origin_type_map,
     _register_custom_builtin,
     _snake_case,
     dtype_abbrs,
@@ -40,7 +41,14 @@ from corsac.fx._codegen import (  # noqa: F401
 from corsac.fx._describe import _illegal_names  # noqa: F401
 from corsac.fx._graph_pickle import _bare, _records, _restore
 from corsac.fx._node_notes import _parse_stack_trace, _ParsedStackTrace  # noqa: F401
-from corsac.fx.node import Argument, Node
+from corsac.fx.immutable_collections import immutable_dict  # noqa: F401
+from corsac.fx.node import (  # noqa: F401
+    Argument,
+    Node,
+    _get_qualified_name,
+    _type_repr,
+    map_arg,
+)
 
 if TYPE_CHECKING:
     from corsac.fx._symbolic_trace import Tracer

@@ -20,6 +20,7 @@ from corsac import _core
 from corsac._core import Attribute, Proxy
 
 from . import _explain
+from .immutable_collections import immutable_dict, immutable_list  # noqa: F401
 from .node import Node, base_types, map_aggregate, map_arg
 from .operator_schemas import check_for_mutable_operation
 

@@ -15,7 +15,7 @@ from ._packages import expect_ours
 from ._symbolic_trace import symbolic_trace
 from .graph import Graph
 from .graph_module import GraphModule
-from .node import Node
+from .node import Node, map_arg  # noqa: F401
 
 if TYPE_CHECKING:
     from .passes.utils.matcher_utils import InternalMatch

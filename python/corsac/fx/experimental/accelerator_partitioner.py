@@ -11,7 +11,7 @@ from corsac import _core
 
 from ..graph import Graph
 from ..graph_module import GraphModule
-from ..node import Node
+from ..node import Node, map_arg  # noqa: F401
 from ..passes.graph_manipulation import get_size_of_all_nodes
 from ..passes.split_module import split_module
 from .partitioner_utils import (

@@ -13,7 +13,8 @@ from corsac import _core
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph import Graph
 from corsac.fx.graph_module import GraphModule
-from corsac.fx.node import Node
+from corsac.fx.node import Node, map_arg  # noqa: F401
+from corsac.fx.passes.split_module import split_module  # noqa: F401
 from corsac.passes._derive import derived, erase_unused, take_place, unique_attribute
 from corsac.passes._weights import drop_unused
 

@@ -12,6 +12,7 @@ from corsac import _core
 from corsac.fx._symbolic_trace import symbolic_trace
 from corsac.fx.graph_module import GraphModule
 from corsac.fx.node import Node
+from corsac.fx.passes.tools_common import legalize_graph  # noqa: F401
 from corsac.passes._report import Report, Site
 
 __all__ = ["are_nodes_independent", "may_depend_on", "merge_matmul", "split_result_tensors"]

@@ -27,6 +27,7 @@ from corsac.fx.experimental._mkldnn_modules import (
 )
 from corsac.fx.experimental._program import program_of
 from corsac.fx.graph_module import GraphModule
+from corsac.fx.passes.shape_prop import ShapeProp  # noqa: F401
 from corsac.passes._extract import extract_subgraph
 from corsac.passes._fusion import fold_into_layers
 from corsac.passes._report import Report, Site

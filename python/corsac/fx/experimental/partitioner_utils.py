@@ -7,7 +7,7 @@ from enum import Enum
 from graphlib import TopologicalSorter
 from typing import NamedTuple
 
-from ..node import Node
+from ..node import Node, map_arg  # noqa: F401
 from ..passes.graph_manipulation import size_bytes
 
 _GIVEN = frozenset({"placeholder", "get_attr"})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..graph_module import GraphModule
-from ..node import Node, Target
+from ..node import Node, Target, map_arg  # noqa: F401
 from .shape_prop import ShapeProp, TensorMetadata
 
 __all__ = [

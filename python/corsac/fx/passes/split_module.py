@@ -9,7 +9,11 @@ import torch
 
 from corsac import _core
 
-from .._lazy_graph_module import _get_graph_module_cls, _make_graph_module
+from .._lazy_graph_module import (  # noqa: F401
+    _get_graph_module_cls,
+    _LazyGraphModule,
+    _make_graph_module,
+)
 from .._module_attributes import _registered_module
 from .._packages import expect_ours
 from ..graph import Graph

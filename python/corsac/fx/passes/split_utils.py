@@ -12,7 +12,7 @@ from corsac import _core
 from .._packages import expect_ours
 from ..graph import Graph
 from ..graph_module import GraphModule
-from ..node import Node
+from ..node import Node, map_arg  # noqa: F401
 from .tools_common import CALLABLE_NODE_OPS, is_node_output_tensor
 from .utils.common import HolderModule, lift_subgraph_as_module
 

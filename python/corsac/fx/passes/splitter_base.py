@@ -27,6 +27,7 @@ from ._node_events import (  # noqa: F401
     NodeEvent,
     NodeEventTracker,
 )
+from .graph_drawer import FxGraphDrawer
 from .graph_manipulation import get_size_of_node
 from .operator_support import OperatorSupportBase
 from .shape_prop import ShapeProp
@@ -348,8 +349,6 @@ class _SplitterBase:
     def _draw_graph_based_on_node_support(
         self, mod: GraphModule, supported_nodes: NodeList
     ) -> None:
-        from .graph_drawer import FxGraphDrawer
-
         supported = set(supported_nodes)
 
         class SupportDrawer(FxGraphDrawer):
@@ -412,8 +411,6 @@ class _SplitterBase:
         split_module = self.split(remove_tag=True)
         split_module.eval()
         if dump_graph:
-            from .graph_drawer import FxGraphDrawer
-
             drawer = FxGraphDrawer(split_module, "preview", ignore_getattr=True)
             for name, graph in drawer.get_all_dot_graphs().items():
                 graph.write_raw(f"{name}.dot")
