@@ -18,7 +18,7 @@ from torch.overrides import (
     _get_current_function_mode,
     handle_torch_function,
 )
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from corsac import _core
 from corsac._collection import no_collection
@@ -266,6 +266,12 @@ def _told_to_be_compiled() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
+def _quietly(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a function gives, whose operators are not recorded."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        return function(*arguments)
+
+
 def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
     """Why nothing can be recorded in this call."""
     if any(own.__dict__ for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)):
@@ -289,7 +295,9 @@ def _recorded(
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
     modes = _Modes()
-    recording = _core.Recording(_ours(), _unlike(), modes.leave, [_APPLY] if trains else [])
+    recording = _core.Recording(
+        _ours(), _unlike(), modes.leave, [_APPLY] if trains else [], _quietly
+    )
     for setting in _SETTINGS:
         recording.ask(setting)
     names = {id(own): name for name, own in named_weights(model)}

@@ -153,6 +153,10 @@ class ResultTemplate:
             return lambda tensors, made: made[id(value)]
         if self._is_known(value):
             return lambda tensors, made: value
+        if cls is torch.Size:
+            # PyTorch's trees make tuples of them.
+            sizes = [self._maker(part) for part in value]
+            return lambda tensors, made: torch.Size([own(tensors, made) for own in sizes])
         registered = SUPPORTED_NODES.get(_get_node_type(value))
         if isinstance(value, dict):
             for own in value:

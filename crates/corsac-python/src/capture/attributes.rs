@@ -47,6 +47,14 @@ impl<'py> Look<'_, 'py> {
         if let Ok(class) = object.cast::<PyType>() {
             return self.class_attribute(class, name);
         }
+        if cpython::is_of_program(&kind)
+            && cpython::lookup(&kind, intern!(self.py, "__del__")).is_some()
+        {
+            // Whoever holds it has it do that later.
+            self.state
+                .opaque("it uses an object that does something when it goes away");
+            return Ok(());
+        }
         let slots = Slots::of(&kind);
         if let Ok(module) = object.cast::<PyModule>()
             && kind.is(self.py.get_type::<PyModule>())
@@ -148,6 +156,12 @@ impl<'py> Look<'_, 'py> {
         name: &Bound<'py, PyString>,
     ) -> Step {
         let kind = found.get_type();
+        if cpython::is_of_program(&kind) {
+            // It may become one, or one that comes before attributes of the same name.
+            self.state.reads.kind(found);
+            self.state.reads.lookup(&kind, intern!(self.py, "__get__"));
+            self.state.reads.lookup(&kind, intern!(self.py, "__set__"));
+        }
         let Some(get) = cpython::lookup(&kind, intern!(self.py, "__get__")) else {
             return Ok(());
         };

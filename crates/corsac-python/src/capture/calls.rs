@@ -105,6 +105,9 @@ impl<'py> Look<'_, 'py> {
                 }
                 let keywords = callable.getattr(intern!(py, "keywords"))?;
                 self.contents(&keywords)?;
+                if let Some(watched) = self.state.frames.last_mut() {
+                    watched.keywords |= keywords.len()? > 0;
+                }
                 let mut all: Vec<_> = callable
                     .getattr(intern!(py, "args"))?
                     .try_iter()?
@@ -122,9 +125,13 @@ impl<'py> Look<'_, 'py> {
             "functools._lru_cache_wrapper" => {
                 // What it remembers may be forgotten, and computed anew from what it reads.
                 self.symbols_used(arguments, false)?;
-                if arguments.iter().all(|own| self.is_key(own, 0)) {
+                let has_keywords = self.state.frames.last().is_some_and(|own| own.keywords);
+                if !has_keywords && arguments.iter().all(|own| self.is_key(own, 0)) {
                     let arguments = PyTuple::new(py, arguments)?;
-                    self.state.reads.call(callable, &arguments)
+                    let quiet = self.state.quiet.as_ref().map(|own| own.bind(py).clone());
+                    self.state
+                        .reads
+                        .call_quietly(callable, &arguments, quiet.as_ref())
                 } else {
                     self.state
                         .opaque("a function that remembers results, of values that differ");
@@ -516,6 +523,9 @@ impl<'py> Look<'_, 'py> {
         }
         if has_keywords && let Some(keywords) = frame.stack(1) {
             if let Ok(keywords) = keywords.cast::<PyDict>() {
+                if let Some(watched) = self.state.frames.last_mut() {
+                    watched.keywords = !keywords.is_empty();
+                }
                 self.state.reads.contents(keywords)?;
                 arguments.extend(keywords.iter().map(|(_, value)| value));
             } else {
@@ -523,7 +533,11 @@ impl<'py> Look<'_, 'py> {
                     .opaque("keywords in something else than a dictionary");
             }
         }
-        self.call(&callable, &arguments, 0)
+        self.call(&callable, &arguments, 0)?;
+        if let Some(watched) = self.state.frames.last_mut() {
+            watched.keywords = false;
+        }
+        Ok(())
     }
 
     pub(super) fn import(

@@ -202,6 +202,9 @@ impl<'py> Look<'_, 'py> {
     /// `container[key]` is read.
     pub(super) fn item(&mut self, container: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> Step {
         if self.is_tensor(container) || self.is_tensor(key) {
+            self.state
+                .reads
+                .lookup(&container.get_type(), intern!(self.py, "__getitem__"));
             self.torch(|| "indexing".to_owned());
             return self.contents_of_key(key);
         }
@@ -337,9 +340,16 @@ impl<'py> Look<'_, 'py> {
         self.deep(container, 0, COMPARED)
     }
 
-    /// An operator of Python: a comparison, arithmetic.
-    pub(super) fn operator(&mut self, operands: &[Bound<'py, PyAny>]) -> Step {
+    /// An operator of Python: a comparison, arithmetic. `names` are those of its methods.
+    pub(super) fn operator(&mut self, operands: &[Bound<'py, PyAny>], names: &[&str]) -> Step {
         if operands.iter().any(|own| self.is_tensor(own)) {
+            for own in operands {
+                let names = if self.is_tensor(own) { names } else { &[] };
+                for name in names {
+                    let name = PyString::intern(self.py, name);
+                    self.state.reads.lookup(&own.get_type(), &name);
+                }
+            }
             self.torch(|| "an operator".to_owned());
             return Ok(());
         }

@@ -360,6 +360,16 @@ impl Reads {
         callable: &Bound<'_, PyAny>,
         arguments: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
+        self.call_quietly(callable, arguments, None)
+    }
+
+    /// The same of a question that may run code of the program: by `quiet`, so that no operator of it is recorded.
+    pub(super) fn call_quietly(
+        &mut self,
+        callable: &Bound<'_, PyAny>,
+        arguments: &Bound<'_, PyTuple>,
+        quiet: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let key = (
             address(callable),
             arguments.iter().map(|own| address(&own)).collect(),
@@ -367,7 +377,11 @@ impl Reads {
         if self.asked.contains(&key) {
             return Ok(());
         }
-        let result = callable.call1(arguments).ok().map(Bound::unbind);
+        let result = match quiet {
+            Some(quiet) => quiet.call1((callable, arguments)),
+            None => callable.call1(arguments),
+        };
+        let result = result.ok().map(Bound::unbind);
         self.asked.insert(key);
         self.calls.push(CallRead {
             callable: callable.clone().unbind(),
@@ -398,6 +412,28 @@ impl Reads {
             .chain(self.sequences.values().flat_map(|own| &own.items))
             .chain(places.filter_map(|own| own.before.as_ref()))
             .any(|own| is_in(own.bind(py), objects))
+    }
+
+    /// Whether a weak reference was followed to an object that no other place holds that was read: who guards it would
+    /// keep it alive.
+    pub(super) fn has_lone_weak_reference(
+        &self,
+        py: Python<'_>,
+        program: &Bound<'_, PyAny>,
+        arguments: &[Bound<'_, PyAny>],
+    ) -> bool {
+        let calls = self.calls.iter().filter(|own| {
+            let kind = own.callable.bind(py).get_type();
+            kind.name().is_ok_and(|name| name == "ReferenceType")
+        });
+        calls.filter_map(|own| own.result.as_ref()).any(|found| {
+            let found = found.bind(py);
+            let is_held = found.is_none()
+                || found.is(program)
+                || arguments.iter().any(|own| own.is(found))
+                || self.find_any(py, &FxHashSet::from_iter([address(found)]));
+            !is_held
+        })
     }
 
     /// Forgets what was read of objects that the program itself has made, and of its arguments. For dictionaries the

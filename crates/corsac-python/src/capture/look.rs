@@ -164,6 +164,9 @@ impl<'a, 'py> Look<'a, 'py> {
             op::STORE_SUBSCR | op::DELETE_SUBSCR => {
                 let (container, key) = (top(2)?, top(1)?);
                 if self.is_tensor(&container) {
+                    self.state
+                        .reads
+                        .lookup(&container.get_type(), intern!(py, "__setitem__"));
                     self.torch(|| "assignment to elements".to_owned());
                     self.contents_of_key(&key)?;
                 } else {
@@ -183,7 +186,7 @@ impl<'a, 'py> Look<'a, 'py> {
                 }
             }
             op::CONTAINS_OP => self.contains(&top(1)?, &top(2)?)?,
-            op::COMPARE_OP => self.operator(&[top(2)?, top(1)?])?,
+            op::COMPARE_OP => self.operator(&[top(2)?, top(1)?], op::methods_of_comparison(arg))?,
             op::BINARY_OP => {
                 let (left, right) = (top(2)?, top(1)?);
                 // `+=` and its kind change lists, sets and dictionaries.
@@ -197,11 +200,11 @@ impl<'a, 'py> Look<'a, 'py> {
                 if left.is_instance_of::<PyString>() && arg % 13 == 6 {
                     return self.text(&right);
                 }
-                self.operator(&[left, right])?;
+                self.operator(&[left, right], op::methods_of_arithmetic(arg))?;
             }
-            op::UNARY_POSITIVE | op::UNARY_NEGATIVE | op::UNARY_INVERT => {
-                self.operator(&[top(1)?])?
-            }
+            op::UNARY_POSITIVE => self.operator(&[top(1)?], &["__pos__"])?,
+            op::UNARY_NEGATIVE => self.operator(&[top(1)?], &["__neg__"])?,
+            op::UNARY_INVERT => self.operator(&[top(1)?], &["__invert__"])?,
             op::UNARY_NOT
             | op::JUMP_IF_FALSE_OR_POP
             | op::JUMP_IF_TRUE_OR_POP
@@ -230,7 +233,17 @@ impl<'a, 'py> Look<'a, 'py> {
             }
             op::FOR_ITER => self.advance(&top(1)?),
             op::SEND => self.advance(&top(2)?),
-            op::CALL => self.called(frame, arg)?,
+            op::KW_NAMES => {
+                if let Some(watched) = self.state.frames.last_mut() {
+                    watched.keywords = true;
+                }
+            }
+            op::CALL => {
+                self.called(frame, arg)?;
+                if let Some(watched) = self.state.frames.last_mut() {
+                    watched.keywords = false;
+                }
+            }
             op::CALL_FUNCTION_EX => self.called_with_all(frame, arg)?,
             op::IMPORT_NAME => self.import(frame, &name(arg)?, &top(2)?)?,
             op::FORMAT_VALUE => {

@@ -29,7 +29,45 @@ opcodes! {
     GET_AWAITABLE = 131, LOAD_DEREF = 137, STORE_DEREF = 138, DELETE_DEREF = 139,
     CALL_FUNCTION_EX = 142, EXTENDED_ARG = 144, LOAD_CLASSDEREF = 148, MATCH_CLASS = 152,
     SET_ADD = 146, MAP_ADD = 147, FORMAT_VALUE = 155, LOAD_METHOD = 160, LIST_EXTEND = 162, SET_UPDATE = 163, DICT_MERGE = 164,
-    DICT_UPDATE = 165, CALL = 171, POP_JUMP_BACKWARD_IF_FALSE = 175, POP_JUMP_BACKWARD_IF_TRUE = 176,
+    DICT_UPDATE = 165, CALL = 171, KW_NAMES = 172, POP_JUMP_BACKWARD_IF_FALSE = 175, POP_JUMP_BACKWARD_IF_TRUE = 176,
+}
+
+/// Methods that operators call, by the argument of `BINARY_OP`.
+const ARITHMETIC: &[[&str; 3]] = &[
+    ["__add__", "__radd__", "__iadd__"],
+    ["__and__", "__rand__", "__iand__"],
+    ["__floordiv__", "__rfloordiv__", "__ifloordiv__"],
+    ["__lshift__", "__rlshift__", "__ilshift__"],
+    ["__matmul__", "__rmatmul__", "__imatmul__"],
+    ["__mul__", "__rmul__", "__imul__"],
+    ["__mod__", "__rmod__", "__imod__"],
+    ["__or__", "__ror__", "__ior__"],
+    ["__pow__", "__rpow__", "__ipow__"],
+    ["__rshift__", "__rrshift__", "__irshift__"],
+    ["__sub__", "__rsub__", "__isub__"],
+    ["__truediv__", "__rtruediv__", "__itruediv__"],
+    ["__xor__", "__rxor__", "__ixor__"],
+];
+/// Methods of comparisons and those of the other operand, by the argument of `COMPARE_OP`.
+const COMPARISONS: &[[&str; 2]] = &[
+    ["__lt__", "__gt__"],
+    ["__le__", "__ge__"],
+    ["__eq__", "__eq__"],
+    ["__ne__", "__ne__"],
+    ["__gt__", "__lt__"],
+    ["__ge__", "__le__"],
+];
+
+/// Methods that `BINARY_OP` may call; after the operators come those that compute in place.
+pub(super) fn methods_of_arithmetic(arg: usize) -> &'static [&'static str] {
+    let count = if arg >= ARITHMETIC.len() { 3 } else { 2 };
+    let found = ARITHMETIC.get(arg % ARITHMETIC.len());
+    found.and_then(|own| own.get(..count)).unwrap_or_default()
+}
+
+/// Methods that `COMPARE_OP` may call.
+pub(super) fn methods_of_comparison(arg: usize) -> &'static [&'static str] {
+    COMPARISONS.get(arg).map_or(&[], |own| &own[..])
 }
 
 /// The instruction at a place, with the arguments that are spread over several before it.

@@ -13,7 +13,7 @@ use pyo3::ffi;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCode, PyDict, PyList, PyTuple};
+use pyo3::types::{PyCode, PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::changes;
@@ -78,8 +78,36 @@ pub(super) struct Watched {
     pub(super) makes_iterator: bool,
     /// Whether what a function gives to the C code that this instruction runs goes on to the program.
     pub(super) moves: bool,
+    /// Whether the next call has arguments with names.
+    pub(super) keywords: bool,
     /// The symbol that the next instruction finds there.
     pub(super) pending: Option<Pending>,
+}
+
+/// An object that something was done to.
+pub(super) enum Held {
+    Strong(Py<PyAny>),
+    /// One that does something when it goes away, as generators do. If it has, the program has made it: what was there
+    /// before is held by what had it.
+    Weak(Py<PyWeakrefReference>),
+}
+
+impl Held {
+    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(match &*object.get_type().name()?.to_cow()? {
+            "generator" | "coroutine" | "async_generator" => {
+                Self::Weak(PyWeakrefReference::new(object)?.unbind())
+            }
+            _ => Self::Strong(object.clone().unbind()),
+        })
+    }
+
+    fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        match self {
+            Self::Strong(own) => Some(own.bind(py).clone()),
+            Self::Weak(own) => own.bind(py).upgrade(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -89,7 +117,7 @@ pub(super) struct State {
     /// Places of numbers that were others in each call so far.
     pub(super) counters: Counters,
     /// What was written to, and what the program did.
-    pub(super) writes: Vec<(Py<PyAny>, String)>,
+    pub(super) writes: Vec<(Held, String)>,
     pub(super) written: FxHashSet<usize>,
     codes: FxHashMap<usize, Code>,
     pub(super) frames: Vec<Watched>,
@@ -110,6 +138,8 @@ pub(super) struct State {
     pub(super) refusal: Option<(Kind, String)>,
     /// Whether a number is being made of a tensor, by `int` or `float`, which give what its method gives.
     pub(super) makes_number: bool,
+    /// Calls a function with arguments, whose operators are not recorded.
+    pub(super) quiet: Option<Py<PyAny>>,
     /// Code of the recorder that was called.
     pub(super) entered: FxHashSet<usize>,
     /// Methods of C that cannot be recorded.
@@ -126,7 +156,7 @@ pub(super) struct State {
 /// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
 /// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``leave``, which is
 /// called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
-/// that cannot.
+/// that cannot; ``quiet``, which calls a function with arguments so that its operators are not recorded.
 #[pyclass(name = "Recording", module = "corsac._core", frozen)]
 pub(crate) struct PyRecording {
     state: Mutex<State>,
@@ -134,6 +164,7 @@ pub(crate) struct PyRecording {
     unlike: Vec<(Py<PyAny>, usize, String)>,
     leave: Py<PyAny>,
     refused: Vec<Py<PyAny>>,
+    quiet: Py<PyAny>,
     /// How many operators were recorded.
     recorded: AtomicU64,
     /// What the program has made, once it has run.
@@ -191,7 +222,10 @@ impl State {
     /// Something is changed of which nobody can say afterwards whether it is as it was: it must be the program's own.
     pub(super) fn write(&mut self, object: &Bound<'_, PyAny>, what: &str) {
         if self.written.insert(address(object)) {
-            self.writes.push((object.clone().unbind(), what.to_owned()));
+            match Held::new(object) {
+                Ok(held) => self.writes.push((held, what.to_owned())),
+                Err(_) => self.opaque(what),
+            }
         }
     }
 
@@ -389,6 +423,7 @@ impl PyRecording {
         unlike: Vec<(Py<PyAny>, usize, String)>,
         leave: Py<PyAny>,
         refused: Vec<Py<PyAny>>,
+        quiet: Py<PyAny>,
     ) -> Self {
         Self {
             state: Mutex::default(),
@@ -396,6 +431,7 @@ impl PyRecording {
             unlike,
             leave,
             refused,
+            quiet,
             recorded: AtomicU64::new(0),
             made: Mutex::default(),
         }
@@ -526,6 +562,7 @@ impl PyRecording {
                 .iter()
                 .map(|own| address(own.bind(py)))
                 .collect();
+            state.quiet = Some(own.quiet.clone_ref(py));
             Look::new(py, &mut state, 0)?.call(program, &[], 0)?;
         }
         cpython::traced(slf.as_any(), on_event, || program.call(args, Some(kwargs)))
@@ -560,7 +597,7 @@ impl PyRecording {
         };
         let mut refusal = state.refusal;
         for (object, what) in &state.writes {
-            if refusal.is_none() && !is_made(object.bind(py)) {
+            if refusal.is_none() && object.get(py).is_some_and(|own| !is_made(&own)) {
                 refusal = Some((Kind::Writes, what.clone()));
             }
         }
@@ -607,6 +644,13 @@ impl PyRecording {
                 None => made.has_dict(own, version),
             },
         );
+        if reads.has_lone_weak_reference(py, program, &arguments) {
+            let text = "it follows a weak reference to what it finds in no other way";
+            return Ok(FinishedRecording::Refused((
+                Kind::Opaque.name(),
+                text.to_owned(),
+            )));
+        }
         let refused = |text: String| {
             let text = format!("it changes {text}");
             Ok(FinishedRecording::Refused((Kind::Writes.name(), text)))
@@ -696,10 +740,14 @@ impl PyRecording {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.leave)?;
+        visit.call(&self.quiet)?;
         if let Ok(state) = self.state.try_lock() {
             state.reads.traverse(&visit)?;
             for (object, _) in &state.writes {
-                visit.call(object)?;
+                match object {
+                    Held::Strong(own) => visit.call(own)?,
+                    Held::Weak(own) => visit.call(own)?,
+                }
             }
         }
         Ok(())

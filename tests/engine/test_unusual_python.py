@@ -1,0 +1,228 @@
+"""Programs that use what few programs use of Python: in each call as PyTorch alone would run them."""
+
+import functools
+import warnings
+import weakref
+
+import pytest
+import torch
+
+import corsac
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", corsac.HostWarning)
+        yield
+
+
+def given():
+    return torch.linspace(-1, 1, 6).reshape(2, 3)
+
+
+def alike(make, inputs=given):
+    """``make`` gives a program and what changes between calls, and is called twice: results are the same."""
+
+    def results(compile):
+        function, *changes = make()
+        compiled, found = compile(function), []
+        with torch.no_grad():
+            for change in (lambda: None, *changes):
+                change()
+                found += [compiled(inputs()) for _ in range(3)]
+        return found
+
+    for own, expected in zip(results(corsac.compile), results(lambda own: own), strict=True):
+        assert type(own) is type(expected)
+        if isinstance(own, torch.Tensor):
+            torch.testing.assert_close(own, expected)
+        else:
+            assert all(type(a) is type(b) for a, b in zip(own, expected, strict=True))
+            assert [*map(str, own)] == [*map(str, expected)]
+
+
+class Scale:
+    factor = 3
+
+
+def test_weak_reference_to_what_only_others_hold():
+    def make():
+        owner = [Scale()]
+        reference = weakref.ref(owner[0])
+
+        def program(x):
+            found = reference()
+            return x if found is None else x * found.factor
+
+        return program, owner.clear
+
+    alike(make)
+
+
+def test_weak_reference_to_what_it_also_finds_otherwise():
+    owner = [Scale()]
+    reference = weakref.ref(owner[0])
+
+    @corsac.compile
+    def program(x):
+        return x * owner[0].factor if reference() is owner[0] else x
+
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(program(given()), given() * 3)
+    assert len(program._corsac_module._recorded.programs()) == 1
+
+
+@pytest.mark.parametrize(
+    "name, operation",
+    [
+        ("__add__", lambda x: x + 1),
+        ("__rsub__", lambda x: 1 - x),
+        ("__neg__", lambda x: -x),
+        ("__lt__", lambda x: x < 0),
+        ("__getitem__", lambda x: x[0]),
+    ],
+)
+def test_operator_of_tensors_that_is_replaced(name, operation, monkeypatch):
+    def change():
+        monkeypatch.setattr(torch.Tensor, name, lambda *own: torch.zeros(4))
+
+    def make():
+        monkeypatch.undo()
+        return operation, change
+
+    alike(make)
+
+
+def test_descriptor_that_comes_first_from_now_on():
+    def make():
+        class Descriptor:
+            def __get__(self, own, owner):
+                return 2
+
+        class Owner:
+            scale = Descriptor()
+
+        owner = Owner()
+        owner.__dict__["scale"] = 7
+        return lambda x: x * owner.scale, lambda: setattr(Descriptor, "__set__", lambda *own: None)
+
+    alike(make)
+
+
+def test_value_of_a_class_that_becomes_a_descriptor():
+    def make():
+        class Plain:
+            def __mul__(self, other):
+                return other * 3
+
+        class Owner:
+            scale = Plain()
+
+        owner = Owner()
+        change = lambda: setattr(Plain, "__get__", lambda self, own, kind: Scale())  # noqa: E731
+        return lambda x: x * getattr(owner.scale, "factor", 5), change
+
+    alike(make)
+
+
+def test_tensor_that_a_function_remembers():
+    def make():
+        @functools.lru_cache
+        def positions(count):
+            return torch.arange(count).float()
+
+        def program(x):
+            return x * positions(x.shape[1])
+
+        return program, lambda: positions(3).add_(10), positions.cache_clear
+
+    alike(make)
+
+
+def test_tensors_that_a_function_remembers_for_each_size():
+    @functools.lru_cache
+    def positions(count):
+        return torch.arange(count).float()
+
+    @corsac.compile
+    def program(x):
+        return x * positions(x.shape[0])
+
+    with torch.no_grad():
+        for size in (2, 3, 4, 3, 5, 2):
+            x = torch.ones(size)
+            torch.testing.assert_close(program(x), torch.arange(size).float())
+        positions(3).add_(10)
+        torch.testing.assert_close(program(torch.ones(3)), torch.arange(3) + 10.0)
+
+
+def test_remembered_results_of_arguments_with_names():
+    def make():
+        @functools.lru_cache
+        def difference(a, b):
+            return a - b
+
+        return lambda x: (x * difference(b=1, a=5), difference.cache_info())
+
+    def program():
+        function = make()
+        return lambda x: function(x)[0], lambda: None
+
+    alike(program)
+    function = make()
+    compiled = corsac.compile(lambda x: function(x)[0])
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(given())
+    assert function(given())[1].currsize == 1
+
+
+def test_sizes_are_returned_as_sizes():
+    alike(lambda: (lambda x: (x * 2, x.shape, x.shape[:1], [x.shape]),))
+
+
+def test_generator_that_is_left_does_so_at_once():
+    def make():
+        log = []
+
+        def halves(x):
+            try:
+                yield x
+                yield x / 2
+            finally:
+                log.append("left")
+
+        def program(x):
+            for own in halves(x):
+                x = own + 1
+                break
+            return x + len(log)
+
+        return program, log.clear
+
+    alike(make)
+
+
+def test_object_that_goes_away_does_so_at_once():
+    def make():
+        log = []
+
+        class Noted:
+            def scale(self):
+                return 2
+
+            def __del__(self):
+                log.append("gone")
+
+        def program(x):
+            own = Noted()
+            x = x * own.scale()
+            del own
+            return x + len(log)
+
+        return program, log.clear
+
+    alike(make)
