@@ -981,9 +981,7 @@ class Recording:
     called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
     that cannot; ``quiet``, which calls a function with arguments so that its operators are not recorded.
     """
-    def __new__(
-        cls, ours: Any, unlike: Any, leave: Any, refused: Any, quiet: Any
-    ) -> Recording: ...
+    def __new__(cls, ours: Any, unlike: Any, leave: Any, refused: Any, quiet: Any) -> Recording: ...
     def ask(self, function: Any) -> Any:
         """A function without arguments tells how something is set that the program depends on: it is asked now, and
         before each call.
