@@ -211,7 +211,7 @@ _SETTINGS: tuple[Callable[[], Any], ...] = (
     torch._C._get_tracing_state,
     torch._C._functorch.maybe_current_level,
     torch._C._get_deterministic_algorithms,
-    torch.is_deterministic_algorithms_warn_only_enabled,
+    torch._C._get_deterministic_algorithms_warn_only,
 )
 
 

@@ -104,11 +104,7 @@ fn is_new_symbol(now: Option<&Bound<'_, PyAny>>, symbols: &Symbols) -> bool {
 
 impl Place {
     /// Whether something else is there now.
-    pub(super) fn is_changed(
-        &mut self,
-        now: Option<&Bound<'_, PyAny>>,
-        symbols: &Symbols,
-    ) -> bool {
+    pub(super) fn is_changed(&mut self, now: Option<&Bound<'_, PyAny>>, symbols: &Symbols) -> bool {
         let is_same = is_same_option(now, self.before.as_ref()) && !is_new_symbol(now, symbols);
         self.read |= is_same;
         !is_same
@@ -116,11 +112,7 @@ impl Place {
 }
 
 impl DictRead {
-    fn edits(
-        &mut self,
-        py: Python<'_>,
-        symbols: &Symbols,
-    ) -> PyResult<Result<Vec<Edit>, String>> {
+    fn edits(&mut self, py: Python<'_>, symbols: &Symbols) -> PyResult<Result<Vec<Edit>, String>> {
         let store = self.store.bind(py).clone();
         let Some(before) = &self.contents else {
             let mut edits = Vec::new();
@@ -188,23 +180,16 @@ impl DictRead {
 }
 
 impl SequenceRead {
-    fn edits(
-        &mut self,
-        py: Python<'_>,
-        symbols: &Symbols,
-    ) -> PyResult<Result<Vec<Edit>, String>> {
+    fn edits(&mut self, py: Python<'_>, symbols: &Symbols) -> PyResult<Result<Vec<Edit>, String>> {
         let object = self.object.bind(py);
         let now: Vec<Py<PyAny>> = object
             .try_iter()?
             .map(|own| Ok(own?.unbind()))
             .collect::<PyResult<_>>()?;
         let is_kept = |count: usize| {
-            now.iter()
-                .zip(&self.items)
-                .take(count)
-                .all(|(now, then)| {
-                    is_same(now.bind(py), then.bind(py)) && !symbols.has(now.bind(py))
-                })
+            now.iter().zip(&self.items).take(count).all(|(now, then)| {
+                is_same(now.bind(py), then.bind(py)) && !symbols.has(now.bind(py))
+            })
         };
         let count = self.items.len();
         if now.len() == count && is_kept(count) {

@@ -47,9 +47,14 @@ impl Counters {
     }
 
     /// The numbers that the program got as symbols, by their names.
-    pub(super) fn used<'py>(&self, py: Python<'py>) -> PyResult<FxHashMap<String, Bound<'py, PyAny>>> {
+    pub(super) fn used<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<FxHashMap<String, Bound<'py, PyAny>>> {
         let found = self.found.borrow();
-        let named = found.iter().map(|(place, value)| (name_of(*place), value.bind(py).clone()));
+        let named = found
+            .iter()
+            .map(|(place, value)| (name_of(*place), value.bind(py).clone()));
         Ok(named.collect())
     }
 }
@@ -70,13 +75,15 @@ impl<'py> Look<'_, 'py> {
         let is_new = match container.cast::<PyDict>() {
             Ok(_) => {
                 let read = self.state.reads.dicts.get(&place.0);
-                read.and_then(|own| own.entries.get(&place.1)).is_none_or(|own| {
-                    own.before.as_ref().is_none_or(|before| !found.is(before))
-                })
+                read.and_then(|own| own.entries.get(&place.1))
+                    .is_none_or(|own| own.before.as_ref().is_none_or(|before| !found.is(before)))
             }
-            Err(_) => self.state.reads.cells.get(&place.0).is_none_or(|own| {
-                own.before.as_ref().is_none_or(|before| !found.is(before))
-            }),
+            Err(_) => self
+                .state
+                .reads
+                .cells
+                .get(&place.0)
+                .is_none_or(|own| own.before.as_ref().is_none_or(|before| !found.is(before))),
         };
         let Some(value) = Number::of(found).filter(|_| !is_new && !self.state.symbols.has(found))
         else {
@@ -96,7 +103,9 @@ impl<'py> Look<'_, 'py> {
             }
         } else {
             // What a function of C does with it is not seen.
-            self.state.symbols.lose("a number that a function of C finds");
+            self.state
+                .symbols
+                .lose("a number that a function of C finds");
         }
     }
 }

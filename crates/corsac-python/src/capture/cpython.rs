@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCode, PyDict, PyString, PyType};
+use pyo3::types::{PyCode, PyDict, PyModule, PyString, PyType};
 
 /// `struct _frame`, up to what is used.
 #[repr(C)]
@@ -49,6 +49,24 @@ struct DictObject {
     version: u64,
 }
 
+/// `PyFunctionObject`, up to what is used.
+#[repr(C)]
+struct FunctionObject {
+    head: ffi::PyObject,
+    globals: *mut ffi::PyObject,
+    builtins: *mut ffi::PyObject,
+    name: *mut ffi::PyObject,
+    qualname: *mut ffi::PyObject,
+    parts: [*mut ffi::PyObject; 3],
+}
+
+/// `PyCellObject`
+#[repr(C)]
+struct CellObject {
+    head: ffi::PyObject,
+    content: *mut ffi::PyObject,
+}
+
 /// `PyLongObject` of one digit
 #[repr(C)]
 struct LongObject {
@@ -65,6 +83,8 @@ struct ViewObject {
 
 /// `Py_TPFLAGS_VALID_VERSION_TAG`
 const HAS_VERSION: u64 = 1 << 19;
+/// `Py_TPFLAGS_IMMUTABLETYPE`
+const IS_IMMUTABLE: u64 = 1 << 8;
 
 unsafe extern "C" {
     fn _PyType_Lookup(kind: *mut ffi::PyTypeObject, name: *mut ffi::PyObject)
@@ -214,6 +234,74 @@ pub(super) fn version(dict: &Bound<'_, PyDict>) -> u64 {
     unsafe { (*dict.as_ptr().cast::<DictObject>()).version }
 }
 
+/// Whether the number of [`version`] is this one.
+#[inline]
+pub(super) fn has_version(dict: &Py<PyDict>, then: u64, _attached: Python<'_>) -> bool {
+    // SAFETY: as in `version`.
+    unsafe { (*dict.as_ptr().cast::<DictObject>()).version == then }
+}
+
+/// Whether the class of an object is this one.
+#[inline]
+pub(super) fn is_of(object: &Py<PyAny>, kind: &Py<PyType>, _attached: Python<'_>) -> bool {
+    // SAFETY: it is an object, which is alive.
+    unsafe { ffi::Py_TYPE(object.as_ptr()).cast() == kind.as_ptr() }
+}
+
+/// Whether objects of this class keep it: assigning `__class__` is an error.
+pub(super) fn keeps_class(kind: &Bound<'_, PyType>) -> bool {
+    // SAFETY: it is a type object.
+    let flags = unsafe { ffi::PyType_GetFlags(kind.as_type_ptr()) } as u64;
+    flags & IS_IMMUTABLE != 0 && !kind.is_subclass_of::<PyModule>().unwrap_or(true)
+}
+
+/// Whether the version of a type is this one, which is not 0.
+#[inline]
+pub(super) fn has_type_version(kind: &Py<PyType>, then: u32, _attached: Python<'_>) -> bool {
+    let kind = kind.as_ptr().cast::<ffi::PyTypeObject>();
+    // SAFETY: it is a type object, which is alive.
+    unsafe { (*kind).tp_version_tag == then && (*kind).tp_flags as u64 & HAS_VERSION != 0 }
+}
+
+/// Whether a function has these parts, as addresses, 0 for what it has not: see [`parts_of_function`].
+#[inline]
+pub(super) fn has_parts(function: &Py<PyAny>, parts: &[usize; 3], _attached: Python<'_>) -> bool {
+    // SAFETY: callers have seen that it is a function; it is alive.
+    let now = unsafe { &(*function.as_ptr().cast::<FunctionObject>()).parts };
+    now.iter().zip(parts).all(|(now, then)| now.addr() == *then)
+}
+
+/// Whether a cell holds what has this address, or nothing if that is 0.
+#[inline]
+pub(super) fn holds(cell: &Py<PyAny>, content: usize, _attached: Python<'_>) -> bool {
+    // SAFETY: callers have seen that it is a cell; it is alive.
+    unsafe { (*cell.as_ptr().cast::<CellObject>()).content.addr() == content }
+}
+
+/// Whether a list holds these objects, and nothing else.
+#[inline]
+pub(super) fn has_items(list: &Py<PyAny>, items: &[Py<PyAny>], _attached: Python<'_>) -> bool {
+    let list = list.as_ptr().cast::<ffi::PyListObject>();
+    // SAFETY: callers have seen that it is a list; it is alive.
+    let (now, len) = unsafe { ((*list).ob_item, (*list).ob_base.ob_size) };
+    usize::try_from(len) == Ok(items.len())
+        && items.iter().enumerate().all(|(at, then)| {
+            // SAFETY: a list has as many items as its size says, and nobody changes it meanwhile.
+            unsafe { *now.add(at) == then.as_ptr() }
+        })
+}
+
+/// What a function of C without arguments gives; None for other callables, and where it raises.
+pub(super) fn asked<'py>(py: Python<'py>, callable: &Py<PyAny>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: it is an object; it gives a new reference, or null with an exception.
+    let found =
+        unsafe { Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(callable.as_ptr())) };
+    if found.is_none() {
+        drop(PyErr::take(py));
+    }
+    found
+}
+
 /// The version of a type and of its bases, 0 if it has none at present.
 pub(super) fn type_version(kind: &Bound<'_, PyType>) -> u32 {
     let kind = kind.as_type_ptr();
@@ -224,6 +312,13 @@ pub(super) fn type_version(kind: &Bound<'_, PyType>) -> u32 {
             _ => (*kind).tp_version_tag,
         }
     }
+}
+
+/// The line of the instruction that stands so many bytes from the beginning of its code.
+pub(super) fn line(code: &Bound<'_, PyCode>, offset: usize) -> c_int {
+    let offset = c_int::try_from(offset).unwrap_or(0);
+    // SAFETY: it takes a code object and any number.
+    unsafe { ffi::PyCode_Addr2Line(code.as_ptr().cast(), offset) }
 }
 
 /// What a type or one of its bases has under this name.
@@ -275,6 +370,16 @@ pub(super) fn attributes<'py>(
     unsafe { Bound::from_borrowed_ptr_or_opt(py, dict) }?
         .cast_into()
         .ok()
+}
+
+/// Whether the dictionary of an object's attributes is the one at this address.
+#[inline]
+pub(super) fn has_store(object: &Py<PyAny>, store: usize, _attached: Python<'_>) -> bool {
+    // SAFETY: it takes any object, and gives the place of its dictionary, which is in the object, or null.
+    unsafe {
+        let place = _PyObject_GetDictPtr(object.as_ptr());
+        !place.is_null() && (*place).addr() == store
+    }
 }
 
 /// The dictionary that a view of keys, values or items is of.

@@ -4,8 +4,6 @@
 //! holds. A program that finds the same in every place that it looks at takes the same way; each of the
 //! places is reached through others that are guarded, so that no paths from the arguments are needed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use indexmap::IndexMap;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
@@ -16,8 +14,11 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use super::counters::Counter;
 use super::cpython;
 use super::effects::Effects;
+use super::flat::Flat;
 use super::roots::Root;
+use super::sites::{Family, Sites};
 use super::structure::{Met, Structure};
+use super::told::{Failed, Guard, Told};
 
 pub(super) type Map<K, V> = IndexMap<K, V, FxBuildHasher>;
 pub(super) type Address = usize;
@@ -93,7 +94,7 @@ pub(super) struct Place {
 pub(super) struct DictRead {
     pub(super) store: Py<PyDict>,
     /// When it was read first.
-    version: AtomicU64,
+    pub(super) version: u64,
     pub(super) entries: Map<Address, Place>,
     /// All of it, in its order.
     pub(super) contents: Option<Vec<(Py<PyAny>, Py<PyAny>)>>,
@@ -112,11 +113,12 @@ pub(super) struct SequenceRead {
 /// What was looked up in a class.
 pub(super) struct ClassRead {
     pub(super) kind: Py<PyType>,
-    version: AtomicU64,
+    /// When it was read first.
+    pub(super) version: u32,
     bases: Py<PyAny>,
     pub(super) names: Map<Address, Entry>,
     /// Whether all that it has matters.
-    whole: bool,
+    pub(super) whole: bool,
 }
 
 pub(super) struct FunctionRead {
@@ -129,7 +131,7 @@ pub(super) struct CallRead {
     pub(super) callable: Py<PyAny>,
     pub(super) arguments: Py<PyTuple>,
     /// None where it raises an exception.
-    result: Option<Py<PyAny>>,
+    pub(super) result: Option<Py<PyAny>>,
 }
 
 /// An attribute of an object that C computes.
@@ -150,6 +152,7 @@ pub(super) struct Reads {
     pub(super) functions: Map<Address, FunctionRead>,
     pub(super) attributes: Map<(Address, Address), AttributeRead>,
     pub(super) calls: Vec<CallRead>,
+    pub(super) sites: Sites,
     asked: FxHashSet<(Address, Vec<Address>)>,
 }
 
@@ -184,7 +187,7 @@ impl Reads {
             .entry(address(store))
             .or_insert_with(|| DictRead {
                 store: store.clone().unbind(),
-                version: AtomicU64::new(cpython::version(store)),
+                version: cpython::version(store),
                 entries: Map::default(),
                 contents: None,
                 set_before: false,
@@ -198,6 +201,7 @@ impl Reads {
         key: &Bound<'py, PyAny>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let found = store.get_item(key)?;
+        self.sites.note(Family::Entry, address(store), address(key));
         let known = self.dict(store).entries.entry(address(key));
         known
             .or_insert_with(|| Place::new(key, found.as_ref()))
@@ -212,6 +216,7 @@ impl Reads {
         key: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let found = store.get_item(key)?;
+        self.sites.note(Family::Entry, address(store), address(key));
         let read = self.dict(store);
         read.set_before |= read.contents.is_none();
         let known = read.entries.entry(address(key));
@@ -235,6 +240,7 @@ impl Reads {
     pub(super) fn contents(&mut self, store: &Bound<'_, PyDict>) -> PyResult<()> {
         if self.dict(store).contents.is_none() {
             let items = items_of(store)?;
+            self.sites.note(Family::Contents, address(store), 0);
             self.dict(store).contents = Some(items);
         }
         Ok(())
@@ -246,7 +252,7 @@ impl Reads {
             drop(cpython::lookup(kind, pyo3::intern!(kind.py(), "__init__")));
             ClassRead {
                 kind: kind.clone().unbind(),
-                version: AtomicU64::new(u64::from(cpython::type_version(kind))),
+                version: cpython::type_version(kind),
                 bases: kind.mro().into_any().unbind(),
                 names: Map::default(),
                 whole: false,
@@ -261,6 +267,7 @@ impl Reads {
         name: &Bound<'py, PyString>,
     ) -> Option<Bound<'py, PyAny>> {
         let found = cpython::lookup(kind, name);
+        self.sites.note(Family::Class, address(kind), address(name));
         let known = self.class(kind).names.entry(address(name));
         known.or_insert_with(|| {
             (
@@ -273,11 +280,13 @@ impl Reads {
 
     /// A class, whatever it has.
     pub(super) fn whole_class(&mut self, kind: &Bound<'_, PyType>) {
+        self.sites.note(Family::Class, address(kind), 0);
         self.class(kind).whole = true;
     }
 
     /// The class of an object.
     pub(super) fn kind(&mut self, object: &Bound<'_, PyAny>) {
+        self.sites.note(Family::Kind, address(object), 0);
         let known = self.kinds.entry(address(object));
         known.or_insert_with(|| (object.clone().unbind(), object.get_type().unbind()));
     }
@@ -288,6 +297,7 @@ impl Reads {
             known.read |= read;
             return Ok(());
         }
+        self.sites.note(Family::Sequence, address(object), 0);
         let items: PyResult<Vec<_>> = object.try_iter()?.map(|item| Ok(item?.unbind())).collect();
         let known = SequenceRead {
             object: object.clone().unbind(),
@@ -307,6 +317,7 @@ impl Reads {
 
     /// A cell is about to be filled.
     pub(super) fn set_cell(&mut self, cell: &Bound<'_, PyAny>) {
+        self.sites.note(Family::Cell, address(cell), 0);
         let known = self.cells.entry(address(cell));
         known.or_insert_with(|| Place::new(cell, cpython::cell_content(cell).as_ref()));
     }
@@ -316,6 +327,7 @@ impl Reads {
         if self.functions.contains_key(&address(function)) {
             return Ok(());
         }
+        self.sites.note(Family::Function, address(function), 0);
         let parts = cpython::parts_of_function(function);
         if let Some(Ok(defaults)) = parts[2].as_ref().map(|own| own.cast::<PyDict>()) {
             self.contents(defaults)?;
@@ -346,7 +358,9 @@ impl Reads {
         name: &Bound<'_, PyString>,
         found: Option<&Bound<'_, PyAny>>,
     ) -> &mut Place {
-        let known = self.attributes.entry((address(object), address(name)));
+        let (at, of) = (address(object), address(name));
+        self.sites.note(Family::Attribute, at, of);
+        let known = self.attributes.entry((at, of));
         let read = known.or_insert_with(|| AttributeRead {
             object: object.clone().unbind(),
             place: Place::new(name.as_any(), found),
@@ -383,6 +397,8 @@ impl Reads {
         };
         let result = result.ok().map(Bound::unbind);
         self.asked.insert(key);
+        self.sites
+            .note(Family::Call, address(callable), address(arguments));
         self.calls.push(CallRead {
             callable: callable.clone().unbind(),
             arguments: arguments.clone().unbind(),
@@ -445,9 +461,8 @@ impl Reads {
         is_fresh_dict: impl Fn(&Bound<'_, PyDict>, u64) -> bool,
     ) {
         let is_old = |own: &Py<PyAny>| !is_fresh(own.bind(py));
-        self.dicts.retain(|_, own| {
-            !is_fresh_dict(own.store.bind(py), own.version.load(Ordering::Relaxed))
-        });
+        self.dicts
+            .retain(|_, own| !is_fresh_dict(own.store.bind(py), own.version));
         self.classes.retain(|_, own| !is_fresh(own.kind.bind(py)));
         self.kinds.retain(|_, own| is_old(&own.0));
         self.sequences.retain(|_, own| is_old(&own.object));
@@ -479,18 +494,14 @@ fn ordered_dict(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 }
 
 /// Whether a dictionary has an order of its own, which can change while nothing else does.
-fn is_ordered(store: &Bound<'_, PyDict>) -> PyResult<bool> {
+pub(super) fn is_ordered(store: &Bound<'_, PyDict>) -> PyResult<bool> {
     Ok(!store.is_exact_instance_of::<PyDict>() && store.is_instance(ordered_dict(store.py())?)?)
 }
 
 impl DictRead {
-    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+    /// Whether everything that was read of it is there.
+    pub(super) fn is_same(&self, py: Python<'_>) -> PyResult<bool> {
         let store = self.store.bind(py);
-        let version = cpython::version(store);
-        let moves = self.contents.as_ref().is_some_and(|own| own.len() > 1) && is_ordered(store)?;
-        if version == self.version.load(Ordering::Relaxed) && !moves {
-            return Ok(true);
-        }
         for own in self.entries.values() {
             if !is_same_option(store.get_item(&own.key)?.as_ref(), own.before.as_ref()) {
                 return Ok(false);
@@ -510,18 +521,14 @@ impl DictRead {
                 return Ok(false);
             }
         }
-        self.version.store(version, Ordering::Relaxed);
         Ok(true)
     }
 }
 
 impl ClassRead {
-    fn is_current(&self, py: Python<'_>) -> bool {
+    /// Whether its bases, and what was looked up in it, are as they were. Gives it a version.
+    pub(super) fn is_same(&self, py: Python<'_>) -> bool {
         let kind = self.kind.bind(py);
-        let version = u64::from(cpython::type_version(kind));
-        if version != 0 && version == self.version.load(Ordering::Relaxed) {
-            return true;
-        }
         if self.whole || !is_same(kind.mro().as_any(), self.bases.bind(py)) {
             return false;
         }
@@ -533,15 +540,12 @@ impl ClassRead {
                 return false;
             }
         }
-        // Looking things up has given it a version.
-        let version = u64::from(cpython::type_version(kind));
-        self.version.store(version, Ordering::Relaxed);
         true
     }
 }
 
 impl FunctionRead {
-    fn is_current(&self, py: Python<'_>) -> bool {
+    pub(super) fn is_current(&self, py: Python<'_>) -> bool {
         let now = cpython::parts_of_function(self.function.bind(py));
         now.iter()
             .zip(&self.parts)
@@ -550,6 +554,35 @@ impl FunctionRead {
                 (Some(now), Some(then)) => now.is(then),
                 _ => false,
             })
+    }
+}
+
+impl AttributeRead {
+    pub(super) fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        let name = self.place.key.bind(py).cast::<PyString>()?;
+        let now = self.object.bind(py).getattr(name).ok();
+        Ok(is_same_option(now.as_ref(), self.place.before.as_ref()))
+    }
+}
+
+impl CallRead {
+    /// What it gives now.
+    pub(super) fn ask<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let arguments = self.arguments.bind(py);
+        match arguments.is_empty() {
+            true => cpython::asked(py, &self.callable),
+            false => self.callable.bind(py).call1(arguments.clone()).ok(),
+        }
+    }
+
+    pub(super) fn is_current(&self, py: Python<'_>) -> bool {
+        is_same_option(self.ask(py).as_ref(), self.result.as_ref())
+    }
+}
+
+impl SequenceRead {
+    pub(super) fn is_same(&self, py: Python<'_>) -> PyResult<bool> {
+        has_same_items(self.object.bind(py), &self.items)
     }
 }
 
@@ -585,9 +618,11 @@ type Found<'py> = (
 /// What a program read when it was captured. A call may use the program if all of it is as it was.
 #[pyclass(name = "Guards", module = "corsac._core", frozen)]
 pub(crate) struct PyGuards {
-    reads: Reads,
+    pub(super) reads: Reads,
+    /// The same as rows of addresses and versions.
+    flat: Flat,
     /// What is looked at by its structure, and where it is found.
-    roots: Vec<(Root, Structure)>,
+    pub(super) roots: Vec<(Root, Structure)>,
     /// The numbers of objects in structures that the program changes.
     written: Vec<usize>,
     /// Places of numbers that the program replaces.
@@ -596,17 +631,24 @@ pub(crate) struct PyGuards {
 
 impl PyGuards {
     pub(super) fn new(
+        py: Python<'_>,
         reads: Reads,
         roots: Vec<(Root, Structure)>,
         written: Vec<usize>,
         counters: Vec<Counter>,
-    ) -> Self {
-        Self {
+    ) -> PyResult<Self> {
+        Ok(Self {
+            flat: Flat::new(py, &reads)?,
             reads,
             roots,
             written,
             counters,
-        }
+        })
+    }
+
+    /// Whether everything that the program read is as it was. What raises is not.
+    pub(crate) fn are_current(&self, py: Python<'_>) -> bool {
+        self.flat.hold(py, &self.reads).unwrap_or(false)
     }
 
     /// Whether an object is guarded as one that is known.
@@ -620,75 +662,16 @@ impl PyGuards {
 
     /// What is not as it was: a description, None as a rule.
     pub(crate) fn changed(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let reads = &self.reads;
-        let told = |what: &str, object: &Bound<'_, PyAny>| {
-            Ok(Some(format!(
-                "{what} of type {}",
-                object.get_type().name()?
-            )))
-        };
-        for (object, kind) in reads.kinds.values() {
-            if !object.bind(py).get_type().is(kind) {
-                return told("the class of an object that was", kind.bind(py));
+        if self.flat.hold(py, &self.reads)? {
+            return Ok(None);
+        }
+        for own in Guard::all_and_bases(&self.reads) {
+            if !own.holds(py).unwrap_or(false) {
+                return own.described(py).map(Some);
             }
         }
-        for own in reads.dicts.values() {
-            if !own.is_current(py)? {
-                return own.told(py).map(Some);
-            }
-        }
-        for own in reads.classes.values() {
-            if !own.is_current(py) {
-                return Ok(Some(format!("class {}", own.kind.bind(py).qualname()?)));
-            }
-        }
-        for own in reads.functions.values() {
-            if !own.is_current(py) {
-                return Ok(Some(format!("function {}", own.function.bind(py).repr()?)));
-            }
-        }
-        for own in reads.cells.values() {
-            let now = cpython::cell_content(own.key.bind(py));
-            if !is_same_option(now.as_ref(), own.before.as_ref()) {
-                return Ok(Some("a variable of an enclosing function".to_owned()));
-            }
-        }
-        for own in reads.sequences.values() {
-            if !has_same_items(own.object.bind(py), &own.items)? {
-                return told("a container", own.object.bind(py));
-            }
-        }
-        for AttributeRead { object, place } in reads.attributes.values() {
-            let name = place.key.bind(py).cast::<PyString>()?;
-            let now = object.bind(py).getattr(name).ok();
-            if !is_same_option(now.as_ref(), place.before.as_ref()) {
-                return Ok(Some(format!("attribute {name}")));
-            }
-        }
-        for own in &reads.calls {
-            let arguments = own.arguments.bind(py).clone();
-            let now = own.callable.bind(py).call1(arguments).ok();
-            if !is_same_option(now.as_ref(), own.result.as_ref()) {
-                return Ok(Some(format!(
-                    "what {} gives",
-                    own.callable.bind(py).repr()?
-                )));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl DictRead {
-    /// What has changed, for a message.
-    fn told(&self, py: Python<'_>) -> PyResult<String> {
-        let store = self.store.bind(py);
-        for own in self.entries.values() {
-            if !is_same_option(store.get_item(&own.key)?.as_ref(), own.before.as_ref()) {
-                return Ok(format!("the value of {}", own.key.bind(py).repr()?));
-            }
-        }
-        Ok("what a dictionary holds".to_owned())
+        // What raises, too, is not as it was.
+        Ok(Some("what it reads".to_owned()))
     }
 }
 
@@ -696,8 +679,7 @@ impl DictRead {
 impl PyGuards {
     /// Whether everything that the program read is as it was.
     fn hold(&self, py: Python<'_>) -> bool {
-        // What raises is not as it was.
-        matches!(self.changed(py), Ok(None))
+        self.are_current(py)
     }
 
     /// Finds the tensors and the objects in arguments and in state: in the places, and with the numbers, of the call
@@ -725,11 +707,11 @@ impl PyGuards {
             }
         }
         let is_told_apart = |number: &usize| !self.is_known(&met.objects[*number]);
-        Ok(self
-            .written
-            .iter()
-            .all(is_told_apart)
-            .then_some((met.tensors, met.objects, met.counted)))
+        Ok(self.written.iter().all(is_told_apart).then_some((
+            met.tensors,
+            met.objects,
+            met.counted,
+        )))
     }
 
     /// Places of numbers that the program replaces: dictionaries with keys, and cells.
@@ -743,6 +725,18 @@ impl PyGuards {
     fn reason(&self, py: Python<'_>) -> Option<String> {
         self.changed(py)
             .unwrap_or_else(|error| Some(error.to_string()))
+    }
+
+    /// Each guard in words: the family, the place, what it has to be, and the file and the line that has read it
+    /// first, if the program has. `program` is where paths begin.
+    fn list(&self, program: &Bound<'_, PyAny>) -> PyResult<Vec<Told>> {
+        self.told(program)
+    }
+
+    /// The first guard that fails in words: the place, what was there, what is there now, and the file and the line
+    /// that has read it first; None if all hold.
+    fn failure(&self, program: &Bound<'_, PyAny>) -> PyResult<Option<Failed>> {
+        self.failed(program)
     }
 
     /// How many places are looked at.
@@ -770,6 +764,8 @@ impl PyGuards {
             visit.call(container)?;
             visit.call(key)?;
         }
+        self.flat.traverse(&visit)?;
+        self.reads.sites.traverse(&visit)?;
         self.reads.traverse(&visit)
     }
 }

@@ -13,21 +13,70 @@ mod containers;
 mod counters;
 mod cpython;
 mod effects;
+mod flat;
 mod guards;
 mod look;
 mod opcode;
 mod recording;
 mod roots;
+mod sites;
 mod structure;
 mod symbols;
+mod told;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 pub(crate) use guards::PyGuards;
 
 /// Whether somebody has set attributes of an object that are in its dictionary.
 pub(crate) fn has_attributes(object: &Bound<'_, PyAny>) -> bool {
     cpython::attributes(object, false).is_some_and(|own| !own.is_empty())
+}
+
+/// A dictionary that others may change, and when it was looked at.
+pub(crate) struct Stamped {
+    pub(crate) dict: Py<PyDict>,
+    /// None where dictionaries have no versions that are known here.
+    version: Option<AtomicU64>,
+}
+
+impl Stamped {
+    pub(crate) fn new(dict: Bound<'_, PyDict>) -> Self {
+        let version = cpython::is_supported(dict.py()).then(|| cpython::version(&dict));
+        Self {
+            version: version.map(AtomicU64::new),
+            dict: dict.unbind(),
+        }
+    }
+
+    /// Whether it is known to be as it was when it was looked at last.
+    #[inline]
+    pub(crate) fn is_unchanged(&self, py: Python<'_>) -> bool {
+        let version = self.version.as_ref();
+        version.is_some_and(|own| cpython::has_version(&self.dict, own.load(Relaxed), py))
+    }
+
+    /// Whether it is as it was: what has not changed is, and of all else `look` says so.
+    #[inline]
+    pub(crate) fn is_current(
+        &self,
+        py: Python<'_>,
+        look: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<bool>,
+    ) -> PyResult<bool> {
+        if self.is_unchanged(py) {
+            return Ok(true);
+        }
+        let dict = self.dict.bind(py);
+        let now = self.version.as_ref().map(|_| cpython::version(dict));
+        let is_current = look(dict)?;
+        if let (true, Some(known), Some(now)) = (is_current, &self.version, now) {
+            known.store(now, Relaxed);
+        }
+        Ok(is_current)
+    }
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -24,6 +24,7 @@ use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
 use super::roots::{Known, roots};
+use super::sites::Site;
 use super::symbols::{Condition, Pending, Symbols};
 
 /// Containers with more elements are data, of which programs read a part.
@@ -320,7 +321,9 @@ impl PyRecording {
                 let Some(offset) = frame.offset() else {
                     return Ok(());
                 };
-                let Some(code) = state.codes.get(&frame.code_address()) else {
+                let code = frame.code_address();
+                state.reads.sites.at = Site { code, offset };
+                let Some(code) = state.codes.get(&code) else {
                     state.opaque("a frame that was not seen to begin");
                     return Ok(());
                 };
@@ -637,6 +640,8 @@ impl PyRecording {
             return Ok(FinishedRecording::Refused((kind.name(), text)));
         }
         let mut reads = state.reads;
+        let codes = state.codes.values().map(|own| &own._object);
+        reads.sites.keep(py, codes);
         reads.forget(
             py,
             |own| is_made(own) || given.contains(&address(own)),
@@ -669,7 +674,7 @@ impl PyRecording {
             if reads.find_any(py, &given) {
                 return is_known();
             }
-            let guards = PyGuards::new(reads, Vec::new(), Vec::new(), Vec::new());
+            let guards = PyGuards::new(py, reads, Vec::new(), Vec::new(), Vec::new())?;
             if let Some(what) = guards.changed(py)? {
                 return refused(what);
             }
@@ -711,7 +716,7 @@ impl PyRecording {
                 .edits
                 .extend(edits.map(|(number, (kind, key, values))| (number, kind, key, values)));
         }
-        let guards = PyGuards::new(reads, found.roots, written, counters);
+        let guards = PyGuards::new(py, reads, found.roots, written, counters)?;
         if let Some(what) = guards.changed(py)? {
             return refused(what);
         }

@@ -253,7 +253,10 @@ impl Symbols {
     pub(super) fn take_conditions(&mut self, py: Python<'_>, of_values: bool) -> Vec<Condition> {
         let all = std::mem::take(&mut self.conditions);
         let (taken, left) = all.into_iter().partition(|(_, first, second, _)| {
-            [first, second].iter().any(|own| depends_on_values(own.bind(py))) == of_values
+            [first, second]
+                .iter()
+                .any(|own| depends_on_values(own.bind(py)))
+                == of_values
         });
         self.conditions = left;
         taken

@@ -6,6 +6,7 @@ mod planted;
 mod program;
 mod runner;
 mod situation;
+mod tensor_layout;
 mod tensors;
 mod watch;
 mod weights;
@@ -196,5 +197,6 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
     m.add_function(wrap_pyfunction!(planted::plant_panic, m)?)?;
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
+    m.add_function(wrap_pyfunction!(tensor_layout::knows_tensor_layout, m)?)?;
     m.add_function(wrap_pyfunction!(situation::unusual_mode, m)?)
 }

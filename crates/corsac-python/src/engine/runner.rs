@@ -68,7 +68,7 @@ impl Candidate {
             return Ok(false);
         }
         if let Some(guards) = &self.guards
-            && guards.get().changed(py)?.is_some()
+            && !guards.get().are_current(py)
         {
             return Ok(false);
         }

@@ -14,11 +14,11 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use corsac_engine::{DType, Data, DataMut, Element};
-use pyo3::ffi::PyErr_Clear;
+use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyString, PyTuple, PyType};
 use rustc_hash::FxHasher;
 
 use crate::runtime::TorchValues;
@@ -69,9 +69,65 @@ struct Table {
     stream: *const c_void,
 }
 
+/// `PyGetSetDescrObject`, as `descrobject.h` has it in all versions
+#[repr(C)]
+struct GetSet {
+    head: PyObject,
+    kind: *mut PyTypeObject,
+    name: *mut PyObject,
+    qualname: *mut PyObject,
+    functions: *mut PyGetSetDef,
+}
+
+/// An attribute of tensors that a function of C computes, which is called without looking it up.
+struct Getter(Py<PyAny>);
+
+impl Getter {
+    /// The attribute of this name; None if it is another kind of attribute.
+    fn new(tensor: &Bound<'_, PyType>, name: &Bound<'_, PyString>) -> PyResult<Option<Self>> {
+        let found = tensor.getattr(name)?;
+        // SAFETY: it is an object, and the type is one of CPython's.
+        let is_getter = unsafe { Py_TYPE(found.as_ptr()) == &raw mut PyGetSetDescr_Type };
+        if !is_getter {
+            return Ok(None);
+        }
+        // SAFETY: its type is that of such descriptors, whose functions live as long as they do.
+        let (kind, has_function) = unsafe {
+            let own = found.as_ptr().cast::<GetSet>();
+            let functions = (*own).functions;
+            let has_function = !functions.is_null() && (*functions).get.is_some();
+            ((*own).kind, has_function)
+        };
+        // SAFETY: a descriptor has the type that it is of.
+        let kind = unsafe { Bound::from_borrowed_ptr(tensor.py(), kind.cast()) };
+        let is_of_tensors = has_function && tensor.is_subclass(&kind)?;
+        Ok(is_of_tensors.then(|| Self(found.unbind())))
+    }
+
+    /// Its value; None where it raises.
+    #[inline]
+    fn ask<'py>(&self, tensor: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+        let py = tensor.py();
+        // SAFETY: `new` has seen that this is such a descriptor of tensors, with a function. Callers have seen that the
+        // object is one; the function gives a new reference, or null with an exception.
+        let found = unsafe {
+            let functions = (*self.0.as_ptr().cast::<GetSet>()).functions;
+            let get = (*functions).get?;
+            Bound::from_owned_ptr_or_opt(py, get(tensor.as_ptr(), (*functions).closure))
+        };
+        if found.is_none() {
+            // SAFETY: the thread is attached to the interpreter.
+            unsafe { PyErr_Clear() };
+        }
+        found
+    }
+}
+
 /// How tensors are looked into, and made.
 pub(crate) struct Exchange {
     describe: Describe,
+    version: Option<Getter>,
+    requires_grad: Option<Getter>,
     tensor: Py<PyAny>,
     parameter: Py<PyAny>,
     /// `torch.empty`
@@ -136,8 +192,11 @@ impl Exchange {
         let Some(describe) = describe else {
             return Ok(None);
         };
+        let class = tensor.cast::<PyType>()?;
         Ok(Some(Self {
             describe,
+            version: Getter::new(class, intern!(py, "_version"))?,
+            requires_grad: Getter::new(class, intern!(py, "requires_grad"))?,
             tensor: tensor.unbind(),
             parameter: torch.getattr("nn")?.getattr("Parameter")?.unbind(),
             empty: torch.getattr(intern!(py, "empty"))?.unbind(),
@@ -148,8 +207,9 @@ impl Exchange {
 
     /// Whether `value` is a tensor of PyTorch itself, and no subclass.
     pub(crate) fn is_tensor(&self, value: &Bound<'_, PyAny>) -> bool {
-        let class = value.get_type();
-        class.is(&self.tensor) || class.is(&self.parameter)
+        // SAFETY: it is an object.
+        let class = unsafe { Py_TYPE(value.as_ptr()) }.cast::<PyObject>();
+        class == self.tensor.as_ptr() || class == self.parameter.as_ptr()
     }
 
     /// Whether `value` is a tensor of PyTorch itself, and no parameter.
@@ -188,6 +248,33 @@ impl Exchange {
             description,
             of: PhantomData,
         })
+    }
+
+    /// How often `tensor` was written to, which was not made in inference mode.
+    pub(super) fn version(&self, tensor: &Bound<'_, PyAny>) -> PyResult<i64> {
+        let asked = match &self.version {
+            Some(own) if self.is_tensor(tensor) => own.ask(tensor),
+            _ => None,
+        };
+        match asked {
+            Some(own) => own.extract(),
+            None => tensor.getattr(intern!(tensor.py(), "_version"))?.extract(),
+        }
+    }
+
+    /// Whether `tensor` wants a gradient.
+    pub(super) fn requires_grad(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let asked = match &self.requires_grad {
+            Some(own) if self.is_tensor(tensor) => own.ask(tensor),
+            _ => None,
+        };
+        match asked {
+            Some(own) => own.is_truthy(),
+            None => {
+                let own = tensor.getattr(intern!(tensor.py(), "requires_grad"))?;
+                own.is_truthy()
+            }
+        }
     }
 
     /// A number that says where the elements of `tensor` lie, what they are and how: another one after

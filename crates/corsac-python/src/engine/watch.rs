@@ -6,16 +6,40 @@ use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
+use smallvec::SmallVec;
 
+use super::tensor_layout::Seen;
 use super::tensors::Exchange;
+use crate::capture::Stamped;
 
 /// A dictionary, and a name in it.
 type Place = (Py<PyDict>, Py<PyString>);
 
+/// A name in a dictionary, and when the dictionary was looked at.
+struct StampedPlace {
+    store: Stamped,
+    name: Py<PyString>,
+}
+
+impl StampedPlace {
+    fn new(py: Python<'_>, (store, name): Place) -> Self {
+        Self {
+            store: Stamped::new(store.into_bound(py)),
+            name,
+        }
+    }
+
+    /// Whether the dictionary has this under the name, None for None.
+    fn has(&self, py: Python<'_>, own: Option<&Py<PyAny>>) -> PyResult<bool> {
+        self.store
+            .is_current(py, |store| is_same(store, &self.name, own))
+    }
+}
+
 /// A parameter, buffer or constant: the place that it is in (none if it is in no module), itself, how
 /// often it was written to, where its elements lie.
 struct WatchedTensor {
-    place: Option<Place>,
+    place: Option<StampedPlace>,
     tensor: Option<Py<PyAny>>,
     /// Another tensor with its elements, so that no others can lie in their place. Not in training.
     elements: Option<Py<PyAny>>,
@@ -25,13 +49,17 @@ struct WatchedTensor {
     layout: Option<u64>,
     /// Whether it wants a gradient, where that matters: in training.
     requires_grad: bool,
+    /// All of it, where that can be seen. Not in training.
+    seen: Option<Seen>,
 }
 
 /// A module: the dictionary that it is in (none for the model itself), its name, itself, its mode.
 struct WatchedModule {
-    place: Option<Place>,
+    place: Option<StampedPlace>,
     module: Option<Py<PyAny>>,
-    attributes: Option<Py<PyDict>>,
+    attributes: Option<Stamped>,
+    /// The dictionaries of hooks among the attributes; None where something else is there.
+    hooks: Option<Vec<Py<PyDict>>>,
     mode: Mode,
 }
 
@@ -45,56 +73,52 @@ struct Mode {
 /// A tensor that is written to without counting it, as batch norms do with their statistics, and what it held.
 struct WatchedContent {
     tensor: Py<PyAny>,
+    shape: Vec<usize>,
     /// None where its elements do not lie row by row in memory that is known.
     content: Option<Vec<u32>>,
 }
 
 impl WatchedContent {
     fn new(tensor: Bound<'_, PyAny>, exchange: Option<&Exchange>) -> PyResult<Self> {
+        let shape: Vec<usize> = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
+        let described = match exchange {
+            Some(exchange) => exchange.described(&tensor)?,
+            None => None,
+        };
+        let content = match described.and_then(|own| own.data(Element::F32, &shape)) {
+            Some(Data::F32(elements)) => Some(elements.iter().map(|own| own.to_bits()).collect()),
+            _ => None,
+        };
         Ok(Self {
-            content: bits(&tensor, exchange)?,
+            content,
+            shape,
             tensor: tensor.unbind(),
         })
     }
 
-    fn is_current(&self, py: Python<'_>, exchange: Option<&Exchange>) -> PyResult<bool> {
-        let Some(then) = &self.content else {
-            return Ok(false);
-        };
+    /// Whether it holds what it did. It is a constant of the program, too, which has found it to be the same tensor.
+    fn is_current(&self, py: Python<'_>, exchange: Option<&Exchange>) -> bool {
         let tensor = self.tensor.bind(py);
-        Ok(with_floats(tensor, exchange, |now| {
-            now.len() == then.len()
-                && now
-                    .iter()
-                    .zip(then)
-                    .all(|(now, then)| now.to_bits() == *then)
-        })? == Some(true))
+        let described = exchange
+            .filter(|own| own.is_tensor(tensor))
+            .and_then(|own| own.described_as_stored(tensor));
+        let data = described.and_then(|own| own.data(Element::F32, &self.shape));
+        match (data, &self.content) {
+            (Some(Data::F32(now)), Some(then)) => has_bits(now, then),
+            _ => false,
+        }
     }
 }
 
-/// Calls `look` with the elements of a tensor of float32 that lie row by row; None for all others.
-fn with_floats<T>(
-    tensor: &Bound<'_, PyAny>,
-    exchange: Option<&Exchange>,
-    look: impl FnOnce(&[f32]) -> T,
-) -> PyResult<Option<T>> {
-    let Some(exchange) = exchange else {
-        return Ok(None);
-    };
-    let shape: Vec<usize> = tensor.getattr(intern!(tensor.py(), "shape"))?.extract()?;
-    let Some(described) = exchange.described(tensor)? else {
-        return Ok(None);
-    };
-    Ok(match described.data(Element::F32, &shape) {
-        Some(Data::F32(elements)) => Some(look(elements)),
-        _ => None,
-    })
-}
-
-fn bits(tensor: &Bound<'_, PyAny>, exchange: Option<&Exchange>) -> PyResult<Option<Vec<u32>>> {
-    with_floats(tensor, exchange, |own| {
-        own.iter().map(|own| own.to_bits()).collect()
-    })
+/// Whether numbers have these bits, many at a time.
+fn has_bits(now: &[f32], then: &[u32]) -> bool {
+    const STEP: usize = 64;
+    let differ = |(now, then): (&f32, &u32)| now.to_bits() ^ then;
+    now.len() == then.len()
+        && now.chunks(STEP).zip(then.chunks(STEP)).all(|(now, then)| {
+            let differing = now.iter().zip(then).map(differ);
+            differing.fold(0, |all, own| all | own) == 0
+        })
 }
 
 /// What programs are for.
@@ -126,6 +150,21 @@ pub(crate) struct PyWatch {
     purpose: Purpose,
 }
 
+/// The names of hooks that matter.
+fn hooks(py: Python<'_>, purpose: Purpose) -> SmallVec<[&Bound<'_, PyString>; 4]> {
+    let names = [
+        intern!(py, "_forward_hooks"),
+        intern!(py, "_forward_pre_hooks"),
+        intern!(py, "_backward_hooks"),
+        intern!(py, "_backward_pre_hooks"),
+    ];
+    let count = match purpose {
+        Purpose::Inference => 2,
+        Purpose::Training => 4,
+    };
+    names.into_iter().take(count).collect()
+}
+
 fn mode(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Mode> {
     let py = attributes.py();
     let training = match attributes.get_item(intern!(py, "training"))? {
@@ -136,17 +175,7 @@ fn mode(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Mode> {
         None => false,
     };
     let mut hooked = false;
-    let names = [
-        intern!(py, "_forward_hooks"),
-        intern!(py, "_forward_pre_hooks"),
-        intern!(py, "_backward_hooks"),
-        intern!(py, "_backward_pre_hooks"),
-    ];
-    let names = match purpose {
-        Purpose::Inference => &names[..2],
-        Purpose::Training => &names[..],
-    };
-    for name in names {
+    for name in hooks(py, purpose) {
         if let Some(hooks) = attributes.get_item(name)? {
             hooked |= match hooks.cast::<PyDict>() {
                 Ok(hooks) => !hooks.is_empty(),
@@ -155,6 +184,27 @@ fn mode(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Mode> {
         }
     }
     Ok(Mode { training, hooked })
+}
+
+/// The dictionaries of hooks, if all of them are there.
+fn hooks_of(attributes: &Bound<'_, PyDict>, purpose: Purpose) -> PyResult<Option<Vec<Py<PyDict>>>> {
+    let py = attributes.py();
+    let training = attributes.get_item(intern!(py, "training"))?;
+    if training.is_some_and(|own| !own.is_exact_instance_of::<PyBool>()) {
+        // Its truth value may change while it is the same.
+        return Ok(None);
+    }
+    let mut found = Vec::new();
+    for name in hooks(py, purpose) {
+        let Some(own) = attributes.get_item(name)? else {
+            continue;
+        };
+        match own.cast_into::<PyDict>() {
+            Ok(own) => found.push(own.unbind()),
+            Err(_) => return Ok(None),
+        }
+    }
+    Ok(Some(found))
 }
 
 fn attributes<'py>(module: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
@@ -175,8 +225,13 @@ fn is_same(
 }
 
 fn requires_grad(tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let requires = tensor.getattr(intern!(tensor.py(), "requires_grad"))?;
-    requires.is_truthy()
+    match Exchange::get(tensor.py())? {
+        Some(exchange) => exchange.requires_grad(tensor),
+        None => {
+            let requires = tensor.getattr(intern!(tensor.py(), "requires_grad"))?;
+            requires.is_truthy()
+        }
+    }
 }
 
 /// How often a tensor was written to; None for those made in inference mode.
@@ -197,6 +252,7 @@ impl WatchedTensor {
         purpose: Purpose,
         exchange: Option<&Exchange>,
     ) -> PyResult<Self> {
+        let place = place.map(|own| StampedPlace::new(tensor.py(), own));
         if tensor.is_none() {
             return Ok(Self {
                 place,
@@ -205,6 +261,7 @@ impl WatchedTensor {
                 version: None,
                 layout: None,
                 requires_grad: false,
+                seen: None,
             });
         }
         let (layout, requires_grad) = match purpose {
@@ -222,12 +279,19 @@ impl WatchedTensor {
             ),
             Purpose::Training => None,
         };
+        let version = version(&tensor)?;
+        let seen = match purpose {
+            // Strided tensors of PyTorch itself have a layout.
+            Purpose::Inference if layout.is_some() && version.is_some() => Seen::of(&tensor)?,
+            _ => None,
+        };
         Ok(Self {
             place,
             elements,
-            version: version(&tensor)?,
+            version,
             layout,
             requires_grad,
+            seen,
             tensor: Some(tensor.unbind()),
         })
     }
@@ -240,7 +304,7 @@ impl WatchedTensor {
     /// Whether it is still in its place.
     fn is_there(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.place {
-            Some((store, name)) => is_same(store.bind(py), name, self.tensor.as_ref()),
+            Some(place) => place.has(py, self.tensor.as_ref()),
             None => Ok(true),
         }
     }
@@ -265,25 +329,64 @@ impl WatchedTensor {
         let (Some(tensor), Some(version)) = (&self.tensor, self.version) else {
             return Ok(true);
         };
+        if self
+            .seen
+            .as_ref()
+            .is_some_and(|own| own.is_current(tensor, py))
+        {
+            return Ok(true);
+        }
         let tensor = tensor.bind(py);
-        let now = tensor.getattr(intern!(py, "_version"))?;
+        let now = match exchange {
+            Some(exchange) => exchange.version(tensor)?,
+            None => tensor.getattr(intern!(py, "_version"))?.extract()?,
+        };
         // `tensor.data = …` does not count as a write.
-        Ok(now.extract::<i64>()? == version
-            && exchange.and_then(|own| own.layout(tensor)) == self.layout)
+        Ok(now == version && exchange.and_then(|own| own.layout(tensor)) == self.layout)
     }
 }
 
 impl WatchedModule {
+    /// Takes note of a module, which may be None, in its place.
+    fn new(place: Option<Place>, module: Bound<'_, PyAny>, purpose: Purpose) -> PyResult<Self> {
+        let py = module.py();
+        let place = place.map(|own| StampedPlace::new(py, own));
+        if module.is_none() {
+            return Ok(Self {
+                place,
+                module: None,
+                attributes: None,
+                hooks: None,
+                mode: Mode::default(),
+            });
+        }
+        let own = attributes(&module)?;
+        Ok(Self {
+            place,
+            mode: mode(&own, purpose)?,
+            hooks: hooks_of(&own, purpose)?,
+            attributes: Some(Stamped::new(own)),
+            module: Some(module.unbind()),
+        })
+    }
+
     fn is_current(&self, py: Python<'_>, purpose: Purpose) -> PyResult<bool> {
-        if let Some((store, name)) = &self.place
-            && !is_same(store.bind(py), name, self.module.as_ref())?
+        if let Some(place) = &self.place
+            && !place.has(py, self.module.as_ref())?
         {
             return Ok(false);
         }
-        match &self.attributes {
-            Some(attributes) => Ok(mode(attributes.bind(py), purpose)? == self.mode),
-            None => Ok(true),
+        let Some(attributes) = &self.attributes else {
+            return Ok(true);
+        };
+        if let Some(hooks) = &self.hooks
+            && attributes.is_unchanged(py)
+        {
+            // Whether it trains, and which dictionaries its hooks are in, is as it was.
+            let hooked = hooks.iter().any(|own| !own.bind(py).is_empty());
+            return Ok(hooked == self.mode.hooked);
         }
+        attributes.is_current(py, |own| Ok(mode(own, purpose)? == self.mode))
     }
 }
 
@@ -310,13 +413,7 @@ impl PyWatch {
         for (place, tensor) in constants {
             tensors.push(WatchedTensor::new(place, tensor, purpose, exchange)?);
         }
-        let own = attributes(root)?;
-        let mut modules = vec![WatchedModule {
-            place: None,
-            module: Some(root.clone().unbind()),
-            mode: mode(&own, purpose)?,
-            attributes: Some(own.unbind()),
-        }];
+        let mut modules = vec![WatchedModule::new(None, root.clone(), purpose)?];
         for module in root.call_method0(intern!(py, "modules"))?.try_iter()? {
             let module = module?;
             for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
@@ -331,23 +428,9 @@ impl PyWatch {
                 .getattr(intern!(py, "_modules"))?
                 .cast_into::<PyDict>()?;
             for (name, child) in &store {
-                let own = match child.is_none() {
-                    true => None,
-                    false => Some(attributes(&child)?),
-                };
-                modules.push(WatchedModule {
-                    place: Some((
-                        store.clone().unbind(),
-                        name.cast_into::<PyString>()?.unbind(),
-                    )),
-                    mode: own
-                        .as_ref()
-                        .map(|own| mode(own, purpose))
-                        .transpose()?
-                        .unwrap_or_default(),
-                    module: own.is_some().then(|| child.unbind()),
-                    attributes: own.map(Bound::unbind),
-                });
+                let name = name.cast_into::<PyString>()?;
+                let place = (store.clone().unbind(), name.unbind());
+                modules.push(WatchedModule::new(Some(place), child, purpose)?);
             }
         }
         Ok(Self {
@@ -377,11 +460,48 @@ impl PyWatch {
             }
         }
         for own in &self.contents {
-            if !own.is_current(py, exchange)? {
+            if !own.is_current(py, exchange) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// The first tensor, or module, that is not as it was, and what has become of it; None if all are.
+    fn failure<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, &'static str)>> {
+        let exchange = Exchange::get(py)?;
+        let bound = |own: &Option<Py<PyAny>>| match own {
+            Some(own) => own.bind(py).clone(),
+            None => py.None().into_bound(py),
+        };
+        for own in &self.tensors {
+            if !own.is_current(py, self.purpose, exchange)? {
+                let is_written = match (&own.tensor, own.version) {
+                    (Some(tensor), Some(then)) => version(tensor.bind(py))? != Some(then),
+                    _ => false,
+                };
+                let what = match (own.is_there(py)?, is_written) {
+                    (false, _) => "was replaced",
+                    (true, true) => "was written to",
+                    (true, false) => "has other memory, sizes or types",
+                };
+                return Ok(Some((bound(&own.tensor), what)));
+            }
+        }
+        for own in &self.modules {
+            if !own.is_current(py, self.purpose)? {
+                return Ok(Some((
+                    bound(&own.module),
+                    "was replaced, has other hooks or trains",
+                )));
+            }
+        }
+        for own in &self.contents {
+            if !own.is_current(py, exchange) {
+                return Ok(Some((own.tensor.bind(py).clone(), "was updated")));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether all tensors are still in their places, whatever has become of them.
@@ -406,18 +526,23 @@ impl PyWatch {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         for own in &self.tensors {
-            if let Some((store, _)) = &own.place {
-                visit.call(store)?;
+            if let Some(place) = &own.place {
+                visit.call(&place.store.dict)?;
             }
             visit.call(&own.tensor)?;
             visit.call(&own.elements)?;
         }
         for own in &self.modules {
-            if let Some((store, _)) = &own.place {
-                visit.call(store)?;
+            if let Some(place) = &own.place {
+                visit.call(&place.store.dict)?;
             }
             visit.call(&own.module)?;
-            visit.call(&own.attributes)?;
+            if let Some(attributes) = &own.attributes {
+                visit.call(&attributes.dict)?;
+            }
+            for hooks in own.hooks.iter().flatten() {
+                visit.call(hooks)?;
+            }
         }
         for own in &self.contents {
             visit.call(&own.tensor)?;
