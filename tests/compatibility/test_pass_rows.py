@@ -649,3 +649,16 @@ def test_the_autotuner(tmp_path: Any) -> None:
     with torch.no_grad():
         assert close(tune(corsac.fx, decisions=file)(x), model(x))
     assert file.exists()
+
+
+@row("`GraphTransformObserver` with a folder to log to")
+def test_observers_draw_pictures(tmp_path: Any) -> None:
+    suffixes = []
+    for fx in PACKAGES:
+        gm, folder = fx.symbolic_trace(lambda x: torch.neg(x)), tmp_path / fx.__name__
+        folder.mkdir()
+        observer = of(fx, "passes.graph_transform_observer").GraphTransformObserver
+        with observer(gm, "own", log_url=str(folder)):
+            fx.replace_pattern(gm, lambda x: torch.neg(x), lambda x: torch.relu(x))
+        suffixes.append({path.suffix for path in folder.iterdir()})
+    assert suffixes == [{".dot"}, {".dot", ".svg"}]

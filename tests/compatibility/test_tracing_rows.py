@@ -241,15 +241,16 @@ def test_two_threads_that_trace_at_once() -> None:
     def traces(fx: ModuleType) -> list[Any]:
         """What two threads get, of which the first ends while the second is still at it."""
         results: list[Any] = [None, None]
-        both_inside, first_done = threading.Barrier(2, timeout=30), threading.Event()
+        first_inside, second_inside, first_done = (threading.Event() for _ in range(3))
 
         def first(x):
-            both_inside.wait()
+            first_inside.set()
+            second_inside.wait(30)
             return x.relu()
 
         class Second(Deep):
             def forward(self, x):
-                both_inside.wait()
+                second_inside.set()
                 first_done.wait(30)
                 return super().forward(x)
 
@@ -262,8 +263,9 @@ def test_two_threads_that_trace_at_once() -> None:
         threads = [
             threading.Thread(target=attempt, args=own) for own in ((0, first), (1, Second()))
         ]
-        for thread in threads:
-            thread.start()
+        threads[0].start()
+        first_inside.wait(30)
+        threads[1].start()
         threads[0].join()
         first_done.set()
         threads[1].join()

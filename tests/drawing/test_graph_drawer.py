@@ -157,6 +157,33 @@ def test_the_observer_sees_what_that_of_torch_sees(tmp_path):
         assert (tmp_path / f"{stem}_{which}_graph.dot").read_text() == expected.read_text()
 
 
+@pytest.mark.parametrize(
+    ("fx", "observer"),
+    [
+        (torch.fx, torch_observer.GraphTransformObserver),
+        (corsac.fx, GraphTransformObserver),
+    ],
+)
+def test_the_history_of_nodes_that_patterns_make(fx, observer, monkeypatch):
+    from torch._inductor import config
+
+    monkeypatch.setattr(config.trace, "provenance_tracking_level", 1)
+
+    def history(sources):
+        return [(s.name, s.pass_name, len(s.action), history(s.from_node)) for s in sources]
+
+    gm = fx.symbolic_trace(lambda x: torch.add(torch.neg(x), 1))
+    with observer(gm, "one"):
+        fx.replace_pattern(gm, lambda x: torch.neg(x), lambda x: torch.relu(x))
+    (relu,) = gm.graph.find_nodes(op="call_function", target=torch.relu)
+    with observer(gm, "two"):
+        fx.replace_pattern(gm, lambda x: torch.relu(x), lambda x: torch.cos(x))
+    (cos,) = gm.graph.find_nodes(op="call_function", target=torch.cos)
+    first = [("neg", "one", 2, [])]
+    assert history(cos.meta["from_node"]) == [("relu", "two", 2, first)]
+    assert history(relu.meta["from_node"]) == first
+
+
 def test_an_observer_without_a_folder_does_nothing(tmp_path):
     gm = corsac.fx.symbolic_trace(Net().eval())
     observer = GraphTransformObserver(gm, "nothing")

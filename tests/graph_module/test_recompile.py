@@ -165,6 +165,12 @@ def test_recompiling_keeps_one_text():
     assert len(others & generated_files()) <= len(others)
 
 
+def test_code_is_run_in_the_given_globals_only():
+    with pytest.raises(TypeError, match="expected a dictionary of globals, got NoneType"):
+        _generated_source._exec_with_source("stray = 42", None)
+    assert not hasattr(_generated_source, "stray")
+
+
 def test_code_that_does_not_compile_leaves_no_text():
     before = len(_generated_source._loader)
     with pytest.raises(SyntaxError):

@@ -69,6 +69,8 @@ def _exec_with_source(
     src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None
 ) -> str:
     """Run ``src`` in ``globals`` and return the file name its code objects carry."""
+    if not isinstance(globals, dict):  # `exec` would run the code in this module
+        raise TypeError(f"expected a dictionary of globals, got {type(globals).__name__}")
     key = _file_name(co_fields)
     _loader.add(key, src)
     try:

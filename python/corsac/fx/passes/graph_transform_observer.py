@@ -60,6 +60,8 @@ class GraphTransformObserver:
             self.erased_nodes: set[str] = set()
             self.created_nodes: set[str] = set()
             self.name_to_node: dict[str, Node] = {}
+            # What nodes have from those that they are for when they are made, as by `replace_pattern`.
+            self._inherited: dict[str, list[NodeSource]] = {}
             # Copies made meanwhile: they have the hooks, too, and are let go of them in the end.
             self.copied_gms: list[GraphModule] = []
             self._node_creation_hook = self.get_node_creation_hook()
@@ -115,6 +117,7 @@ class GraphTransformObserver:
         self.created_nodes.clear()
         self.copied_gms.clear()
         self.name_to_node.clear()
+        self._inherited.clear()
         self.name_to_node.update((node.name, node) for node in self.gm.graph.nodes)
         return self
 
@@ -159,7 +162,9 @@ class GraphTransformObserver:
             self.created_nodes.add(node.name)
             self.name_to_node[node.name] = node
             source = NodeSource(None, self.passname, NodeSourceAction.CREATE)
-            node.meta.setdefault("from_node", []).append(source)
+            self._inherited[node.name] = inherited = node.meta.get("from_node", [])
+            # A list of its own: the other node's history does not change.
+            node.meta["from_node"] = [*inherited, source]
 
         return on_node_creation
 
@@ -186,11 +191,17 @@ class GraphTransformObserver:
             actions = [NodeSourceAction.REPLACE]
             if new_node.name in self.created_nodes:
                 actions.append(NodeSourceAction.CREATE)
-            # That it was made by this pass is said by the entry that follows.
+            # That it was made by this pass is said by the entry that follows, and so is what it has
+            # from the old node.
+            inherited = {id(source) for source in self._inherited.get(new, ())}
+            said = inherited & {id(source) for source in old.meta.get("from_node", ())}
             kept = [
                 source
                 for source in sources
-                if source.pass_name != self.passname or source.action != [NodeSourceAction.CREATE]
+                if id(source) not in said
+                and (
+                    source.pass_name != self.passname or source.action != [NodeSourceAction.CREATE]
+                )
             ]
             new_node.meta["from_node"] = [*kept, NodeSource(old, self.passname, actions)]
 
