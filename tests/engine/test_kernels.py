@@ -362,3 +362,81 @@ def test_operands_that_are_repeated(a, b):
     for function in (torch.add, torch.sub, torch.div, torch.maximum):
         check(function, x, y)
         check(function, y, x)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 16, 17, 40, 100])
+def test_rows_and_columns_in_other_places(columns):
+    x = _numbers(2, 3, 6, columns)
+    for shifts, dims in [(3, -1), ((1, -2), (2, 3)), ((5, 1, -7), (3, 1, 3)), ((1, 2), (0, 1))]:
+        check(lambda x, s=shifts, d=dims: x.roll(s, d), x)
+    most = min(columns - 1, 17)
+    for mode, widths in [
+        ("reflect", (most, most // 2, 3, 5)),
+        ("reflect", (0, most)),
+        ("replicate", (20, 1, 0, 2)),
+        ("replicate", (0, 0, 0, 0)),
+        ("circular", (most, columns, 6, 1)),
+    ]:
+        image = x if len(widths) == 4 else x[0]
+        check(lambda x, m=mode, w=widths: F.pad(x, w, mode=m), image)
+    volume = x[None]
+    check(lambda x: F.pad(x, (most, 1, 2, 0, 1, 2), mode="replicate"), volume)
+    check(lambda x: F.pad(x, (most, 1, 2, 0, 1, 2), value=-0.0), volume)
+    for size in [(3, 7), (6, 2 * columns), (11, columns + 9), (6, columns)]:
+        check(lambda x, s=size: F.interpolate(x, s, mode="nearest"), x)
+        check(lambda x, s=size: F.interpolate(x, s, mode="nearest-exact"), x)
+    # Many planes, of which threads get rows.
+    many = torch.randn(8, 4, 64, 64)
+    check(lambda x: F.interpolate(x, scale_factor=1.7), many)
+    check(lambda x: x.roll((9, 30), (2, 3)), many)
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(5, 70)] * 3, [(5, 70), (70,), (5, 1)], [(1,), (600,), (3, 1)]]
+)
+def test_functions_of_three_numbers(shapes):
+    a, b, c = (_numbers(*shape) for shape in shapes)
+    for function in (
+        torch.lerp,
+        torch.addcmul,
+        lambda a, b, c: torch.addcmul(a, b, c, value=-0.3),
+        lambda a, b, c: torch.addcdiv(a, b, c, value=2),
+    ):
+        check(function, a, b, c)
+        # In a chain, with numbers that are the same for all.
+        check(lambda a, b, c, f=function: f(a.sin(), b, c).abs() + 1, a, b, c)
+        check(lambda a, b, c, f=function: f(a * 2, b, c.sum(-1, keepdim=True)), a, b, c)
+
+
+def test_squares_of_rows():
+    for shape in [(3, 2), (7, 64), (40, 129), (2, 3, 500)]:
+        x = torch.randn(shape)
+        check(lambda x: x.square().sum(-1, keepdim=True) * x, x)
+        check(lambda x: x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt(), x)
+        check(lambda x: (x.square() + x.square().sum(-1, keepdim=True)).sqrt(), x)
+        check(F.normalize, x)
+        check(F.normalize, _numbers(*shape))
+
+
+def test_extremes_of_rows():
+    for size in (1, 31, 32, 33, 64, 100, 1000):
+        for make in (torch.randn, _numbers):
+            x = make(6, size)
+            check(lambda x: (x.amax(-1), x.amin(-1)), x)
+        for special in (NAN, -NAN, INFINITY, -INFINITY):
+            for place in {0, size // 2, size - 1}:
+                x = torch.randn(4, size)
+                x[1, place] = special
+                check(lambda x: (x.amax(-1), x.amin(-1)), x)
+        check(lambda x: (x.amax(-1), x.amin(-1)), torch.full((3, size), -INFINITY))
+        check(lambda x: (x.amax(-1), x.amin(-1)), torch.full((3, size), INFINITY))
+
+
+def test_numbers_as_integers():
+    special = [0.0, -0.0, 0.9, -0.9, 1e10, -1e10, 9.3e18, -9.3e18, NAN, INFINITY, -INFINITY]
+    for count in (1, 7, 8, 100, 40_000):
+        x = torch.tensor(special).repeat(count)[:count]
+        compiled = corsac.compile(lambda x: x.long(), options={"inference": "native"})
+        with torch.inference_mode():
+            compiled(x)
+            assert torch.equal(compiled(x), x.long())

@@ -1,5 +1,7 @@
 //! Elements of the types that values are made of.
 
+use multiversion::multiversion;
+
 use crate::program::Element;
 
 /// Elements that somebody else owns.
@@ -39,6 +41,17 @@ impl Default for Elements {
     fn default() -> Self {
         Self::F32(Vec::new())
     }
+}
+
+/// Whether all bytes are truth values, 0 or 1. All are looked at, many at a time.
+#[must_use]
+#[multiversion(targets("x86_64+avx512f+avx512bw", "x86_64+avx2"))]
+pub fn are_truth_values(bytes: &[u8]) -> bool {
+    let mut all = 0;
+    for byte in bytes {
+        all |= byte;
+    }
+    all <= 1
 }
 
 impl<'a> Data<'a> {

@@ -1,5 +1,6 @@
 //! Operators over elements of all types: what is no arithmetic of floating-point numbers alone.
 
+use corsac_kernels::gather::Places;
 use smallvec::SmallVec;
 
 use crate::data::{Data, DataMut};
@@ -143,6 +144,17 @@ impl Scalar {
 /// What elements are made of: places, and their weights.
 pub type Taps = Vec<SmallVec<[(usize, f32); 4]>>;
 
+/// What is computed of three floating-point numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ternary {
+    /// Between the first two, as far as the third says.
+    Lerp,
+    /// The first, and the product of the others times a number.
+    AddProduct(f32),
+    /// The first, and the quotient of the others times a number.
+    AddQuotient(f32),
+}
+
 /// What a step computes of elements of any type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum General {
@@ -244,6 +256,16 @@ pub enum General {
     SafeSoftmax,
     /// A convolution in up to three dimensions: image, weight, and bias if there are three.
     Volume(Volume),
+    /// A function of three numbers.
+    Ternary(Ternary),
+    /// Elements in other places of the last two dimensions: `out[…, i, j] = input[…, rows[i], columns[j]]`, of
+    /// floating-point numbers.
+    Arrange {
+        /// Which rows.
+        rows: Vec<u32>,
+        /// Which element of each.
+        columns: Places,
+    },
     /// Weighted sums of elements along a dimension.
     Resample {
         /// Which one.
@@ -285,6 +307,10 @@ impl General {
             Self::Extreme { .. } => "extreme",
             Self::Fold { .. } => "fold",
             Self::Volume(_) => "conv",
+            Self::Ternary(Ternary::Lerp) => "lerp",
+            Self::Ternary(Ternary::AddProduct(_)) => "addcmul",
+            Self::Ternary(Ternary::AddQuotient(_)) => "addcdiv",
+            Self::Arrange { .. } => "arrange",
             Self::Resample { .. } => "resample",
             Self::Causal => "causal",
             Self::SafeSoftmax => "softmax",
@@ -482,6 +508,25 @@ pub(crate) fn run(
             let bias = step.inputs.get(2).map(|&bias| values.get(bias));
             volume.run(work.data(0).numbers(), work.data(1).numbers(), bias, out);
         }
+        General::Ternary(function) => {
+            let DataMut::F32(out) = out else {
+                return Err(work.mismatch());
+            };
+            let operand = |at: usize| Operand {
+                data: work.data(at).numbers(),
+                shape: work.shape(at),
+            };
+            let operands = [operand(0), operand(1), operand(2)];
+            elementwise::ternary(*function, operands, program.shape(step.output), out);
+        }
+        General::Arrange { rows, columns } => {
+            let DataMut::F32(out) = out else {
+                return Err(work.mismatch());
+            };
+            let shape = work.shape(0);
+            let plane = shape[shape.len() - 2..].iter().product();
+            layout::arrange(work.data(0).numbers(), plane, rows, columns, out);
+        }
         General::Resample { dim, taps } => {
             let DataMut::F32(out) = out else {
                 return Err(work.mismatch());
@@ -580,7 +625,7 @@ impl<'a> Work<'a> {
 
     fn cast(&self, out: DataMut<'_>) -> Result<(), RunError> {
         match (self.data(0), out) {
-            (Data::F32(x), DataMut::I64(out)) => generic::map(x, out, float_to_int),
+            (Data::F32(x), DataMut::I64(out)) => generic::to_integers(x, out),
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0.0)),
             (Data::I64(x), DataMut::F32(out)) => generic::map(x, out, |x| x as f32),
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x != 0)),

@@ -43,7 +43,7 @@ mod work;
 
 pub use cache::{CacheContents, CacheError, CacheFolder, CacheKey, CacheRecord};
 pub use corsac_ir::DType;
-pub use data::{Data, DataMut, Elements};
+pub use data::{Data, DataMut, Elements, are_truth_values};
 pub use execute::{Executable, Observe, RunError};
 pub use lending::lend_weights;
 pub use lower::{LowerError, lower, lower_with_writes, same_input, unsupported};

@@ -83,12 +83,18 @@ fn of_fused(fused: &Fused) -> usize {
     let instructions = fused.instructions.iter().map(|own| {
         let each = match own.function {
             Function::Load(_) | Function::Same | Function::Binary(_) => SIMPLE,
-            Function::Compare(_) | Function::Where | Function::Reduce(_) => 2 * SIMPLE,
+            Function::Compare(_)
+            | Function::Where
+            | Function::Ternary(_)
+            | Function::Reduce(_)
+            | Function::ReduceSquares(_) => 2 * SIMPLE,
             Function::Arithmetic(function) => of_arithmetic(function),
             Function::Unary(function) => of_unary(function),
         };
         match (own.width, own.function) {
-            (Width::Row, Function::Reduce(_)) | (Width::Tile, _) => fused.len.saturating_mul(each),
+            (Width::Row, Function::Reduce(_) | Function::ReduceSquares(_)) | (Width::Tile, _) => {
+                fused.len.saturating_mul(each)
+            }
             (Width::Row, _) => (fused.len / row).saturating_mul(each),
         }
     });
@@ -110,6 +116,8 @@ fn of_general(general: &General, step: &Step, program: &Program) -> usize {
         }
         General::Extreme { dim, .. } => SINGLE * shape.get(*dim).copied().unwrap_or(1),
         General::Resample { taps, .. } => SIMPLE * taps.first().map_or(1, |taps| taps.len().max(1)),
+        General::Arrange { .. } => SIMPLE,
+        General::Ternary(_) => 3 * SIMPLE,
         General::SafeSoftmax => 72,
         General::Arithmetic(function) => of_arithmetic(*function),
         General::Fold { .. } | General::Scatter { .. } | General::Put(_) => SINGLE,

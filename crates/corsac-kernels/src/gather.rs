@@ -1,4 +1,4 @@
-//! Numbers from places that are known when the program runs.
+//! Numbers from other places: such as are known when the program runs only ([`gather`]), and before ([`Places`]).
 
 /// `to[i] = from[places[i]]`; whether all places are there. If not, what is written is of no use.
 ///
@@ -32,9 +32,40 @@ fn one_by_one(from: &[f32], places: &[i64], to: &mut [f32]) -> bool {
 mod x86_64 {
     use std::arch::x86_64::{
         _mm512_castsi256_si512, _mm512_cmplt_epu64_mask, _mm512_cvtepi64_epi32, _mm512_inserti64x4,
-        _mm512_loadu_si512, _mm512_mask_i32gather_ps, _mm512_set1_epi64, _mm512_setzero_ps,
-        _mm512_storeu_ps,
+        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_i32gather_ps, _mm512_permutexvar_ps,
+        _mm512_set1_epi64, _mm512_setzero_ps, _mm512_storeu_ps,
     };
+
+    use super::{LANES, Places, Run};
+
+    /// Rows of numbers from these places.
+    ///
+    /// # Safety
+    /// The processor must have the instructions.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn rows(places: &Places, from: &[f32], rows: &[u32], to: &mut [f32]) {
+        for (to, &row) in to.chunks_exact_mut(places.places.len()).zip(rows) {
+            let from = &from[row as usize * places.len..][..places.len];
+            let (whole, rest) = to.as_chunks_mut::<LANES>();
+            let first = whole.len() * LANES;
+            for (number, (to, run)) in whole.iter_mut().zip(&places.runs).enumerate() {
+                match run {
+                    Run::Near(start, lanes) => {
+                        debug_assert!(*start as usize + LANES <= from.len());
+                        // SAFETY: sixteen numbers from `start` on were found to be there in rows of `len` numbers; lanes
+                        // are sixteen, and so are the numbers that are written.
+                        unsafe {
+                            let own = _mm512_loadu_ps(from.as_ptr().add(*start as usize));
+                            let lanes = _mm512_loadu_si512(lanes.as_ptr().cast());
+                            _mm512_storeu_ps(to.as_mut_ptr(), _mm512_permutexvar_ps(lanes, own));
+                        }
+                    }
+                    Run::Far => places.read(number * LANES, from, to),
+                }
+            }
+            places.read(first, from, rest);
+        }
+    }
 
     /// Sixteen at a time.
     ///
@@ -65,9 +96,94 @@ mod x86_64 {
     }
 }
 
+/// How many numbers are collected at a time.
+const LANES: usize = 16;
+
+/// Places of the numbers of a row that are the same for many rows, found out before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Places {
+    /// How many numbers rows have from which others are made.
+    len: usize,
+    places: Vec<u32>,
+    /// For each sixteen places.
+    runs: Vec<Run>,
+}
+
+/// Sixteen places.
+#[derive(Clone, Debug, PartialEq)]
+enum Run {
+    /// From this number on, whose following ones these are: up to the fifteenth, all of which are there.
+    Near(u32, [u32; LANES]),
+    /// Anywhere.
+    Far,
+}
+
+impl Places {
+    /// Places in rows of `len` numbers.
+    ///
+    /// # Panics
+    /// If one of them is not there.
+    #[must_use]
+    pub fn new(len: usize, places: Vec<u32>) -> Self {
+        assert!(
+            places.iter().all(|&at| (at as usize) < len),
+            "all are there"
+        );
+        let (whole, _) = places.as_chunks::<LANES>();
+        let run = |own: &[u32; LANES]| {
+            let (mut first, mut last) = (own[0], own[0]);
+            for &at in own {
+                (first, last) = (first.min(at), last.max(at));
+            }
+            // The last sixteen, where there are no more.
+            let start = (first as usize).min(len.saturating_sub(LANES)) as u32;
+            match len >= LANES && last - start < LANES as u32 {
+                true => Run::Near(start, own.map(|at| at - start)),
+                false => Run::Far,
+            }
+        };
+        let runs = whole.iter().map(run).collect();
+        Self { len, places, runs }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// `to[i][j] = from[rows[i]][places[j]]`
+    ///
+    /// # Panics
+    /// If a row is not there, or `to` is of another size.
+    pub fn read_rows(&self, from: &[f32], rows: &[u32], to: &mut [f32]) {
+        assert_eq!(to.len(), rows.len() * self.places.len(), "all are wanted");
+        if to.is_empty() {
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: the processor has these instructions.
+            return unsafe { x86_64::rows(self, from, rows, to) };
+        }
+        for (to, &row) in to.chunks_exact_mut(self.places.len()).zip(rows) {
+            let from = &from[row as usize * self.len..][..self.len];
+            self.read(0, from, to);
+        }
+    }
+
+    /// Those from number `first` on, one after the other.
+    #[inline(always)]
+    fn read(&self, first: usize, from: &[f32], to: &mut [f32]) {
+        for (to, &at) in to.iter_mut().zip(&self.places[first..]) {
+            *to = from[at as usize];
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::gather;
+    use super::{Places, gather};
 
     #[test]
     fn numbers_are_those_of_their_places() {
@@ -93,5 +209,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn rows_of_places_are_those_of_each() {
+        let len = 41;
+        let from: Vec<f32> = (0..3 * len).map(|at| at as f32).collect();
+        let orders: [&dyn Fn(u32) -> u32; 5] = [
+            &|at| at % 41,
+            &|at| at * 2 / 3 % 41,
+            &|at| 40 - at % 41,
+            &|at| (at + 38) % 41,
+            &|at| at * 29 % 41,
+        ];
+        for own in [len, 20, 7] {
+            for order in orders {
+                for count in [0, 5, 16, 60] {
+                    let list: Vec<u32> = (0..count).map(|at| order(at) % own as u32).collect();
+                    let places = Places::new(own, list.clone());
+                    let mut to = vec![-1.0; 2 * list.len()];
+                    places.read_rows(&from, &[2, 0], &mut to);
+                    let row =
+                        |row: usize| list.iter().map(move |&at| (row * own) as f32 + at as f32);
+                    assert_eq!(to, row(2).chain(row(0)).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic = "all are there"]
+    fn places_are_looked_at() {
+        let _ = Places::new(20, vec![3, 20]);
+    }
+
+    #[test]
+    #[should_panic = "out of range"]
+    fn rows_are_looked_at() {
+        Places::new(20, vec![3; 16]).read_rows(&[0.0; 40], &[2], &mut [0.0; 16]);
     }
 }

@@ -3,12 +3,13 @@
 //! [`bf16`] rounds numbers to bfloat16; [`amx`] multiplies matrices of them with the tiles that
 //! processors from Sapphire Rapids on have (Intel, Architecture Instruction Set Extensions, chapter
 //! "Intel AMX"). The functions are safe to call: they check what they read and write, and whether the
-//! processor and the system know the instructions. [`transpose`] turns matrices of single precision, and [`gather`]
-//! collects numbers. What is unsafe lies in the modules `x86_64` of these alone.
+//! processor and the system know the instructions. [`transpose`] turns matrices of single precision, [`gather`]
+//! collects numbers, and [`cast`] makes integers of them. What is unsafe lies in the modules `x86_64` of these alone.
 //!
 //! This crate knows nothing of graphs, programs or threads.
 
 pub mod amx;
 pub mod bf16;
+pub mod cast;
 pub mod gather;
 pub mod transpose;

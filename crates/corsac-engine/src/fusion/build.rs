@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::group::Group;
 use super::{Flow, Kind, dies, posts, rows_of};
 use crate::kernels::fused::{Access, Arg, Function, Fused, Instruction, Target, Width};
-use crate::program::{Binary, Element, Op, Program, Step, ValueId};
+use crate::program::{Binary, Element, Op, Program, Reduction, Step, Unary, ValueId};
 
 /// The step that does all of `group`; `None` if there is too little of it.
 pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step> {
@@ -37,6 +37,7 @@ pub(super) fn step(program: &Program, flow: &Flow, group: &Group) -> Option<Step
     if result != Arg::Register(builder.instructions.len() - 1, width) {
         builder.emit(Function::Same, smallvec![result], width);
     }
+    remove_unread(&mut builder.instructions);
     let (inputs, accesses): (Vec<ValueId>, Vec<Access>) = builder.inputs.into_iter().unzip();
     let mut fused = Fused {
         len: group.len,
@@ -148,7 +149,21 @@ impl Builder<'_> {
                 args.push(Arg::Number(number));
                 self.emit(function, args, width)
             }
-            Kind::Rows(reduction, _) => self.emit(Function::Reduce(reduction), args, Width::Row),
+            Kind::Rows(reduction, _) => {
+                let squares = match (reduction, args[0]) {
+                    (Reduction::Sum | Reduction::Mean, Arg::Register(number, Width::Tile)) => {
+                        let made = &self.instructions[number];
+                        (made.function == Function::Unary(Unary::Power(2.0)))
+                            .then(|| made.args.clone())
+                    }
+                    _ => None,
+                };
+                match squares {
+                    // If nobody else reads the squares, they are not computed.
+                    Some(own) => self.emit(Function::ReduceSquares(reduction), own, Width::Row),
+                    None => self.emit(Function::Reduce(reduction), args, Width::Row),
+                }
+            }
         };
         for function in posts(step) {
             found = self.emit(Function::Unary(function), smallvec![found], width);
@@ -193,6 +208,40 @@ impl Builder<'_> {
         let loaded = self.emit(Function::Load(number), SmallVec::new(), width);
         self.loaded.insert((number, width), loaded);
         loaded
+    }
+}
+
+/// Removes squares that nobody reads. Each instruction writes to a register with its own number.
+fn remove_unread(instructions: &mut Vec<Instruction>) {
+    let mut at = instructions.len() - 1;
+    while at > 0 {
+        at -= 1;
+        let is_read = |own: &Instruction| {
+            let registers = own.args.iter();
+            let mut registers = registers.filter_map(|arg| match *arg {
+                Arg::Register(number, _) => Some(number),
+                Arg::Input(_) | Arg::Number(_) => None,
+            });
+            registers.any(|number| number == at)
+        };
+        if instructions[at].function != Function::Unary(Unary::Power(2.0))
+            || instructions.iter().any(is_read)
+        {
+            continue;
+        }
+        instructions.remove(at);
+        for own in &mut instructions[at..] {
+            if let Target::Register(number) = &mut own.target {
+                *number -= 1;
+            }
+            for arg in &mut own.args {
+                if let Arg::Register(number, _) = arg
+                    && *number > at
+                {
+                    *number -= 1;
+                }
+            }
+        }
     }
 }
 

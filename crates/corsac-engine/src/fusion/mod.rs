@@ -152,6 +152,7 @@ impl Kind {
         let function = match *general {
             General::Compare(comparison) => Function::Compare(comparison),
             General::Where => Function::Where,
+            General::Ternary(function) => Function::Ternary(function),
             General::Not => {
                 return Some(Self::WithNumber(Function::Compare(Comparison::Eq), 0.0));
             }

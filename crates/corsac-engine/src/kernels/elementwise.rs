@@ -11,7 +11,7 @@ use super::GRAIN;
 use super::functions::{double, single};
 use super::fused::Access;
 use super::over::Over;
-use crate::general::{Arithmetic, floor_divide, of_floats};
+use crate::general::{Arithmetic, Ternary, floor_divide, of_floats};
 use crate::program::{Binary, Unary};
 use crate::spread::Spread;
 
@@ -50,6 +50,11 @@ macro_rules! partial_functions {
             Unary::Cos => $do!(single::is_angle, single::cos, double::cos),
             Unary::Tan => $do!(single::is_angle, single::tan, double::tan),
             Unary::Rsqrt => $do!(single::is_usual, single::rsqrt, double::rsqrt),
+            Unary::Power(exponent) if exponent != 2.0 && exponent.is_finite() => $do!(
+                single::is_usual,
+                |x: f32| double::power_of_usual(x, exponent),
+                |x: f32| double::power(x, exponent)
+            ),
             _ => $otherwise,
         }
     };
@@ -62,7 +67,7 @@ const PIECE: usize = 64;
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn partial(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! quick {
-        ($known:path, $quick:path, $other:path) => {{
+        ($known:path, $quick:expr, $other:expr) => {{
             let (pieces, rest) = data.as_chunks_mut::<PIECE>();
             match from {
                 None => {
@@ -105,12 +110,12 @@ fn all(piece: &[f32; PIECE], known: impl Fn(f32) -> bool) -> bool {
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     macro_rules! either {
-        ($known:path, $quick:path, $other:path) => {
+        ($known:path, $quick:expr, $other:expr) => {
             for_each(
                 from,
                 data,
                 #[inline(always)]
-                |x| if $known(x) { $quick(x) } else { $other(x) },
+                |x| if $known(x) { ($quick)(x) } else { ($other)(x) },
             )
         };
     }
@@ -474,7 +479,19 @@ pub(crate) fn arithmetic_chunk(function: Arithmetic, a: &[f32], b: &[f32], out: 
         Arithmetic::FloorDivide => {
             quotients!(|x, y| floor_divide(x, y, double::fmod(x, y)));
         }
-        Arithmetic::Power => zip!(double::power),
+        Arithmetic::Power => {
+            let pieces = a.chunks(64).zip(b.chunks(64)).zip(out.chunks_mut(64));
+            for ((a, b), out) in pieces {
+                let mut known = true;
+                for (&x, &y) in a.iter().zip(b) {
+                    known &= single::is_usual(x) & y.is_finite();
+                }
+                match known {
+                    true => zip!(double::power_of_usual, a, b, out),
+                    false => zip!(double::power, a, b, out),
+                }
+            }
+        }
         Arithmetic::Atan2 => zip!(double::atan2),
         Arithmetic::Hypot => zip!(double::hypot),
         Arithmetic::Fmax
@@ -511,6 +528,61 @@ pub(crate) fn arithmetic(
             a_access.read(a.data, number * PIECE, x, |x| x);
             b_access.read(b.data, number * PIECE, y, |y| y);
             arithmetic_chunk(function, x, y, out);
+        });
+}
+
+/// `out[i] = function(a[i], b[i], c[i])`
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+pub(crate) fn ternary_chunk(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
+    macro_rules! zip {
+        ($f:expr) => {
+            for (out, (&a, (&b, &c))) in out.iter_mut().zip(a.iter().zip(b.iter().zip(c))) {
+                *out = $f(a, b, c);
+            }
+        };
+    }
+    match function {
+        // Source: `lerp` of PyTorch, from the end that is nearer.
+        Ternary::Lerp => zip!(|start: f32, end: f32, weight: f32| {
+            let distance = end - start;
+            let (near, far) = (start + weight * distance, end - distance * (1.0 - weight));
+            if weight.abs() < 0.5 { near } else { far }
+        }),
+        Ternary::AddProduct(1.0) => zip!(|a: f32, b: f32, c: f32| a + b * c),
+        Ternary::AddProduct(by) => zip!(|a: f32, b: f32, c: f32| a + by * (b * c)),
+        Ternary::AddQuotient(by) => zip!(|a: f32, b: f32, c: f32| a + by * (b / c)),
+    }
+}
+
+/// The same after broadcasting to `shape`.
+pub(crate) fn ternary(
+    function: Ternary,
+    operands: [Operand<'_>; 3],
+    shape: &[usize],
+    out: &mut [f32],
+) {
+    let [a, b, c] = operands.map(|own| own.data);
+    if [a.len(), b.len(), c.len()] == [out.len(); 3] {
+        let chunks = out.par_chunks_mut(GRAIN).zip(a.par_chunks(GRAIN));
+        let others = b.par_chunks(GRAIN).zip(c.par_chunks(GRAIN));
+        return chunks
+            .zip(others)
+            .spread(|((out, a), (b, c))| ternary_chunk(function, [a, b, c], out));
+    }
+    /// Elements that are computed at a time.
+    const PIECE: usize = 512;
+    let accesses = operands.map(|own| Access::of(own.shape, shape));
+    out.par_chunks_mut(PIECE)
+        .enumerate()
+        .with_min_len(GRAIN / PIECE)
+        .spread(|(number, out)| {
+            let mut read = [[0.0; PIECE]; 3];
+            for (access, (operand, to)) in accesses.iter().zip(operands.iter().zip(&mut read)) {
+                access.read(operand.data, number * PIECE, &mut to[..out.len()], |x| x);
+            }
+            let [a, b, c] = &read;
+            let len = out.len();
+            ternary_chunk(function, [&a[..len], &b[..len], &c[..len]], out);
         });
 }
 

@@ -58,6 +58,13 @@ pub fn map<A: Copy + Sync, O: Send>(a: &[A], out: &mut [O], f: impl Fn(A) -> O +
         .spread(|(out, a)| map_chunk(a, out, &f));
 }
 
+/// Integers, as PyTorch casts numbers on x86: what does not fit is the smallest.
+pub fn to_integers(a: &[f32], out: &mut [i64]) {
+    out.par_chunks_mut(GRAIN)
+        .zip(a.par_chunks(GRAIN))
+        .spread(|(out, a)| corsac_kernels::cast::to_integers(a, out));
+}
+
 /// A function of its own, so that the compiler knows that `out` is not what is read.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
 fn map_chunk<A: Copy, O, F: Fn(A) -> O>(a: &[A], out: &mut [O], f: &F) {

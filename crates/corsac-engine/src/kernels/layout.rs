@@ -1,5 +1,7 @@
 //! Moving elements.
 
+use corsac_kernels::gather::Places;
+use corsac_kernels::transpose::transpose;
 use rayon::prelude::*;
 use smallvec::SmallVec;
 
@@ -18,9 +20,37 @@ struct Dim {
 /// result is not: lines of the cache are whole there.
 const TURNED: usize = 16;
 
+/// What is moved.
+pub trait Moved: Copy + Send + Sync {
+    /// `to[i * to_step + j] = from[j * from_step + i]` for `rows` of `columns` elements of the result.
+    fn turn(
+        from: &[Self],
+        from_step: usize,
+        to: &mut [Self],
+        to_step: usize,
+        [rows, columns]: [usize; 2],
+    ) {
+        turn(from, from_step, to, to_step, [rows, columns]);
+    }
+}
+
+impl Moved for i64 {}
+impl Moved for u8 {}
+impl Moved for f32 {
+    fn turn(
+        from: &[Self],
+        from_step: usize,
+        to: &mut [Self],
+        to_step: usize,
+        [rows, columns]: [usize; 2],
+    ) {
+        transpose(from, from_step, to, to_step, [columns, rows]);
+    }
+}
+
 /// Copies a view: element `i` of a result of shape `shape` lies `offset` plus `i` times `strides`
 /// from the first of `input`. Strides may be negative.
-pub fn copy<T: Copy + Send + Sync>(
+pub fn copy<T: Moved>(
     input: &[T],
     offset: usize,
     strides: &[isize],
@@ -121,7 +151,7 @@ fn inside_start(dims: &[Dim], mut index: usize) -> usize {
 
 /// Copies rows, which follow each other along `run`.
 #[inline(always)]
-fn plane<T: Copy>(input: &[T], from: isize, run: Dim, row: Dim, out: &mut [T]) {
+fn plane<T: Moved>(input: &[T], from: isize, run: Dim, row: Dim, out: &mut [T]) {
     let source = |at: isize| &input[at.unsigned_abs()..];
     let begins = |at: usize| from + at as isize * run.from;
     let rows = out.chunks_mut(run.to).take(run.size).enumerate();
@@ -147,7 +177,10 @@ fn plane<T: Copy>(input: &[T], from: isize, run: Dim, row: Dim, out: &mut [T]) {
             (2, 2) => interleave::<T, 2>(source(from), step.unsigned_abs(), run.size, out),
             (3, 3) => interleave::<T, 3>(source(from), step.unsigned_abs(), run.size, out),
             (4, 4) => interleave::<T, 4>(source(from), step.unsigned_abs(), run.size, out),
-            _ => turn(source(from), step.unsigned_abs(), run, row.size, out),
+            _ => {
+                let sizes = [run.size, row.size];
+                T::turn(source(from), step.unsigned_abs(), out, run.to, sizes);
+            }
         },
         2 => rows.for_each(|(at, out)| {
             let own = source(begins(at)).chunks(2).map(|pair| pair[0]);
@@ -182,26 +215,28 @@ fn interleave<T: Copy, const N: usize>(input: &[T], step: usize, len: usize, out
     }
 }
 
-/// `out[i * run.to + j] = input[j * step + i]` for rows of `row` elements.
-fn turn<T: Copy>(input: &[T], step: usize, run: Dim, row: usize, out: &mut [T]) {
-    for first in (0..run.size).step_by(TURNED) {
-        let count = TURNED.min(run.size - first);
-        let out = &mut out[first * run.to..];
-        for across in (0..row).step_by(TURNED) {
-            let columns = TURNED.min(row - across);
-            if count == TURNED && columns == TURNED {
-                turn_square(
-                    &input[across * step + first..],
-                    step,
-                    run.to,
-                    &mut out[across..],
-                );
+/// As [`Moved::turn`].
+fn turn<T: Copy>(
+    from: &[T],
+    from_step: usize,
+    to: &mut [T],
+    to_step: usize,
+    [rows, columns]: [usize; 2],
+) {
+    for first in (0..rows).step_by(TURNED) {
+        let count = TURNED.min(rows - first);
+        let to = &mut to[first * to_step..];
+        for across in (0..columns).step_by(TURNED) {
+            let width = TURNED.min(columns - across);
+            if count == TURNED && width == TURNED {
+                let from = &from[across * from_step + first..];
+                turn_square(from, from_step, to_step, &mut to[across..]);
                 continue;
             }
-            for j in across..across + columns {
-                let from = &input[j * step + first..][..count];
+            for j in across..across + width {
+                let from = &from[j * from_step + first..][..count];
                 for (i, x) in from.iter().enumerate() {
-                    out[i * run.to + j] = *x;
+                    to[i * to_step + j] = *x;
                 }
             }
         }
@@ -218,6 +253,37 @@ fn turn_square<T: Copy>(input: &[T], step: usize, to: usize, out: &mut [T]) {
             *out = row[i];
         }
     }
+}
+
+/// `out[…, i, j] = input[…, rows[i], columns[j]]` for planes of `plane` elements of the input.
+pub(crate) fn arrange(
+    input: &[f32],
+    plane: usize,
+    rows: &[u32],
+    columns: &Places,
+    out: &mut [f32],
+) {
+    let row = columns.count();
+    if out.is_empty() || plane == 0 {
+        return;
+    }
+    // As many rows as divide those of a plane, so that there is work for several threads.
+    let most = match thread_count() {
+        1 => rows.len(),
+        _ => GRAIN.div_ceil(row).min(rows.len()),
+    };
+    let count = (1..=most)
+        .rev()
+        .find(|&count| rows.len().is_multiple_of(count));
+    let count = count.unwrap_or(1);
+    let parts = rows.len() / count;
+    out.par_chunks_exact_mut(count * row)
+        .enumerate()
+        .with_min_len(GRAIN.div_ceil(count * row))
+        .spread(|(at, out)| {
+            let input = &input[at / parts * plane..][..plane];
+            columns.read_rows(input, &rows[at % parts * count..][..count], out);
+        });
 }
 
 /// Puts `part`, of rows of `row` elements, into rows of `out_row` elements from `at` on.

@@ -3,8 +3,6 @@
 use std::array::from_fn;
 
 use multiversion::multiversion;
-use rten_simd::SimdOp;
-use rten_vecmath::{Normalize, NormalizeOptions, Sum, SumSquareSub};
 
 use super::elementwise::{affine, binary_in_place};
 use super::over::Over;
@@ -62,6 +60,20 @@ pub(super) fn sum_of(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
     folded(lanes, |a, b| a + b) + rest
 }
 
+/// The same for rows of many elements: several vectors side by side.
+#[inline(always)]
+pub(super) fn long_sum(row: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    const VECTORS: usize = 4;
+    let (whole, rest) = row.as_chunks::<{ VECTORS * LANES }>();
+    let mut lanes = [0.0; VECTORS * LANES];
+    for chunk in whole {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(x);
+        }
+    }
+    sum(&lanes) + sum_of(rest, f)
+}
+
 /// `(x - mean) / sqrt(variance + eps)` for each row.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn standardise(rows: &mut [f32], row: usize, eps: f32) {
@@ -106,17 +118,57 @@ pub fn layer_norm(
             }
         });
     }
-    over.rows(out, row, COST, |row| {
-        let len = row.len() as f32;
-        let mean = Sum::new(row).dispatch() / len;
-        let variance = SumSquareSub::new(row, mean).dispatch() / len;
-        let options = NormalizeOptions {
-            pre_scale_bias: mean,
-            scale: 1.0 / (variance + eps).sqrt(),
-            element_scale: weight,
-            bias: 0.0,
-            element_bias: bias,
-        };
-        Normalize::new_mut(row, options).dispatch();
+    over.rows_from(out, row, COST, |from, row| {
+        long_row(from, row, [weight, bias], eps);
     });
+}
+
+/// The same for one row: of `from`, or of what is there.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn long_row(from: Option<&[f32]>, row: &mut [f32], [weight, bias]: [Option<&[f32]>; 2], eps: f32) {
+    let (mean, scale) = {
+        let from = from.unwrap_or(row);
+        let len = from.len() as f32;
+        let mean = long_sum(from, |x| x) / len;
+        let variance = long_sum(from, |x| (x - mean) * (x - mean)) / len;
+        (mean, 1.0 / (variance + eps).sqrt())
+    };
+    match (from, weight, bias) {
+        (Some(from), Some(weight), Some(bias)) => {
+            let numbers = from.iter().zip(weight.iter().zip(bias));
+            for (y, (x, (weight, bias))) in row.iter_mut().zip(numbers) {
+                *y = (x - mean) * scale * weight + bias;
+            }
+        }
+        (Some(from), Some(weight), None) => {
+            for (y, (x, weight)) in row.iter_mut().zip(from.iter().zip(weight)) {
+                *y = (x - mean) * scale * weight;
+            }
+        }
+        (Some(from), None, _) => {
+            for (y, x) in row.iter_mut().zip(from) {
+                *y = (x - mean) * scale;
+            }
+        }
+        (None, Some(weight), Some(bias)) => {
+            for (x, (weight, bias)) in row.iter_mut().zip(weight.iter().zip(bias)) {
+                *x = (*x - mean) * scale * weight + bias;
+            }
+        }
+        (None, Some(weight), None) => {
+            for (x, weight) in row.iter_mut().zip(weight) {
+                *x = (*x - mean) * scale * weight;
+            }
+        }
+        (None, None, _) => {
+            for x in row.iter_mut() {
+                *x = (*x - mean) * scale;
+            }
+        }
+    }
+    if let (None, Some(bias)) = (weight, bias) {
+        for (x, bias) in row.iter_mut().zip(bias) {
+            *x += bias;
+        }
+    }
 }

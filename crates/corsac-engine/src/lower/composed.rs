@@ -7,7 +7,7 @@ use super::call::{Call, as_number, wrapped};
 use super::operators::broadcast;
 use super::views::View;
 use super::{Lowered, Lowerer, Reason};
-use crate::general::{Comparison, General, Scalar};
+use crate::general::{Comparison, General, Scalar, Ternary};
 use crate::program::{Binary, Element, Op, Pool, Reduction, Unary, ValueId};
 
 /// Whether an operator of these only moves elements, whatever they are.
@@ -45,8 +45,17 @@ impl Lowerer<'_, '_> {
                     _ => Binary::Div,
                 };
                 let (a, b) = (call.tensor("tensor1")?, call.tensor("tensor2")?);
+                let value = call.number("value")?.unwrap_or(1.0);
+                let ternary = match function {
+                    Binary::Mul => Ternary::AddProduct(value as f32),
+                    _ => Ternary::AddQuotient(value as f32),
+                };
+                let input = call.tensor("input")?;
+                if let Some(found) = self.ternary(ternary, [input, a, b])? {
+                    return Ok(Some(Lowered::Tensor(found)));
+                }
                 let product = self.pairwise(function, a, b)?;
-                let scaled = self.scaled(product, call.number("value")?.unwrap_or(1.0));
+                let scaled = self.scaled(product, value);
                 self.pairwise(Binary::Add, call.tensor("input")?, scaled)?
             }
             "lerp" => {
@@ -352,8 +361,30 @@ impl Lowerer<'_, '_> {
         self.pairwise(Binary::Add, product, input)
     }
 
+    /// A function of three values in one step, if they and the result are of floating-point numbers.
+    fn ternary(
+        &mut self,
+        function: Ternary,
+        values: [ValueId; 3],
+    ) -> Result<Option<ValueId>, Reason> {
+        let is_number = |value: ValueId| self.program.element(value) == Element::F32;
+        if !values.into_iter().all(is_number) {
+            return Ok(None);
+        }
+        let shape = self.result_shape()?;
+        Ok(Some(self.general(
+            General::Ternary(function),
+            values,
+            Element::F32,
+            shape,
+        )))
+    }
+
     /// Between numbers, as far as others say.
     fn lerp(&mut self, start: ValueId, end: ValueId, weight: ValueId) -> Result<ValueId, Reason> {
+        if let Some(found) = self.ternary(Ternary::Lerp, [start, end, weight])? {
+            return Ok(found);
+        }
         let distance = self.pairwise(Binary::Sub, end, start)?;
         let part = self.pairwise(Binary::Mul, weight, distance)?;
         let from_start = self.pairwise(Binary::Add, start, part)?;

@@ -46,6 +46,17 @@ impl Lowerer<'_, '_> {
             }
             return Ok(self.emit(Op::AdaptiveAvgPool, [input], to));
         }
+        if spatial == 2 && mode.starts_with("nearest") {
+            let mut places = [Vec::new(), Vec::new()];
+            for (at, places) in places.iter_mut().enumerate() {
+                let sizes = [from[at + 2], to[at + 2]];
+                for own in resampling(&mode, spatial, sizes, factors[at], corners)? {
+                    places.push(own[0].0);
+                }
+            }
+            let [rows, columns] = places;
+            return Ok(self.arranged(input, &rows, &columns));
+        }
         let mut value = input;
         let mut shape = from.clone();
         // Those first that become shortest, and of equal ones that within rows, as PyTorch has it.
@@ -57,23 +68,7 @@ impl Lowerer<'_, '_> {
         for at in order {
             let (dim, factor) = (at + 2, factors[at]);
             let [size, count] = [from[dim], to[dim]];
-            // In single precision, as PyTorch computes it.
-            let scale = match factor {
-                Some(factor) => (1.0 / factor) as f32,
-                None => size as f32 / count as f32,
-            };
-            // Where sizes say it all, factors that are not whole do not count.
-            let plain = match &*mode {
-                "linear" | "bilinear" | "trilinear" if count == size => Some(1),
-                "nearest" if spatial == 2 && count == size => Some(1),
-                "nearest" if spatial == 2 && count == 2 * size => Some(2),
-                _ => None,
-            };
-            let tap = |i: usize| match plain {
-                Some(times) => Ok(SmallVec::from_iter([(i / times, 1.0)])),
-                None => taps(&mode, i, [size, count], scale, corners),
-            };
-            let taps: Taps = (0..count).map(tap).collect::<Result<_, _>>()?;
+            let taps = resampling(&mode, spatial, [size, count], factor, corners)?;
             if size == count && taps.iter().enumerate().all(|(i, t)| t[..] == [(i, 1.0)]) {
                 continue;
             }
@@ -159,6 +154,33 @@ impl Lowerer<'_, '_> {
         let inputs = [input, weight].into_iter().chain(call.optional("bias")?);
         Ok(self.general(General::Volume(volume), inputs, Element::F32, result))
     }
+}
+
+/// What each of `count` elements along a dimension is made of, of `size` elements, in images of `spatial` dimensions.
+fn resampling(
+    mode: &str,
+    spatial: usize,
+    [size, count]: [usize; 2],
+    factor: Option<f64>,
+    corners: bool,
+) -> Result<Taps, Reason> {
+    // In single precision, as PyTorch computes it.
+    let scale = match factor {
+        Some(factor) => (1.0 / factor) as f32,
+        None => size as f32 / count as f32,
+    };
+    // Where sizes say it all, factors that are not whole do not count.
+    let plain = match mode {
+        "linear" | "bilinear" | "trilinear" if count == size => Some(1),
+        "nearest" if spatial == 2 && count == size => Some(1),
+        "nearest" if spatial == 2 && count == 2 * size => Some(2),
+        _ => None,
+    };
+    let tap = |i: usize| match plain {
+        Some(times) => Ok(SmallVec::from_iter([(i / times, 1.0)])),
+        None => taps(mode, i, [size, count], scale, corners),
+    };
+    (0..count).map(tap).collect()
 }
 
 /// What element `i` of `count` is made of, of `size` elements.

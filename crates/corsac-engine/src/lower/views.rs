@@ -1,5 +1,6 @@
 //! Operators that move elements, or only say where they lie.
 
+use corsac_kernels::gather::Places;
 use corsac_ops::shape::Value;
 use smallvec::SmallVec;
 
@@ -435,6 +436,37 @@ impl Lowerer<'_, '_> {
         Ok(self.copied(input, view))
     }
 
+    /// Elements in other places of the last two dimensions, of floating-point numbers.
+    pub(super) fn arranged(
+        &mut self,
+        value: ValueId,
+        rows: &[usize],
+        columns: &[usize],
+    ) -> ValueId {
+        let mut shape = self.shape(value);
+        let rank = shape.len();
+        let short = |places: &[usize]| places.iter().map(|&at| at as u32).collect::<Vec<u32>>();
+        let op = General::Arrange {
+            rows: short(rows),
+            columns: Places::new(shape[rank - 1], short(columns)),
+        };
+        shape[rank - 2..].copy_from_slice(&[rows.len(), columns.len()]);
+        self.general(op, [value], Element::F32, shape)
+    }
+
+    /// The last two dimensions of a value of floating-point numbers, as places that are in order; none if there are no
+    /// such dimensions, or no elements.
+    fn places(&self, value: ValueId) -> Option<[Vec<usize>; 2]> {
+        let shape = self.shape(value);
+        let [.., rows, columns] = shape[..] else {
+            return None;
+        };
+        let fits = self.program.element(value) == Element::F32
+            && !shape.contains(&0)
+            && rows.max(columns) <= u32::MAX as usize;
+        fits.then(|| [(0..rows).collect(), (0..columns).collect()])
+    }
+
     /// Surrounded by its own elements: mirrored, those at the edge, or those of the other end.
     fn padded_by_own(&mut self, call: &Call, mode: &str) -> Result<ValueId, Reason> {
         let mut value = call.tensor("input")?;
@@ -447,6 +479,8 @@ impl Lowerer<'_, '_> {
         if self.shape(value).contains(&0) {
             return Err("no elements to surround with".to_owned());
         }
+        // Along the last two dimensions at once.
+        let mut places = self.places(value);
         for (at, pair) in given.chunks(2).enumerate() {
             let dim = rank - 1 - at;
             let shape = self.shape(value);
@@ -468,6 +502,17 @@ impl Lowerer<'_, '_> {
                 "replicate" => (0, size - 1, 0),
                 _ => (size - before, 0, 1),
             };
+            if let (0 | 1, Some(places)) = (at, &mut places) {
+                let moved = |from: usize, by: usize| match step {
+                    0 => from,
+                    1 => from + by,
+                    _ => from - by,
+                };
+                let left = (0..before).map(|by| moved(first, by));
+                let right = (0..after).map(|by| moved(last, by));
+                places[1 - at] = left.chain(0..size).chain(right).collect();
+                continue;
+            }
             let element = self.program.element(value);
             let mut piece = |start: usize, len: usize| {
                 let mut view = View::of(&shape);
@@ -491,6 +536,12 @@ impl Lowerer<'_, '_> {
                 };
             }
         }
+        if let Some([rows, columns]) = places {
+            let shape = self.shape(value);
+            if [rows.len(), columns.len()] != shape[rank - 2..] {
+                value = self.arranged(value, &rows, &columns);
+            }
+        }
         Ok(value)
     }
 
@@ -505,6 +556,9 @@ impl Lowerer<'_, '_> {
         if shifts.len() != dims.len() {
             return Err("roll with as many shifts as dims".to_owned());
         }
+        // Along the last two dimensions at once.
+        let mut places = self.places(value);
+        let mut is_arranged = false;
         for (shift, dim) in shifts.into_iter().zip(dims) {
             let dim = wrapped(dim, shape.len())?;
             let size = *shape.get(dim).ok_or("a number that is rolled")?;
@@ -513,6 +567,12 @@ impl Lowerer<'_, '_> {
             }
             let shift = shift.rem_euclid(size as i64) as usize;
             if shift == 0 {
+                continue;
+            }
+            let from_end = shape.len() - 1 - dim;
+            if let (0 | 1, Some(places)) = (from_end, &mut places) {
+                places[1 - from_end].rotate_right(shift);
+                is_arranged = true;
                 continue;
             }
             let mut piece = |start: usize, len: usize| {
@@ -528,6 +588,9 @@ impl Lowerer<'_, '_> {
                     self.general(op, [last, first], element, shape.clone())
                 }
             };
+        }
+        if let (true, Some([rows, columns])) = (is_arranged, places) {
+            value = self.arranged(value, &rows, &columns);
         }
         Ok(value)
     }

@@ -13,7 +13,7 @@ use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use corsac_engine::{DType, Data, DataMut, Element};
+use corsac_engine::{DType, Data, DataMut, Element, are_truth_values};
 use pyo3::ffi::{Py_TYPE, PyErr_Clear, PyGetSetDef, PyGetSetDescr_Type, PyObject, PyTypeObject};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -497,9 +497,8 @@ impl<'a> Described<'a> {
                 Element::I64 => Data::I64(std::slice::from_raw_parts(start.cast(), len)),
                 Element::Bool => {
                     let bytes: &[u8] = std::slice::from_raw_parts(start.cast(), len);
-                    // Bytes that were made truth values by another name may be anything. All are looked at, many at
-                    // a time.
-                    if bytes.iter().fold(0, |all, byte| all | byte) > 1 {
+                    // Bytes that were made truth values by another name may be anything.
+                    if !are_truth_values(bytes) {
                         return None;
                     }
                     Data::Bool(bytes)

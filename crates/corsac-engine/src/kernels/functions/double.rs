@@ -49,6 +49,26 @@ fn exponent(x: f64) -> (f64, f64) {
     (power_of_two(rounded), of_rest(r))
 }
 
+/// `exp(x)`, where as little as 2e-10 of it may be left out.
+#[inline(always)]
+fn about_exp64(x: f64) -> f64 {
+    let x = clamped(x, EXPONENTS);
+    let rounded = x.mul_add(LOG2_E, ROUND);
+    let r = (rounded - ROUND).mul_add(-LN_2, x);
+    let series = [
+        1.0,
+        1.0,
+        1.0 / 2.0,
+        1.0 / 6.0,
+        1.0 / 24.0,
+        1.0 / 120.0,
+        1.0 / 720.0,
+        1.0 / 5040.0,
+        1.0 / 40320.0,
+    ];
+    power_of_two(rounded) * polynomial(r, series)
+}
+
 /// `exp(r) - 1` for up to half of `ln(2)`.
 #[inline(always)]
 fn of_rest(r: f64) -> f64 {
@@ -89,17 +109,8 @@ fn expm1_64(x: f64) -> f64 {
 /// `ln(x)` for what is no subnormal number of double precision.
 #[inline(always)]
 fn ln64(x: f64) -> f64 {
-    // 2 ** n * m with m from sqrt(1/2) to sqrt(2).
-    const HALF: u64 = 0x3fe6_a09e_667f_3bcd;
-    const BIAS: u64 = 1024;
-    let bits = x.to_bits();
-    let n = bits.wrapping_sub(HALF).wrapping_add(BIAS << 52) >> 52;
-    let m = f64::from_bits(bits.wrapping_sub(n.wrapping_sub(BIAS) << 52));
-    // 2^52 + n has n in its lowest bits.
-    let n = f64::from_bits(n | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + BIAS as f64);
-    // ln(m) = 2 artanh(s); what is left out is less than 2e-12 of it.
-    let s = (m - 1.0) / (m + 1.0);
-    let ln = n.mul_add(LN_2, s * polynomial(s * s, const { twice_artanh::<7>() }));
+    // What is left out is less than 2e-12 of it.
+    let ln = ln_of_usual::<7>(x);
     let ln = if x < f64::INFINITY { ln } else { x };
     if x > 0.0 {
         ln
@@ -108,6 +119,22 @@ fn ln64(x: f64) -> f64 {
     } else {
         f64::NAN
     }
+}
+
+/// The same for what is positive and finite, by a series of so many terms.
+#[inline(always)]
+fn ln_of_usual<const N: usize>(x: f64) -> f64 {
+    // 2 ** n * m with m from sqrt(1/2) to sqrt(2).
+    const HALF: u64 = 0x3fe6_a09e_667f_3bcd;
+    const BIAS: u64 = 1024;
+    let bits = x.to_bits();
+    let n = bits.wrapping_sub(HALF).wrapping_add(BIAS << 52) >> 52;
+    let m = f64::from_bits(bits.wrapping_sub(n.wrapping_sub(BIAS) << 52));
+    // 2^52 + n has n in its lowest bits.
+    let n = f64::from_bits(n | 0x4330_0000_0000_0000) - (4_503_599_627_370_496.0 + BIAS as f64);
+    // ln(m) = 2 artanh(s)
+    let s = (m - 1.0) / (m + 1.0);
+    n.mul_add(LN_2, s * polynomial(s * s, const { twice_artanh::<N>() }))
 }
 
 /// `ln(1 + x)`, with what is lost when 1 is added.
@@ -416,6 +443,13 @@ pub(in crate::kernels) fn power(x: f32, y: f32) -> f32 {
     let found = if x < 0.0 { other } else { size };
     let negative = found.copysign(x);
     (if is_odd { negative } else { found }) as f32
+}
+
+/// `x ** y` for what is positive, not subnormal and finite, and a finite `y`.
+#[inline(always)]
+pub(in crate::kernels) fn power_of_usual(x: f32, y: f32) -> f32 {
+    // 6e-11 of the logarithm is left out, times at most 104 where the power is a number of single precision.
+    about_exp64(f64::from(y) * ln_of_usual::<6>(f64::from(x))) as f32
 }
 
 /// `sqrt(x * x + y * y)`, infinite if one is.

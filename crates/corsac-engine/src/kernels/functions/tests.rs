@@ -1,6 +1,7 @@
 //! Functions against those of double precision, on numbers of all magnitudes.
 
-use super::double::{atan2, fmod, hypot, is_small_quotient, power};
+use super::double::{atan2, fmod, hypot, is_small_quotient, power, power_of_usual};
+use super::single::is_usual;
 use crate::kernels::elementwise::unary_chunk;
 use crate::program::Unary;
 
@@ -233,6 +234,9 @@ fn functions_of_two_numbers_are_right_to_the_last_bit_but_one() {
     for (x, y) in pairs {
         let (a, b) = (f64::from(x), f64::from(y));
         expect(1, power(x, y), a.powf(b), ("power", x, y));
+        if is_usual(x) && y.is_finite() {
+            expect(1, power_of_usual(x, y), a.powf(b), ("power of usual", x, y));
+        }
         expect(1, atan2(x, y), a.atan2(b), ("atan2", x, y));
         expect(1, hypot(x, y), a.hypot(b), ("hypot", x, y));
         if is_small_quotient(x, y) {

@@ -15,11 +15,14 @@ use smallvec::SmallVec;
 
 pub use broadcast::Broadcast;
 
-use crate::general::{Arithmetic, Comparison};
+use crate::general::{Arithmetic, Comparison, Ternary};
 use crate::program::{Binary, Reduction, Unary};
 
-/// How many elements all registers together have, more or less: 24 KB.
-const REGISTERS: usize = 6 * 1024;
+/// How many elements of registers, inputs and result are worked on at a time, more or less: 24 KB, which stay in the
+/// first-level cache.
+const TOGETHER: usize = 6 * 1024;
+/// Tiles are whole lines of the cache.
+const LINES: usize = 16;
 /// How many elements a tile has, at least and at most, unless it is one row.
 const TILE: [usize; 2] = [256, 4096];
 
@@ -97,8 +100,12 @@ pub enum Function {
     Compare(Comparison),
     /// The second where the first is true, elsewhere the third.
     Where,
+    /// A function of three numbers.
+    Ternary(Ternary),
     /// A number for each row.
     Reduce(Reduction),
+    /// The sum or mean of the squares of each row.
+    ReduceSquares(Reduction),
 }
 
 /// One operator.
@@ -136,8 +143,9 @@ impl Fused {
 
     /// How many elements a tile has.
     fn tile(&self) -> usize {
-        // One more for a first input that is overwritten.
-        let fits = REGISTERS / (self.registers + 1);
+        let whole = self.inputs.iter().filter(|own| **own == Access::Whole);
+        // One more for the result.
+        let fits = TOGETHER / (self.registers + whole.count() + 1) / LINES * LINES;
         let fits = fits.clamp(TILE[0], TILE[1]).min(self.len.max(1));
         match self.row {
             Some(row) => (fits / row).max(1) * row,
@@ -162,8 +170,12 @@ impl fmt::Display for Fused {
                 Function::Binary(binary) => write!(f, "{comma}{binary:?}")?,
                 Function::Arithmetic(arithmetic) => write!(f, "{comma}{arithmetic:?}")?,
                 Function::Compare(comparison) => write!(f, "{comma}{comparison:?}")?,
+                Function::Ternary(ternary) => write!(f, "{comma}{ternary:?}")?,
                 Function::Where => write!(f, "{comma}Where")?,
                 Function::Reduce(reduction) => write!(f, "{comma}{reduction:?}")?,
+                Function::ReduceSquares(reduction) => {
+                    write!(f, "{comma}{reduction:?} of squares")?;
+                }
             }
         }
         match named.len().checked_sub(SHOWN) {

@@ -210,9 +210,9 @@ impl Function {
     fn spares(self) -> usize {
         match self {
             Self::Load(_) | Self::Same | Self::Unary(_) | Self::Binary(_) => 0,
-            Self::Reduce(_) => 1,
+            Self::Reduce(_) | Self::ReduceSquares(_) => 1,
             Self::Arithmetic(_) | Self::Compare(_) => 2,
-            Self::Where => 3,
+            Self::Where | Self::Ternary(_) => 3,
         }
     }
 }
@@ -241,7 +241,10 @@ impl Access {
 
 /// Numbers for rows are read one for each row, unless there are no elements that they are for.
 fn one_for_each<'a>(data: &'a [f32], width: Width, instruction: &Instruction) -> Operand<'a> {
-    let of_rows = matches!(instruction.function, Function::Reduce(_));
+    let of_rows = matches!(
+        instruction.function,
+        Function::Reduce(_) | Function::ReduceSquares(_)
+    );
     match (width, instruction.width) {
         (Width::Row, Width::Tile) => Operand::Rows(data),
         (Width::Row, Width::Row) if of_rows => Operand::Rows(data),
@@ -309,10 +312,26 @@ fn compute(
             );
             choose(condition, a, b, to);
         }
+        Function::Ternary(function) => {
+            let [a, b, c] = spare;
+            let len = to.len();
+            let (a, b, c) = (
+                each(operands[0], row, a, len),
+                each(operands[1], row, b, len),
+                each(operands[2], row, c, len),
+            );
+            elementwise::ternary_chunk(function, [a, b, c], to);
+        }
         Function::Reduce(reduction) => {
             let data = each(operands[0], row, &mut spare[0], to.len() * row);
             for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {
                 *to = reduce::of_row(reduction, row);
+            }
+        }
+        Function::ReduceSquares(reduction) => {
+            let data = each(operands[0], row, &mut spare[0], to.len() * row);
+            for (to, row) in to.iter_mut().zip(data.chunks_exact(row)) {
+                *to = reduce::of_squares(reduction, row);
             }
         }
     }
