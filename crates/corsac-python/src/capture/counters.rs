@@ -123,7 +123,7 @@ pub(super) fn changed_numbers(
             return false;
         };
         Number::of(before).is_some()
-            && before.get_type().is(&now.get_type())
+            && before.get_type().is(now.get_type())
             && (symbols.has(now) || !is_same(now, before))
     };
     for change in changes {
