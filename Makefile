@@ -95,13 +95,15 @@ bench: $(EXTENSION) ## torch.fx and corsac.fx side by side; writes target/bench/
 	@$(PY) benches/fx.py
 
 .PHONY: bench-engine
-bench-engine: $(EXTENSION) ## operators, models, calls, training steps, texts and partitioners: corsac and its peers; writes target/bench/*.json
+bench-engine: $(EXTENSION) ## operators, models, calls, guards, training steps, texts and partitioners: corsac and its peers; writes target/bench/*.json
 	$(call say,'operators: eager against corsac$(,) one thread$(,) worst first')
 	@$(PY) benches/operators.py
 	$(call say,'models: eager$(,) torch.fx$(,) inductor$(,) ONNX Runtime and OpenVINO against corsac$(,) in one process')
 	@$(PY) benches/engine.py
 	$(call say,'calls of small programs through Dynamo: eager and inductor against corsac')
 	@$(PY) benches/calls.py
+	$(call say,'guards: Dynamo against corsac')
+	@$(PY) benches/guards.py
 	$(call say,'training steps: eager and inductor against corsac')
 	@$(PY) benches/training.py --inductor
 	$(call say,'texts that models of Hugging Face generate: eager against corsac')

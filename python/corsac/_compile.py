@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
-from corsac import _core
+from corsac import _core, _logs
 from corsac._compiled_function import as_function, module_of
 from corsac._dynamo import INFERENCE, PARTITIONS, TRAINING, checked_options, piece_for
 from corsac._engine_module import (
@@ -183,6 +183,7 @@ def _compiled(
     from corsac.backends._registry import ENGINE, get_default_backend
     from corsac.backends._watching import watch_settings
 
+    _logs.switch_on()
     chosen = get_default_backend() if backend is None else backend
     # Says, too, if the environment asks for what there is not.
     watched = watch_settings() is not None
@@ -393,9 +394,13 @@ class CompiledModule(EngineModule):
             return []
         return [own.graph for own in self._trained.captures.programs()]
 
-    def explain(self) -> str:
-        """What was compiled, and what PyTorch ran and why, as text."""
-        lines = self._recorded.explain()
+    def explain(self, *, guards: bool = False) -> str:
+        """What was compiled, and what PyTorch ran and why, as text.
+
+        Args:
+            guards: list what is looked at before each call, too, with the line of the program that has read it.
+        """
+        lines = self._recorded.explain(guards)
         if self._trained is not None:
             for program in self._trained.captures.programs():
                 lines.append(f"{program.call.describe()}, with gradients:")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from torch.compiler import is_dynamo_compiling
 
 from corsac import _core
 from corsac._dynamo import PRECISIONS
+from corsac._lines import PACKAGES
 from corsac._native import RUNNING
 from corsac._native_graph import Compiled, CompileError
 from corsac._panic import EngineError, told
@@ -31,8 +31,6 @@ DTYPES = (
 )
 #: Why a program for inference is not asked.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
-#: Where the code of PyTorch and of corsac is.
-_PACKAGES = tuple(os.path.dirname(package) + os.sep for package in (torch.__file__, __file__))
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
 
 
@@ -43,7 +41,7 @@ class HostWarning(UserWarning):
 def warn(text: str, category: type[Warning]) -> None:
     """Warn of the line that has called what was compiled, outside PyTorch and corsac."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGES):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
 
@@ -180,9 +178,11 @@ class EngineModule(StandIn):
     def _why_not(self, inputs: tuple[Any, ...]) -> str | None:
         """Why this call cannot run on the engine, whatever the program is."""
         tensors = [(at, own) for at, own in enumerate(inputs) if type(own) is not int]
-        for number, tensor in tensors:
-            if (reason := why_not_native(f"input {number}", tensor, self._dtypes)) is not None:
-                return reason
+        # Those that are as nearly all are need no further questions.
+        if self._dtypes is not DTYPES or not _core.are_native(tuple([own for _, own in tensors])):
+            for number, tensor in tensors:
+                if (reason := why_not_native(f"input {number}", tensor, self._dtypes)) is not None:
+                    return reason
         if torch.is_grad_enabled() and (
             any(tensor.requires_grad for _, tensor in tensors) or self._watch.requires_grad()
         ):

@@ -333,7 +333,7 @@ def _recorded(
     refused = found if isinstance(found[0], str) else None
     if modes.left and refused is not None:
         # Dynamo would capture what PyTorch does where somebody looks at its operators.
-        return returned, Refusal(Kind.HOST, refused[1])
+        return returned, Refusal(Kind.HOST, refused[1], line=recording.refused_at())
     asks = any(recording.entered(own.__code__) for own in _ASKS)
     if recorder.refusal is not None and not (refused is not None and refused[0] == "opaque"):
         depends = recorder.refusal.kind is Kind.DYNAMO
@@ -342,7 +342,8 @@ def _recorded(
     if refused is not None:
         kind, reason = refused
         who = Kind.HOST if kind == "opaque" else Kind.DYNAMO
-        return returned, Refusal(who, reason, passes=kind != "torch")
+        line = recording.refused_at()
+        return returned, Refusal(who, reason, passes=kind != "torch", line=line)
     guards, held = found
     if any(own.__dict__ for own in held["tensors"]):
         return returned, Refusal(

@@ -133,8 +133,9 @@ class RecordedPrograms:
         made = [own.run for own in self._recordings.entries()]
         return [own for own in made if isinstance(own, NativeProgram)]
 
-    def explain(self) -> list[str]:
-        """What was compiled for which calls, and why the others were not, a line each."""
+    def explain(self, guards: bool = False) -> list[str]:
+        """What was compiled for which calls, with ``guards`` what is looked at before, and why the others were not, a
+        line each."""
         lines = []
         for entry in self._recordings.entries():
             assert isinstance(entry.run, NativeProgram)
@@ -144,6 +145,10 @@ class RecordedPrograms:
             if entry.changes:
                 about.append(f"changes of state: {len(entry.run.replay or ())}")
             lines.append("; ".join(about))
+            if guards:
+                lines.append(f"  guarded places: {len(entry.guards)}")
+                lines += ["  " + line for line in self._recordings.guards_as_text(entry)]
+        lines += self._recordings.recompilations.explain()
         alike: dict[str, list[str]] = {}
         for key, refusal in self._recordings.items():
             alike.setdefault(refusal.reason, []).append(f"({Call((), key).describe()})")

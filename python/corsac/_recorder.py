@@ -56,6 +56,7 @@ from corsac._functions import (
     takes_statistics,
     target_of,
 )
+from corsac._lines import Line, line_of_program
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
@@ -118,6 +119,7 @@ class Refusal:
         passes: whether the next call may be another matter: much is noted once.
         by_values: whether a program that asks whether it is compiled has read a value.
         repeats: whether the call has changed nothing, so that nobody would notice if it was made once more.
+        line: the line of the program, where that is known.
     """
 
     kind: Kind
@@ -125,6 +127,7 @@ class Refusal:
     passes: bool = False
     by_values: bool = False
     repeats: bool = False
+    line: Line | None = None
 
 
 @functools.cache
@@ -301,7 +304,7 @@ class Recorder(TorchFunctionMode):
     def refuse(self, reason: str, kind: Kind = Kind.DYNAMO) -> None:
         """Record nothing more."""
         if self.refusal is None:
-            self.refusal = Refusal(kind, reason)
+            self.refusal = Refusal(kind, reason, line=line_of_program())
 
     def placeholder(self, name: str, own: torch.Tensor) -> None:
         """An input."""

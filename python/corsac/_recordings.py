@@ -13,6 +13,10 @@ from typing import Any, Self
 import torch
 
 from corsac import _core
+from corsac._guard_text import guards_as_text
+from corsac._lines import in_brackets
+from corsac._logs import BREAKS, GUARDS, is_on
+from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
 from corsac._recorder import Kind, Refusal
 from corsac._sizes import SizeConditions
@@ -380,6 +384,7 @@ class Recordings:
         self._make, self._dropped = make, forget
         self._trains, self._replays, self._sizes = trains, replays, sizes
         self._resize = resize
+        self.recompilations = Recompilations(model, program)
         #: By the key without sizes.
         self._families: OrderedDict[Any, list[_Family]] = OrderedDict()
         self._known: OrderedDict[Any, _Known] = OrderedDict()
@@ -415,7 +420,10 @@ class Recordings:
         known = self._known.get(self.key(call))
         if known is None:
             return self._resized(call)
-        for entry in known.entries:
+        entries = known.entries
+        if len(entries) > 1:
+            entries = _core.not_failing(entries)
+        for entry in entries:
             if entry.is_current(call, self._trains):
                 known.in_vain = 0
                 # Another thread may have dropped it meanwhile.
@@ -535,6 +543,9 @@ class Recordings:
             # Only what has been recorded already can turn out to be another number in each call.
             counters = [place for own in before.entries for place in own.guards.counters()]
         found = None if self._resize is None else self._family(call)
+        why = None
+        if before is not None and before.entries:
+            why = self.recompilations.reason(before.entries[0], call, trains=self._trains)
         result, recorded = record(
             self._model,
             self._program,
@@ -561,6 +572,8 @@ class Recordings:
                         # Another thread has made one meanwhile.
                         return result, same[0]
                 self._note_family(call, made, None if found is None else found[0])
+                if why is not None:
+                    self.recompilations.add(*why)
                 known.in_vain += 1
                 known.changes = made.changes
                 known.refusal = None
@@ -574,10 +587,18 @@ class Recordings:
                     self._dropped(own)
             while len(self._known) > self._sizes:
                 self._drop_oldest()
+        if isinstance(made, Entry) and is_on(GUARDS):
+            for line in [call.describe(), *self.guards_as_text(made)]:
+                GUARDS.debug("%s", line)
         return result, made
+
+    def guards_as_text(self, entry: Entry) -> list[str]:
+        """What is looked at before a program is used, a line each."""
+        return guards_as_text(entry.guards, self._program)
 
     def _refused(self, known: _Known, refusal: Refusal) -> None:
         """Nothing came of a call; of those like it neither if that was not for the first time."""
+        BREAKS.debug("not captured%s: %s", in_brackets(refusal.line), refusal.reason)
         known.attempts += 1
         if refusal.by_values and not known.compiling:
             known.compiling = True

@@ -143,7 +143,9 @@ class Sizes:
 
     def _symbol(self, number: int, own: torch.Tensor, dim: int) -> int:
         expression, size = self._expression(number, own, dim), own.size(dim)
-        return size if isinstance(expression, int) else self._recording.symbol(expression, size, False)
+        return (
+            size if isinstance(expression, int) else self._recording.symbol(expression, size, False)
+        )
 
     def numbers(self) -> Collection[Node]:
         """The nodes of integers."""

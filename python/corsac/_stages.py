@@ -284,9 +284,7 @@ class _Body:
                 )
             self._copies[node] = self._last
 
-    def scalars(
-        self, known: Mapping[Node, tuple[Expression, torch.dtype]]
-    ) -> tuple[Scalar, ...]:
+    def scalars(self, known: Mapping[Node, tuple[Expression, torch.dtype]]) -> tuple[Scalar, ...]:
         """The values that it takes and that are made of numbers."""
         return tuple(Scalar(own.name, *known[own]) for own in self.taken if own in known)
 

@@ -120,9 +120,7 @@ class HostedPrograms(Recordings):
             else:
                 assemble, compiled = _returned(recorded), None
                 stages = self._in_stages(recorded, recorded.stages, call)
-        program = HostedProgram(
-            compiled, assemble, stages, recorded.repeats, len(recorded.guards)
-        )
+        program = HostedProgram(compiled, assemble, stages, recorded.repeats, len(recorded.guards))
         return Entry(
             Call((), call.key, call.objects),
             program,

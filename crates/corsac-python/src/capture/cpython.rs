@@ -260,7 +260,7 @@ pub(super) fn keeps_class(kind: &Bound<'_, PyType>) -> bool {
 pub(super) fn has_type_version(kind: &Py<PyType>, then: u32, _attached: Python<'_>) -> bool {
     let kind = kind.as_ptr().cast::<ffi::PyTypeObject>();
     // SAFETY: it is a type object, which is alive.
-    unsafe { (*kind).tp_version_tag == then && (*kind).tp_flags as u64 & HAS_VERSION != 0 }
+    unsafe { (*kind).tp_version_tag == then && (*kind).tp_flags & HAS_VERSION != 0 }
 }
 
 /// Whether a function has these parts, as addresses, 0 for what it has not: see [`parts_of_function`].

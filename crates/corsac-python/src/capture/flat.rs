@@ -137,9 +137,7 @@ impl Flat {
 
     /// Whether everything is as it was.
     pub(super) fn hold(&self, py: Python<'_>, reads: &Reads) -> PyResult<bool> {
-        if let Some(at) = At::unpacked(self.failed.load(Relaxed))
-            && !self.holds_at(py, reads, at)?
-        {
+        if !self.may_hold(py, reads)? {
             return Ok(false);
         }
         let failing = self.failing(py, reads)?;
@@ -147,6 +145,14 @@ impl Flat {
             self.failed.store(at.packed(), Relaxed);
         }
         Ok(failing.is_none())
+    }
+
+    /// Whether the guard that failed last holds.
+    pub(super) fn may_hold(&self, py: Python<'_>, reads: &Reads) -> PyResult<bool> {
+        match At::unpacked(self.failed.load(Relaxed)) {
+            Some(at) => self.holds_at(py, reads, at),
+            None => Ok(true),
+        }
     }
 
     fn failing(&self, py: Python<'_>, reads: &Reads) -> PyResult<Option<At>> {

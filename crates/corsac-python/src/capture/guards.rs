@@ -675,6 +675,23 @@ impl PyGuards {
     }
 }
 
+/// Those of `entries`, which have `guards`, of which the guard that failed last holds now.
+#[pyfunction]
+pub(super) fn not_failing<'py>(
+    py: Python<'py>,
+    entries: Vec<Bound<'py, PyAny>>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let mut found = Vec::with_capacity(entries.len());
+    for own in entries {
+        let guards = own.getattr(pyo3::intern!(py, "guards"))?;
+        let guards = guards.cast::<PyGuards>()?.get();
+        if guards.flat.may_hold(py, &guards.reads).unwrap_or(false) {
+            found.push(own);
+        }
+    }
+    Ok(found)
+}
+
 #[pymethods]
 impl PyGuards {
     /// Whether everything that the program read is as it was.

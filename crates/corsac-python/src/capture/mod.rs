@@ -81,5 +81,6 @@ impl Stamped {
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGuards>()?;
+    m.add_function(wrap_pyfunction!(guards::not_failing, m)?)?;
     m.add_class::<recording::PyRecording>()
 }

@@ -24,7 +24,7 @@ use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
 use super::roots::{Known, roots};
-use super::sites::Site;
+use super::sites::{Site, line_of_program};
 use super::symbols::{Condition, Pending, Symbols};
 
 /// Containers with more elements are data, of which programs read a part.
@@ -137,6 +137,8 @@ pub(super) struct State {
     /// How many frames of the recorder, and of what it calls, are being executed.
     pub(super) skipped: usize,
     pub(super) refusal: Option<(Kind, String)>,
+    /// The file and the line of the program where that was.
+    refused_at: Option<(String, i32)>,
     /// Whether the instruction gives the program the number that a method of a tensor gives: `item`, or `int` and `float`
     /// of one.
     pub(super) makes_number: bool,
@@ -182,6 +184,8 @@ struct Made {
     /// Code of the recorder that was called.
     entered: FxHashSet<usize>,
     symbols: Symbols,
+    /// Where the program was refused.
+    refused_at: Option<(String, i32)>,
 }
 
 impl Made {
@@ -205,6 +209,7 @@ impl State {
     pub(super) fn refuse(&mut self, kind: Kind, text: impl Into<String>) {
         if self.refusal.as_ref().is_none_or(|known| known.0 < kind) {
             self.refusal = Some((kind, text.into()));
+            self.refused_at = line_of_program();
         }
     }
 
@@ -591,6 +596,7 @@ impl PyRecording {
         };
         let mut state = std::mem::take(&mut *state);
         made.symbols = std::mem::take(&mut state.symbols);
+        made.refused_at = state.refused_at.take();
         made.newest = state.newest;
         made.tracked = young_objects(py)?.iter().map(|own| address(&own)).collect();
         made.tracked.retain(|own| !state.young.contains(own));
@@ -726,6 +732,12 @@ impl PyRecording {
     /// Whether the program has made an object, as far as the collector knows it. For a recording that is finished.
     fn made(&self, object: &Bound<'_, PyAny>) -> bool {
         self.made.lock().is_ok_and(|made| made.has(object))
+    }
+
+    /// The file and the line of the program that does what cannot be recorded, where that is known. For a recording
+    /// that is finished.
+    fn refused_at(&self) -> Option<(String, i32)> {
+        self.made.lock().ok()?.refused_at.clone()
     }
 
     /// Whether the program has called code of ``ours``. For a recording that is finished.

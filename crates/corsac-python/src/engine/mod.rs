@@ -197,6 +197,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
     m.add_function(wrap_pyfunction!(planted::plant_panic, m)?)?;
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
+    m.add_function(wrap_pyfunction!(tensors::are_native, m)?)?;
     m.add_function(wrap_pyfunction!(tensor_layout::knows_tensor_layout, m)?)?;
     m.add_function(wrap_pyfunction!(situation::unusual_mode, m)?)
 }

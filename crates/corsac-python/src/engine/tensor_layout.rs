@@ -144,11 +144,11 @@ impl Memory {
     }
 }
 
+/// Words of a `TensorImpl`, of a `StorageImpl` and of a `VersionCounter`.
+type Words = ([u64; 22], [u64; 3], [u64; 3]);
+
 /// The words of a tensor's `TensorImpl`, of its storage and of its counter, if they are what PyTorch says.
-fn agreed(
-    memory: &Memory,
-    tensor: &Bound<'_, PyAny>,
-) -> PyResult<Option<([u64; 22], [u64; 3], [u64; 3])>> {
+fn agreed(memory: &Memory, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Words>> {
     let py = tensor.py();
     let address = |own: &Bound<'_, PyAny>| own.getattr(intern!(py, "_cdata"))?.extract::<u64>();
     let storage = tensor.call_method0(intern!(py, "untyped_storage"))?;

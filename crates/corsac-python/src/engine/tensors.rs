@@ -277,10 +277,24 @@ impl Exchange {
         }
     }
 
+    /// Whether `value` is a strided tensor of PyTorch itself on the CPU, of a type that programs know.
+    fn is_native(&self, value: &Bound<'_, PyAny>) -> bool {
+        self.is_tensor(value)
+            && self
+                .described_as_stored(value)
+                .is_some_and(|own| own.dtype().is_some())
+    }
+
     /// A number that says where the elements of `tensor` lie, what they are and how: another one after
     /// `tensor.data = …`. `None` for subclasses, and where DLPack cannot say it.
     pub(super) fn layout(&self, tensor: &Bound<'_, PyAny>) -> Option<u64> {
-        let place = |own: &Description| (own.data.addr(), own.byte_offset);
+        if !self.is_tensor(tensor) {
+            return None;
+        }
+        // What is stored as its negative lies in the same place.
+        let negated = tensor.call_method0(intern!(tensor.py(), "is_neg"));
+        let negated = negated.and_then(|own| own.is_truthy()).ok()?;
+        let place = |own: &Description| (own.data.addr(), own.byte_offset, negated);
         self.hashed(tensor, place)
     }
 
@@ -585,4 +599,13 @@ impl<'py> Fresh<'py> {
     pub(crate) fn into_tensor(self) -> Bound<'py, PyAny> {
         self.tensor
     }
+}
+
+/// Whether all of `values` are strided tensors of PyTorch itself on the CPU, of types that programs know.
+#[pyfunction]
+pub(super) fn are_native(values: &Bound<'_, PyTuple>) -> PyResult<bool> {
+    Ok(match Exchange::get(values.py())? {
+        Some(exchange) => values.iter().all(|own| exchange.is_native(&own)),
+        None => false,
+    })
 }

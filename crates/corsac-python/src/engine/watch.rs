@@ -467,6 +467,12 @@ impl PyWatch {
         Ok(true)
     }
 
+    /// How many tensors are looked at.
+    #[getter]
+    fn count(&self) -> usize {
+        self.tensors.len()
+    }
+
     /// The first tensor, or module, that is not as it was, and what has become of it; None if all are.
     fn failure<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>, &'static str)>> {
         let exchange = Exchange::get(py)?;

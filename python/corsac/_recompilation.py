@@ -1,0 +1,75 @@
+"""Why a call was recorded that there was a program for."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from corsac._lines import in_brackets
+from corsac._logs import RECOMPILES
+
+if TYPE_CHECKING:
+    from corsac._recordings import Call, Entry
+
+#: How many reasons are remembered.
+REMEMBERED = 64
+
+
+@dataclass(slots=True)
+class Recompilations:
+    """Reasons, the last ones.
+
+    Attributes:
+        model: has the weights.
+        program: is recorded; paths begin there.
+    """
+
+    model: torch.nn.Module
+    program: Callable[..., Any]
+    #: What has changed, and from what to what.
+    _reasons: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def reason(self, entry: Entry, call: Call, *, trains: bool) -> tuple[str, str]:
+        """Why a program is not for a call: what has changed, and what it was and is."""
+        if not trains and torch.is_grad_enabled() and entry.watch.requires_grad():
+            return "gradients", "were off, are on"
+        if (found := entry.guards.failure(self.program)) is not None:
+            place, then, now, line = found
+            return f"{place}{in_brackets(line)}", f"was {then}, is {now}"
+        if (tensor := entry.watch.failure()) is not None:
+            return self._name(tensor[0]), tensor[1]
+        if entry.form is not None:
+            return "the inputs", "have other strides, or others of them want gradients"
+        if entry.decides is not None:
+            return "values that decide", "are others"
+        return "state or arguments", "hold something else"
+
+    def _name(self, own: Any) -> str:
+        """A weight, or a module, by its name."""
+        if isinstance(own, torch.Tensor):
+            named = [*self.model.named_parameters(), *self.model.named_buffers()]
+            name = next((name for name, known in named if known is own), None)
+            return "a tensor that it reads" if name is None else f"weight {name}"
+        return f"a {type(own).__name__}"
+
+    def add(self, what: str, how: str) -> None:
+        """A call was recorded for this reason."""
+        self._reasons.append((what, how))
+        RECOMPILES.debug("recompiled: %s %s", what, how)
+
+    def explain(self) -> list[str]:
+        """What was recompiled how often, and why it was the last time, a line each."""
+        counts: dict[str, tuple[int, str]] = {}
+        for what, how in self._reasons:
+            counts[what] = counts.get(what, (0, ""))[0] + 1, how
+        return [
+            f"recompiled {'once' if count == 1 else f'{count} times'}: {what} {how}"
+            for what, (count, how) in counts.items()
+        ]
+
+
+__all__ = ["Recompilations"]
