@@ -55,18 +55,80 @@ def test_functions_methods_and_what_was_compiled():
     assert torch.equal(corsac.capture(lambda x: x * len(x), [X])(X), X * 2)
 
 
+def line_of(text):
+    with open(__file__) as file:
+        return next(n for n, line in enumerate(file, 1) if text in line)
+
+
 def test_what_is_no_graph():
-    with pytest.raises(TraceError, match="values"):
-        corsac.capture(lambda x: x if x.sum() > 0 else -x, X)
+    def decides(x):
+        return x if x.sum() > 0 else -x  # decides here
+
+    with pytest.raises(TraceError, match=f"test_capture.py:{line_of('decides here')}.*values"):
+        corsac.capture(decides, X)
     with pytest.raises(TraceError, match="random"):
         corsac.capture(nn.Dropout(), X)
     with pytest.raises(TraceError, match="writes to a tensor that the program did not make"):
         corsac.capture(lambda x: x.add_(1), X)
-    with pytest.raises(TypeError, match="example input 1 is a int, not a tensor"):
-        corsac.capture(lambda x, n: x * n, (X, 3))
     seen = []
-    with pytest.raises(TraceError, match="it changes"):
+    with pytest.raises(TraceError, match="it changes state in Python: append"):
         corsac.capture(lambda x: seen.append(1) or x * len(seen), X)
+
+
+def test_one_way_of_a_program_that_decides():
+    def decides(x, scale):
+        if x.sum() > 0:
+            return x * scale
+        return x - x.max().item()
+
+    module = corsac.capture(decides, X + 1, 3, strict=False)
+    assert torch.equal(module(X), X * 3)
+    (decision,) = module.meta["decisions"]
+    assert "test_capture.py" in decision and "is True" in decision
+    module = corsac.capture(decides, X - 1, scale=3, strict=False)
+    assert len(module.meta["decisions"]) == 2
+    torch.testing.assert_close(module(X), X - (X - 1).max())
+
+
+def test_effects_and_guards_are_listed():
+    class Remembers(nn.Module):
+        factor, last = 2.0, None
+
+        def forward(self, x):
+            self.last = x * self.factor
+            return {"y": self.last + 1}
+
+    model = Remembers()
+    module = corsac.capture(model, X, strict=False)
+    assert module.meta["effects"] == ["set 'last'"]
+    assert any("factor" in line and "test_capture.py" in line for line in module.meta["guards"])
+    assert torch.equal(module(X)[0], X * 2 + 1)
+
+
+def test_arguments_of_all_kinds():
+    def program(x, more, *, scale=1.0, flag=False):
+        return more["a"] * scale + (x if flag else -x) + more["b"][0]
+
+    module = corsac.capture(program, X, {"a": X + 1, "b": [X]}, scale=2.0, flag=True)
+    names = [str(n.target) for n in module.graph.find_nodes(op="placeholder")]
+    assert names[0] == "x" and len(names) == 3
+    torch.testing.assert_close(module(X, X + 1, X), program(X, {"a": X + 1, "b": [X]}, scale=2.0, flag=True))
+
+
+def test_sizes_that_are_dynamic():
+    def program(x, y):
+        return x.reshape(x.shape[0] * x.shape[1]) + y if x.shape[0] > 1 else y
+
+    module = corsac.capture(program, X, torch.ones(()), dynamic_shapes={"x": [0]})
+    assert module.meta["conditions"] == ["x.shape[0] > 1 is True"]
+    for rows in (2, 3, 7):
+        x = torch.randn(rows, 4)
+        assert torch.equal(module(x, torch.ones(())), x.reshape(-1) + 1)
+    assert corsac.capture(program, X, X.sum()).meta["conditions"] == []
+    with pytest.raises(ValueError, match=r"'z' is no tensor among the inputs \(0, 1, x, y\)"):
+        corsac.capture(program, X, X.sum(), dynamic_shapes={"z": [0]})
+    with pytest.raises(ValueError, match="'x' has 2 dimensions"):
+        corsac.capture(program, X, X.sum(), dynamic_shapes={"x": [2]})
 
 
 def test_lowering_and_export_take_such_models():

@@ -1,15 +1,19 @@
-"""``corsac.capture``: what a model does with certain inputs, as a graph."""
+"""``corsac.capture``: what a model does in a call, as a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from corsac._compiled_function import module_of
 from corsac._engine_module import EngineModule
 from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._guard_text import guards_as_text
+from corsac._lines import in_brackets
+from corsac._record import named_arguments
 from corsac._recorder import Refusal
 from corsac._recordings import record_at_once
 from corsac._stand_in import root_of
@@ -17,40 +21,119 @@ from corsac.fx import GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError
 
 
-def capture(model: Callable[..., Any], example_inputs: ExampleInputs) -> GraphModule:
-    """The graph of what ``model`` does with inputs such as these, whatever it decides in Python.
+#: Which dimensions of an input may have other sizes: by the name of its parameter, or its position.
+DynamicShapes = Mapping[str | int, Collection[int]]
+
+
+def capture(
+    model: Callable[..., Any],
+    *args: Any,
+    dynamic_shapes: DynamicShapes | None = None,
+    strict: bool = True,
+    **kwargs: Any,
+) -> GraphModule:
+    """The graph of what ``model`` does in a call, whatever it decides in Python.
 
     The model is called, and watched: control flow, hooks and other Python code are as they are in that call, and
     sizes may have become numbers in the graph. :func:`corsac.fx.symbolic_trace` makes graphs for all sizes, of
     models that decide nothing by them.
 
+    What the graph is for, besides the types of its inputs, is in ``meta`` of the result, as lines of text: ``"guards"``,
+    the places in Python that the model has read, and what was there; ``"effects"``, what it has changed there, which
+    the graph does not; ``"conditions"``, what has to be so of dynamic sizes; ``"decisions"``, the values of tensors
+    that decided.
+
     Args:
         model: a module, a bound method or a function of tensors. Modules in training mode that draw random numbers
             or write to buffers are refused.
-        example_inputs: what it is called with: the placeholders, in this order.
+        args: what it is called with; a tuple or a list alone stands for all of them. Tensors, each once, are the
+            placeholders, then those in containers, then state that the model replaces, in the order in which it
+            is found.
+        dynamic_shapes: the dimensions that are to be no numbers in the graph, as far as the model does not need
+            them to be.
+        strict: refuse models that change state in Python, and those whose values decide what they do: the graph is
+            of one way through these.
+        kwargs: the same, by keyword.
 
     Returns:
         A graph module of functions of PyTorch, with the model's parameters and buffers under their names. If the
-        model returns other objects than tuples, lists and dictionaries of tensors, it returns a tuple of the
-        tensors in them.
+        model returns other objects than tuples, lists and dictionaries of tensors, or changes state, it returns a tuple
+        of the tensors in them.
 
     Raises:
-        TraceError: values decide what the model does, or it does something that no graph says.
+        TraceError: the model does something that no graph says, or with ``strict`` that one graph does not; the
+            message names the line of the program where that is known.
+        ValueError: ``dynamic_shapes`` names no input, or a dimension that it does not have.
     """
+    if len(args) == 1 and isinstance(args[0], tuple | list):
+        args = tuple(args[0])
+    program = _program_of(model)
+    with torch.no_grad():
+        # Each by itself, so that each is a placeholder, and row by row.
+        args, kwargs = tree_map_only(torch.Tensor, _copied, (args, kwargs))
+        recorded = record_at_once(
+            root_of(program),
+            program,
+            args,
+            kwargs,
+            dynamic=_dynamic(program, args, kwargs, dynamic_shapes or {}),
+            decides=not strict,
+        )
+    if isinstance(recorded, Refusal):
+        where = in_brackets(recorded.line)
+        raise TraceError(f"the model is no graph{where}: {recorded.reason}")
+    effects = [] if recorded.replay is None else recorded.replay.effects()
+    if strict and effects:
+        raise TraceError(f"the model is no graph: it changes state in Python: {effects[0]}")
+    module = recorded.module
+    reads = [] if recorded.stages is None else recorded.stages.reads()
+    for read in reads:
+        module.graph.erase_node(next(own for own in module.graph.nodes if own.name == read.name))
+    module.recompile()
+    module.meta["guards"] = guards_as_text(recorded.guards, program)
+    module.meta["effects"] = effects
+    module.meta["conditions"] = [] if recorded.sizes is None else recorded.sizes.as_text()
+    module.meta["decisions"] = [str(own) for own in reads]
+    return module
+
+
+def _program_of(model: Callable[..., Any]) -> Any:
+    program = module_of(model)
+    return program._callable if isinstance(program, EngineModule) else program
+
+
+def _copied(own: torch.Tensor) -> torch.Tensor:
+    return own.clone(memory_format=torch.contiguous_format)
+
+
+def _dynamic(
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    shapes: DynamicShapes,
+) -> dict[int, set[int]]:
+    """Dimensions that may have other sizes, by the identity of tensors."""
+    named = dict(enumerate(args)) | dict(named_arguments(program, args)) | dict(kwargs)
+    found: dict[int, set[int]] = {}
+    for name, dims in shapes.items():
+        own = named.get(name)
+        if not isinstance(own, torch.Tensor):
+            tensors = [key for key, own in named.items() if isinstance(own, torch.Tensor)]
+            known = ", ".join(str(key) for key in tensors)
+            raise ValueError(f"dynamic_shapes: {name!r} is no tensor among the inputs ({known})")
+        if not all(-own.dim() <= dim < own.dim() for dim in dims):
+            raise ValueError(f"dynamic_shapes: {name!r} has {own.dim()} dimensions, not {set(dims)}")
+        found[id(own)] = {dim % own.dim() for dim in dims}
+    return found
+
+
+def graph_for(model: Callable[..., Any], example_inputs: ExampleInputs) -> GraphModule:
+    """As :func:`capture`, of a model of tensors alone, which changes nothing."""
     inputs = as_tuple(example_inputs)
     for number, own in enumerate(inputs):
         if not isinstance(own, torch.Tensor):
             raise TypeError(f"example input {number} is a {type(own).__name__}, not a tensor")
-    program = module_of(model)
-    if isinstance(program, EngineModule):
-        program = program._callable
-    with torch.no_grad():
-        # Each by itself, so that each is a placeholder, and row by row.
-        inputs = tuple(own.clone(memory_format=torch.contiguous_format) for own in inputs)
-        recorded = record_at_once(root_of(program), program, inputs)
-    if isinstance(recorded, Refusal):
-        raise TraceError(f"the model is no graph: {recorded.reason}")
-    return recorded.module
+    return capture(model, inputs)
 
 
 def graph_of(model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs]) -> GraphModule:
@@ -64,9 +147,9 @@ def graph_of(model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs]
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
         try:
-            return capture(model, example_inputs())
+            return graph_for(model, example_inputs())
         except TraceError as other:
             raise other from error
 
 
-__all__ = ["capture", "graph_of"]
+__all__ = ["capture", "graph_for", "graph_of"]

@@ -99,7 +99,7 @@ def compile(
 
     The first call with tensors of new shapes is PyTorch's own; it is recorded, and compiled in milliseconds and
     without a C++ compiler. The calls after it are native as long as everything that the program has read in
-    Python, and every tensor that is no input, is as it was (docs/recording.md). Operators that the engine does not
+    Python, and every tensor that is no input, is as it was (docs/capture.md). Operators that the engine does not
     know are run by PyTorch, between native parts; :meth:`CompiledModule.explain` lists them. Calls of which
     nothing can be native are run by PyTorch as they are, with a :class:`HostWarning` that says why: autocast,
     other devices and element types than float32, functions of C of which nothing is known.

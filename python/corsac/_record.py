@@ -403,4 +403,4 @@ def _recorded(
     )
 
 
-__all__ = ["Recorded", "form_of", "is_recording", "named_weights", "record"]
+__all__ = ["Recorded", "form_of", "is_recording", "named_arguments", "named_weights", "record"]

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -641,13 +641,30 @@ def _of_situations(entries: list[Entry], count: int) -> tuple[list[Entry], list[
 
 
 def record_at_once(
-    model: torch.nn.Module, program: Callable[..., Any], args: tuple[Any, ...]
+    model: torch.nn.Module,
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    dynamic: Mapping[int, Collection[int]],
+    decides: bool,
 ) -> Recorded | Refusal:
     """What a program does with such arguments, from as many calls as that takes: much is noted, or made, once."""
+    given = (*args, *kwargs.values())
+    structures = [own for own in given if isinstance(own, _CONTAINERS)]
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):
         compiling = isinstance(recorded, Refusal) and recorded.by_values
-        _, recorded = record(model, program, args, {}, compiling=compiling)
+        _, recorded = record(
+            model,
+            program,
+            args,
+            kwargs,
+            compiling=compiling,
+            structures=structures,
+            dynamic=dynamic,
+            decides=decides,
+        )
         if isinstance(recorded, Recorded) or not (recorded.passes or recorded.by_values):
             break
     assert recorded is not None

@@ -57,6 +57,10 @@ class Replay:
     def __len__(self) -> int:
         return len(self._edits)
 
+    def effects(self) -> list[str]:
+        """The changes, as text."""
+        return [kind if key is None else f"{kind} {key!r}" for _, kind, key, _ in self._edits]
+
     def __call__(
         self,
         results: Sequence[Any],

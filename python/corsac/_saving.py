@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
-from corsac._capture import capture
+from corsac._capture import graph_for
 from corsac._compiled_function import module_of
 from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac._native_graph import CompileError
@@ -72,7 +72,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     if _core.Recording.unavailable() is None:
         try:
             # Files know no classes: where results are in others, the graph gives a tuple of the tensors.
-            module = capture(model, inputs)
+            module = graph_for(model, inputs)
         except TraceError as error:
             raise CompileError(str(error)) from error
     else:

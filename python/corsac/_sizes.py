@@ -34,6 +34,15 @@ _TYPES = frozenset(
         torch.is_signed,
     ]
 )
+#: Functions of expressions and conditions as Python writes them.
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%"} | {
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+    "gt": ">",
+    "ge": ">=",
+}
 #: An expression of sizes: an integer, the size of a tensor by its number and a dimension, how many tensors a node
 #: gives, or a function of two.
 Expression = Any
@@ -222,6 +231,25 @@ class SizeConditions:
 
     def __len__(self) -> int:
         return len(self._conditions)
+
+    def as_text(self) -> list[str]:
+        """The conditions, a line each."""
+        names = {place: node.name for place, node in enumerate(self._module.graph.nodes)}
+
+        def text(expression: Expression) -> str:
+            if isinstance(expression, int):
+                return str(expression)
+            name, first, second = expression
+            if name == "size":
+                return f"{names[self._places[first]]}.shape[{second}]"
+            if name == "count":
+                return f"len({names[self._places[first]]})"
+            return f"({text(first)} {_SIGNS[name]} {text(second)})"
+
+        return [
+            f"{text(left)} {_SIGNS[name]} {text(right)} is {expected}"
+            for name, left, right, expected in self._conditions
+        ]
 
     def hold(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Whether the program is for inputs of these sizes."""

@@ -157,6 +157,10 @@ class Staged:
     state: Mapping[str, float]
     conditions: tuple[Condition, ...]
 
+    def reads(self) -> list[Read]:
+        """The values that decide."""
+        return [read for segment in self.segments for read in segment.reads]
+
     def assemble(self, values: Mapping[str, Any]) -> Any:
         """What the graph returned, of its values."""
         return tree_unflatten([values[name] for name in self.results], self.spec)
@@ -482,7 +486,7 @@ class StagedRun:
 
     def reads(self) -> list[Read]:
         """The values that decide."""
-        return [read for segment in self.program.segments for read in segment.reads]
+        return self.program.reads()
 
     def __call__(self, start: Mapping[str, Any], ran: Ran) -> tuple[Any, Mapping[str, Any]]:
         """What the graph returns, whatever decides, and all values. The arguments are as for :meth:`decide`."""
