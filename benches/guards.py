@@ -70,9 +70,8 @@ def _mlp() -> tuple[nn.Module, torch.Tensor, dict[str, Any]]:
 
 
 def _bert() -> tuple[nn.Module, torch.Tensor, dict[str, Any]]:
-    words = _words()
-    model = transformers.BertModel(transformers.BertConfig(**TEXT))
-    return model, words, {"attention_mask": torch.ones_like(words)}
+    # Without a mask, of which the values would decide.
+    return transformers.BertModel(transformers.BertConfig(**TEXT)), _words(), {}
 
 
 def _llama() -> tuple[nn.Module, torch.Tensor, dict[str, Any]]:
@@ -174,7 +173,8 @@ def _measure(name: str, seconds: float) -> dict[str, Any]:
         by_dynamo = torch.compile(model, backend="eager")
         for scale in range(PROGRAMS):
             model.scale = scale + 2
-            compiled(x, **options)
+            for _ in range(2):
+                compiled(x, **options)
             by_dynamo(x, **options)
     assert len(compiled._recorded.programs()) == len(failing.made) == PROGRAMS
     model.scale = 100

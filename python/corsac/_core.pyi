@@ -397,6 +397,14 @@ class GraphTextError(ValueError):
 class Guards:
     """What a program read when it was captured. A call may use the program if all of it is as it was."""
     def __len__(self, /) -> int: ...
+    def counters(self) -> Any:
+        """Places of numbers that the program replaces: dictionaries with keys, and cells."""
+        ...
+    def failure(self, program: Any) -> Any:
+        """The first guard that fails in words: the place, what was there, what is there now, and the file and the line
+        that has read it first; None if all hold.
+        """
+        ...
     def find(self, arguments: Any) -> Any:
         """Finds the tensors and the objects in arguments and in state: in the places, and with the numbers, of the call
         that was recorded. Gives None if something else is there.
@@ -406,6 +414,11 @@ class Guards:
         ...
     def hold(self) -> Any:
         """Whether everything that the program read is as it was."""
+        ...
+    def list(self, program: Any) -> Any:
+        """Each guard in words: the family, the place, what it has to be, and the file and the line that has read it
+        first, if the program has. `program` is where paths begin.
+        """
         ...
     def reason(self) -> Any:
         """What has changed, for people; None if nothing has."""
@@ -992,11 +1005,21 @@ class Recording:
         followed. For a recording that is finished.
         """
         ...
+    def conditions_on_values(self) -> Any:
+        """Conditions on values, after all of them are fixed if something cannot be followed. For a recording that is
+        finished.
+        """
+        ...
+    def count(self, places: Any) -> Any:
+        """Places hold other numbers in each call, which are symbols: dictionaries with keys, and cells, which are their own
+        keys.
+        """
+        ...
     def entered(self, code: Any) -> Any:
         """Whether the program has called code of ``ours``. For a recording that is finished."""
         ...
     def expression(self, own: Any) -> Any:
-        """What an integer stands for; None if it is none of the recording's."""
+        """What a number stands for; None if it is none of the recording's. Also for a recording that is finished."""
         ...
     def finish(self, program: Any, given: Any, arguments: Any, replays: Any) -> Any:
         """What the program read, as guards, and what it has changed; or why it is not captured: `"writes"`, `"torch"`
@@ -1013,17 +1036,25 @@ class Recording:
     def made(self, object: Any) -> Any:
         """Whether the program has made an object, as far as the collector knows it. For a recording that is finished."""
         ...
+    def makes_number(self) -> Any:
+        """Whether the program gets the number that a method of a tensor gives, and no function of C that calls it."""
+        ...
     def operator(self) -> Any:
         """An operator is being recorded."""
         ...
     def reads(self, container: Any) -> Any:
         """A container is among the arguments of an operator: what it holds is read."""
         ...
+    def refused_at(self) -> Any:
+        """The file and the line of the program that does what cannot be recorded, where that is known. For a recording
+        that is finished.
+        """
+        ...
     def run(self, program: Any, args: Any, kwargs: Any) -> Any:
         """Calls `program`, and watches it. Gives what it gives, and raises what it raises."""
         ...
-    def symbol(self, expression: Any, value: Any) -> Any:
-        """An integer object that stands for a size: it is `value`, and no other object."""
+    def symbol(self, expression: Any, value: Any, of_values: Any) -> Any:
+        """A number that stands for a size, or for what depends on values: it is `value`, and no other object."""
         ...
     @staticmethod
     def unavailable() -> Any:
@@ -1263,11 +1294,20 @@ class Watch:
     """
     def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ...) -> Watch: ...
     @property
+    def count(self) -> Any:
+        """How many tensors are looked at."""
+        ...
+    @count.setter
+    def count(self, value: Any) -> None: ...
+    @property
     def counts_writes(self) -> Any:
         """Whether all tensors count how often they are written to: not those made in inference mode."""
         ...
     @counts_writes.setter
     def counts_writes(self, value: Any) -> None: ...
+    def failure(self) -> Any:
+        """The first tensor, or module, that is not as it was, and what has become of it; None if all are."""
+        ...
     @property
     def has_hooks(self) -> Any:
         """Whether a module has hooks; in training those of the way back, too."""
@@ -1308,6 +1348,10 @@ def alternate_groups(on_device: Any, before: Any, together: Any, *, host_first: 
     those that have to run at once. Answers for each group whether it is the device's, and its
     things.
     """
+    ...
+
+def are_native(values: Any) -> Any:
+    """Whether all of `values` are strided tensors of PyTorch itself on the CPU, of types that programs know."""
     ...
 
 def assemble_code(wraps: Any, prologue: str, body: str) -> Any:
@@ -1540,6 +1584,10 @@ def keyword_arguments(graph: Graph, *, budget: Any = None) -> Any:
     """
     ...
 
+def knows_tensor_layout() -> Any:
+    """Whether structures of tensors are known, for tests."""
+    ...
+
 def map_aggregate(a: Any, fn: Callable[..., Any]) -> Any:
     """Applies `fn` to each value in `a` that is no tuple, list, dictionary or slice itself. The
     result has the same structure; its lists and dictionaries cannot be changed.
@@ -1588,6 +1636,10 @@ def modules_to_functions(graph: Graph, classes: Any = None, *, budget: Any = Non
 
 def node_effects(node: Node) -> tuple[list[Node], list[Node], bool, bool, bool, bool, bool]:
     """What `node` does besides computing its value."""
+    ...
+
+def not_failing(entries: Any) -> Any:
+    """Those of `entries`, which have `guards`, of which the guard that failed last holds now."""
     ...
 
 def observe_calls(start: Any) -> Any:

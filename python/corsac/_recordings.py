@@ -387,6 +387,8 @@ class Recordings:
         self.recompilations = Recompilations(model, program)
         #: By the key without sizes.
         self._families: OrderedDict[Any, list[_Family]] = OrderedDict()
+        #: Whether there has been a program for many sizes.
+        self._for_sizes = False
         self._known: OrderedDict[Any, _Known] = OrderedDict()
         #: Sizes that were met once, when there were programs for as many as there may be.
         self._met: OrderedDict[Any, None] = OrderedDict()
@@ -445,7 +447,7 @@ class Recordings:
 
     def _resized(self, call: Call) -> Entry | None:
         """A program for the sizes of a call, made of one for many sizes."""
-        if self._resize is None or not self._families:
+        if self._resize is None or not self._for_sizes:
             return None
         key = self.key(call)
         families = self._families.get(_sizeless(key), [])
@@ -488,6 +490,7 @@ class Recordings:
             while len(self._families) > self._sizes:
                 self._families.popitem(last=False)
         if made.sizes is not None:
+            self._for_sizes = True
             family.entries = [made, *family.entries[: SITUATIONS - 1]]
 
     def used(self, entries: Iterable[Entry]) -> None:

@@ -2,6 +2,7 @@
 
 import collections
 import logging
+import time
 import types
 import warnings
 
@@ -188,7 +189,7 @@ def test_what_is_not_captured_is_logged_with_its_line(switched):
 
     def program(x):
         y = x + 1
-        return y * (1 + id(y) % 2)
+        return y * (time.time() > 0)
 
     made = corsac.compile(program)
     with torch.no_grad():
@@ -495,7 +496,7 @@ def test_statistics_that_norms_write_to_are_seen():
     with torch.no_grad():
         x = torch.zeros(4, 70)
         x[:, 69] = torch.arange(4.0)
-        nn.functional.batch_norm(x, norm.running_mean, None, training=True)
+        nn.functional.batch_norm(x, norm.running_mean, norm.running_var, training=True)
     assert not watch.is_current()
     assert watch.failure() == (norm.running_mean, "was updated")
 

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 
 use super::cpython;
-use super::guards::{Reads, is_ordered, is_same_option};
+use super::guards::{CallRead, Reads, is_ordered, is_same_option};
 
 /// Where a guard stands: its table, and its row there.
 #[derive(Clone, Copy)]
@@ -73,6 +73,8 @@ pub(super) struct Flat {
     stores: Vec<(Py<PyAny>, usize, usize)>,
     /// The other attributes that C computes.
     attributes: Vec<usize>,
+    /// Questions that are asked.
+    calls: Vec<usize>,
     /// The guard that failed last, 0 for none.
     failed: AtomicU64,
 }
@@ -131,6 +133,9 @@ impl Flat {
                 .collect(),
             stores,
             attributes,
+            calls: (0..reads.calls.len())
+                .filter(|row| !lacks_driver(py, &reads.calls[*row]))
+                .collect(),
             failed: AtomicU64::new(0),
         })
     }
@@ -205,9 +210,9 @@ impl Flat {
                 return Ok(Some(At::Attribute(*row)));
             }
         }
-        for (row, own) in reads.calls.iter().enumerate() {
-            if !own.is_current(py) {
-                return Ok(Some(At::Call(row)));
+        for row in &self.calls {
+            if !reads.calls[*row].is_current(py) {
+                return Ok(Some(At::Call(*row)));
             }
         }
         Ok(None)
@@ -290,6 +295,17 @@ impl Flat {
         }
         Ok(())
     }
+}
+
+/// Whether a question cannot be answered for want of CUDA's driver, which no process gets while it runs. To find that
+/// out takes ten times as long as all else.
+fn lacks_driver(py: Python<'_>, own: &CallRead) -> bool {
+    const WANT: &str = "cudaErrorInsufficientDriver";
+    own.result.is_none()
+        && match own.callable.bind(py).call1(own.arguments.bind(py).clone()) {
+            Ok(_) => false,
+            Err(error) => error.value(py).to_string().contains(WANT),
+        }
 }
 
 fn is_same_object(now: Option<&Bound<'_, PyDict>>, then: Option<&Py<PyAny>>) -> bool {

@@ -502,7 +502,8 @@ impl<'py> Paths<'py> {
     ) {
         let at = address(dict.as_any());
         let known = self.dicts.entry(at);
-        let keys = known.or_insert_with(|| (path.to_owned(), keys)).1;
+        // Parts of modules are written as theirs.
+        let (path, keys) = known.or_insert_with(|| (path.to_owned(), keys)).clone();
         let Some(read) = reads.dicts.get(&at) else {
             return;
         };
@@ -522,10 +523,10 @@ impl<'py> Paths<'py> {
                     .iter()
                     .any(|own| name == own)
             {
-                let text = (path.to_owned(), Keys::Parts);
+                let text = (path.clone(), Keys::Parts);
                 self.dicts.entry(address(parts.as_any())).or_insert(text);
             }
-            self.left.push((value.clone(), joined(path, keys, key)));
+            self.left.push((value.clone(), joined(&path, keys, key)));
         }
     }
 
