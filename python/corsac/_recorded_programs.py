@@ -26,6 +26,7 @@ from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac._staged_program import CompiledStages, HostedStage
 from corsac._stages import Ran, Stage, Staged, StagedRun, Stages, known_stage
+from corsac._strides import Layout, laid_out
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
@@ -44,6 +45,8 @@ class NativeProgram:
     #: None if values decide.
     graph: NativeGraph | None
     compiled: Compiled
+    #: As of :class:`corsac._record.Recorded`.
+    layouts: tuple[Layout | None, ...] | None = None
     #: Tries of programs for other sizes, by how large inputs are.
     races: dict[int, Race] = field(default_factory=dict)
 
@@ -55,6 +58,8 @@ class NativeProgram:
             results, values = run(run.begin(call.inputs, call.numbers), ran)
         else:
             results, values = self.compiled.run(*call.inputs), {}
+        if self.layouts is not None:
+            results = laid_out(results, self.layouts)
         if self.replay is not None:
             return self.replay(results, call.inputs, call.met, values)
         if self.template is not None:
@@ -185,7 +190,7 @@ class RecordedPrograms:
             self._packed.append(watch)
         return Entry(
             Call((), call.key, call.objects),
-            program,
+            replace(program, layouts=recorded.layouts),
             recorded.guards,
             watch,
             recorded.form,
@@ -261,7 +266,7 @@ class RecordedPrograms:
         return replace(
             entry,
             call=Call((), call.key, call.objects),
-            run=program,
+            run=replace(program, layouts=known.layouts),
             state=state,
             sizes=None,
             decides=_decides(program),
@@ -316,7 +321,9 @@ class RecordedPrograms:
             and not program.compiled.choice.is_slower()
             and isinstance(program.compiled.run, NativeCall)
             and program.replay is None
+            and program.layouts is None
             and entry.form is None
+            and all(own.is_contiguous() for own in tensors)
             and len({id(own) for own in tensors}) == len(tensors)
             and all(type(own) is int or type(own) is torch.Tensor for own in args)
         ):
