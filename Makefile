@@ -55,6 +55,8 @@ test-all: PROPTEST := PROPTEST_CASES=5000 PROPTEST_MAX_GLOBAL_REJECTS=10000000
 test-all: test-rust $(EXTENSION) programs ## the same with the slow tests, and more random graphs each time
 	$(call say,'running all Python tests with the slow ones')
 	@$(PY) -m pytest -q $(WORKERS) -m 'slow or not slow'
+	$(call say,'once more with each call verified that a recorded program runs')
+	@CORSAC_VERIFY_CAPTURE=1 $(PY) -m pytest -q $(WORKERS) -m 'not slow and not unverified' tests/engine tests/backends
 
 .PHONY: test-rust
 test-rust: require $(VENV)/bin/python

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from corsac._native_graph import CompileError
     from corsac._panic import EngineError
     from corsac._saving import save
+    from corsac._verify import VerifyError
     from corsac.analysis import summary
     from corsac.config import build, describe
     from corsac.lowering import lower
@@ -46,6 +47,7 @@ __all__ = [
     "HostWarning",
     "ModelFileError",
     "NumpyModel",
+    "VerifyError",
     "__version__",
     "analysis",
     "backends",
@@ -88,6 +90,7 @@ __getattr__, __dir__ = lazy_names(
         "_panic": ("EngineError",),
         "_model_file": ("ModelFileError", "NumpyModel", "load"),
         "_saving": ("save",),
+        "_verify": ("VerifyError",),
         "analysis": ("summary",),
         "config": ("build", "describe"),
         "lowering": ("lower",),

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
+<<<<<<< HEAD
 from corsac import _core, _logs
+=======
+from corsac import _core, _verify
+>>>>>>> 461cb81 (engine: CORSAC_VERIFY_CAPTURE=1 has PyTorch make each call, too, and compares)
 from corsac._compiled_function import as_function, module_of
 from corsac._dynamo import INFERENCE, PARTITIONS, TRAINING, checked_options, piece_for
 from corsac._engine_module import (
@@ -282,6 +286,15 @@ class CompiledModule(EngineModule):
         if isinstance(found, Entry):
             program = found.run
             assert isinstance(program, NativeProgram)
+            if _verify.ON:
+                return _verify.verified(
+                    program,
+                    call,
+                    program.weights,
+                    lambda: self._callable(*args, **kwargs),
+                    self._precision,
+                    self._recorded.keeps_views,
+                )
             if not kwargs and program.compiled.choice.is_slower():
                 self._left[_outline(args)] = LEFT
             return self._run(

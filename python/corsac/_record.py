@@ -28,6 +28,7 @@ from corsac._replay import Replay
 from corsac._result_template import ResultTemplate
 from corsac._sizes import SizeConditions
 from corsac._stages import Decisions, Staged, staged
+from corsac._strides import Layout
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 
@@ -58,6 +59,7 @@ class Recorded:
             the place of ``template``; None if it looks at no such places.
         sizes: what it needs of sizes, if it is for others, too.
         stages: the graph in parts, if values decide between them.
+        layouts: how results lie in memory, one after the other; None if all that the graph computes lie row by row.
         repeats: as of a :class:`Refusal`.
         seconds: how long the call took that was recorded, and making the graph.
     """
@@ -72,6 +74,7 @@ class Recorded:
     replay: Replay | None
     sizes: SizeConditions | None
     stages: Staged | None
+    layouts: tuple[Layout | None, ...] | None
     repeats: bool
     seconds: float
 
@@ -368,8 +371,9 @@ def _recorded(
     except TraceError as error:
         repeats = not recorder.saw_change and not replays
         return returned, Refusal(Kind.DYNAMO, str(error), passes=replays, repeats=repeats)
-    sizes = None
-    if recorder.sizes is not None and not recorder.asks_form:
+    sizes, layouts = None, recorder.layouts
+    is_of_sizes = any(own is not None and own.order is None for own in layouts or ())
+    if recorder.sizes is not None and not (recorder.asks_form or is_of_sizes):
         sizes = recorder.sizes.finished(recorder.weights, given, reads)
     stages = None
     if reads or held["counted"]:
@@ -398,6 +402,7 @@ def _recorded(
         replay=replay,
         sizes=sizes,
         stages=stages,
+        layouts=layouts,
         repeats=not recorder.saw_change,
         seconds=time.perf_counter() - start,
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 
-from corsac import _core
+from corsac import _core, _verify
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_native
 from corsac._native import NativeCall
@@ -21,11 +21,12 @@ from corsac._race import Choice, Race
 from corsac._record import Recorded
 from corsac._recorder import Refusal
 from corsac._recordings import Call, Entry, Recordings, state_key
-from corsac._replay import Replay
+from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac._staged_program import CompiledStages, HostedStage
 from corsac._stages import Ran, Stage, Staged, StagedRun, Stages, known_stage
+from corsac._strides import Layout, laid_out
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
 from corsac.lowering import LoweringError
@@ -44,10 +45,32 @@ class NativeProgram:
     #: None if values decide.
     graph: NativeGraph | None
     compiled: Compiled
+    #: As of :class:`corsac._record.Recorded`.
+    layouts: tuple[Layout | None, ...] | None = None
+    #: Tensors that the graph reads and that are no inputs, if calls are verified.
+    weights: tuple[torch.Tensor, ...] = ()
     #: Tries of programs for other sizes, by how large inputs are.
     races: dict[int, Race] = field(default_factory=dict)
 
     def __call__(self, call: Call) -> Any:
+        results, values = self._results(call)
+        if self.replay is not None:
+            return self.replay(results, call.inputs, call.met, values)
+        if self.template is not None:
+            return self.template.build(results, values=values)
+        return results
+
+    def outcome(self, call: Call) -> tuple[Any, list[Edit]]:
+        """What a call returns, and the changes of state, which are not made."""
+        results, values = self._results(call)
+        if self.replay is not None:
+            return self.replay.outcome(results, call.inputs, call.met, values)
+        if self.template is not None:
+            return self.template.build(results, values=values), []
+        return results, []
+
+    def _results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
+        """What the graph gives, and values that were read."""
         if isinstance(self.compiled, CompiledStages):
             # While it is tried who is faster, all of it is measured.
             ran: Ran = {} if self.compiled.choice.race is not None else call.ran
@@ -55,11 +78,9 @@ class NativeProgram:
             results, values = run(run.begin(call.inputs, call.numbers), ran)
         else:
             results, values = self.compiled.run(*call.inputs), {}
-        if self.replay is not None:
-            return self.replay(results, call.inputs, call.met, values)
-        if self.template is not None:
-            return self.template.build(results, values=values)
-        return results
+        if self.layouts is not None:
+            results = laid_out(results, self.layouts)
+        return results, values
 
 
 class RecordedPrograms:
@@ -183,9 +204,10 @@ class RecordedPrograms:
             else:
                 program = self._in_stages(recorded, recorded.stages, call, start)
             self._packed.append(watch)
+        weights = tuple(recorded.tensors) if _verify.ON else ()
         return Entry(
             Call((), call.key, call.objects),
-            program,
+            replace(program, layouts=recorded.layouts, weights=weights),
             recorded.guards,
             watch,
             recorded.form,
@@ -261,7 +283,7 @@ class RecordedPrograms:
         return replace(
             entry,
             call=Call((), call.key, call.objects),
-            run=program,
+            run=replace(program, layouts=known.layouts, weights=known.weights),
             state=state,
             sizes=None,
             decides=_decides(program),
@@ -311,12 +333,15 @@ class RecordedPrograms:
         tensors = [own for own in args if isinstance(own, torch.Tensor)]
         if (
             isinstance(program, NativeProgram)
+            and not _verify.ON
             and not kwargs
             and program.compiled.choice.race is None
             and not program.compiled.choice.is_slower()
             and isinstance(program.compiled.run, NativeCall)
             and program.replay is None
+            and program.layouts is None
             and entry.form is None
+            and all(own.is_contiguous() for own in tensors)
             and len({id(own) for own in tensors}) == len(tensors)
             and all(type(own) is int or type(own) is torch.Tensor for own in args)
         ):

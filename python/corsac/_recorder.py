@@ -62,6 +62,7 @@ from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
 from corsac._sizes import Sizes
 from corsac._stages import sizes_of
+from corsac._strides import Layout, layouts_of
 from corsac.fx import Graph, Node
 from corsac.fx.proxy import TraceError
 
@@ -281,6 +282,8 @@ class Recorder(TorchFunctionMode):
         self._weight_nodes: dict[int, Node] = {}
         #: Tensors that others write to without counting it: statistics of norms.
         self.statistics: dict[int, torch.Tensor] = {}
+        #: As of :class:`corsac._record.Recorded`.
+        self.layouts: tuple[Layout | None, ...] | None = None
         #: What is computed of no input.
         self._constants = Constants()
         #: The nodes of tensors, by identity, as long as they live.
@@ -735,6 +738,8 @@ class Recorder(TorchFunctionMode):
                 sources.append(None)
                 results.append(node)
         self.graph.output(tuple(results))
+        computed = zip(template.tensors, sources, strict=True)
+        self._note_layouts([own for own, source in computed if source is None])
         template.tensors.clear()
         counted = [(number, kind, key, len(own)) for number, kind, key, own in edits]
         return Replay(template, sources, counted)
@@ -748,11 +753,18 @@ class Recorder(TorchFunctionMode):
             self.weights.update(self._constants.fold(self.graph, leaves))
             values = [self.node_of(own) for own in leaves]
             self.graph.output(tree_unflatten(values, spec))
+            self._note_layouts(leaves)
             return None
         template = self._template(returned, {})
         self.graph.output(tuple(map(self.node_of, template.tensors)))
+        self._note_layouts(template.tensors)
         template.tensors.clear()
         return template
+
+    def _note_layouts(self, results: Sequence[torch.Tensor]) -> None:
+        """Notes how the results lie in memory that the graph computes."""
+        if not self.trains:
+            self.layouts = layouts_of(results, self._given)
 
     def _template(self, returned: Any, numbers: Mapping[int, int]) -> ResultTemplate:
         """Builds what a program returns of the tensors in it."""

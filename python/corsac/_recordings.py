@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import types
 from collections import OrderedDict
@@ -159,7 +160,27 @@ class Call:
 def _key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
     # Nested tensors have no sizes.
     shape = None if own.is_nested else own.shape
-    return own.dtype, shape, type(own), bool(own.__dict__)
+    order = _order_of(own) if own.layout is torch.strided and shape is not None else None
+    return own.dtype, shape, type(own), bool(own.__dict__), order
+
+
+def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
+    """How elements lie, as far as results lie in memory by that; None if row by row without gaps. Slices of rows
+    are alike whatever their gaps are."""
+    if own.is_contiguous():
+        return None
+    dims = [
+        (size, stride) for size, stride in zip(own.shape, own.stride(), strict=True) if size != 1
+    ]
+    return (
+        tuple(sorted(range(len(dims)), key=lambda dim: -dims[dim][1])),
+        tuple(stride == 0 for _, stride in dims),
+        # Which dimensions can be one: `reshape` copies or not.
+        tuple(
+            stride == size * following
+            for (_, stride), (size, following) in itertools.pairwise(dims)
+        ),
+    )
 
 
 def _key_of_constant(own: Any) -> tuple[Any, ...] | None:

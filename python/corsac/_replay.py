@@ -36,6 +36,29 @@ _EDITS: dict[str, Callable[[Any, Any, list[Any]], None]] = {
 }
 
 
+#: A change: an object, what is done to it, a key, and values.
+Edit = tuple[Any, str, Any, list[Any]]
+
+
+def found_now(edit: Edit) -> tuple[list[Any], list[Any]]:
+    """The values of a change, and what is there if somebody has made it."""
+    own, kind, key, values = edit
+    if kind == "set":
+        return values, [_base(own).__getitem__(own, key)] if _base(own).__contains__(
+            own, key
+        ) else []
+    if kind == "delete":
+        return [False], [_base(own).__contains__(own, key)]
+    if kind == "fill":
+        return values, [own.cell_contents]
+    if kind == "attribute":
+        return values, [getattr(own, key)]
+    if isinstance(own, set):
+        return [set(values)], [set(own)]
+    elements = list(own)
+    return values, elements if kind == "replace" else elements[len(elements) - len(values) :]
+
+
 class Replay:
     """What a program returns, and the changes that it makes to objects that were there before.
 
@@ -79,16 +102,30 @@ class Replay:
         Returns:
             What the program returns.
         """
+        returned, edits = self.outcome(results, inputs, objects, values)
+        for own, kind, key, values_of_edit in edits:
+            _EDITS[kind](own, key, values_of_edit)
+        return returned
+
+    def outcome(
+        self,
+        results: Sequence[Any],
+        inputs: Sequence[torch.Tensor],
+        objects: Sequence[Any],
+        values: Mapping[str, Any] = MappingProxyType({}),
+    ) -> tuple[Any, list[Edit]]:
+        """What the program returns, and the changes, which are not made. As for calls."""
         computed = iter(results)
         tensors = [
             next(computed) if own is None else inputs[own] if isinstance(own, int) else own
             for own in self._sources
         ]
-        returned, *values = self._template.build(tensors, objects, values)
+        returned, *left = self._template.build(tensors, objects, values)
+        edits = []
         for number, kind, key, count in self._edits:
-            _EDITS[kind](objects[number], key, values[:count])
-            del values[:count]
-        return returned
+            edits.append((objects[number], kind, key, left[:count]))
+            del left[:count]
+        return returned, edits
 
 
 __all__ = ["Replay"]

@@ -116,6 +116,7 @@ def test_truth_values_that_are_other_bytes():
         assert neither.tolist() == [True, False, False, False]
 
 
+@pytest.mark.unverified
 def test_other_inputs_are_not_taken_for_known_ones(compiled, model):
     x = torch.randn(3, 6)
     assert is_quick(compiled, x)
@@ -135,6 +136,7 @@ def test_other_inputs_are_not_taken_for_known_ones(compiled, model):
     assert torch.equal(compiled(x), compiled(x))
 
 
+@pytest.mark.unverified
 def test_what_changes_in_the_model_is_seen(compiled, model):
     x = torch.randn(3, 6)
 
@@ -164,6 +166,7 @@ def test_what_changes_in_the_model_is_seen(compiled, model):
         compiled(x)
 
 
+@pytest.mark.unverified
 def test_hooks_of_all_kinds_are_run(compiled, model):
     x, calls = torch.randn(3, 6), []
 
@@ -188,6 +191,7 @@ def test_hooks_of_all_kinds_are_run(compiled, model):
         assert calls, register
 
 
+@pytest.mark.unverified
 def test_modes_are_seen(compiled, model):
     x = torch.randn(3, 6)
     assert is_quick(compiled, x)
@@ -365,6 +369,7 @@ def test_a_forked_process_compiles_and_calls_the_model(layers, shape):
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.unverified
 def test_results_are_tensors_like_those_of_pytorch():
     compiled = corsac.compile(
         lambda x: (x + 1, x > 0, x.argmax(-1)), options={"inference": "native"}
@@ -385,6 +390,7 @@ def test_results_are_tensors_like_those_of_pytorch():
                 own.resize_(5, 7).fill_(0)
 
 
+@pytest.mark.unverified
 @pytest.mark.parametrize("name", ["max", "min", "sort"])
 def test_results_with_names_are_quick(name):
     def function(x):

@@ -58,6 +58,7 @@ def test_compiling_with_fullgraph():
         run(torch.randn(2, 8))
 
 
+@pytest.mark.unverified
 @pytest.mark.parametrize("width", [8, 256], ids=["on this thread", "on the pool"])
 def test_running(width):
     model, x = layers(width), torch.randn(64, width)
@@ -78,6 +79,7 @@ def test_running(width):
     assert torch.allclose(program(x), model(x), atol=1e-5)
 
 
+@pytest.mark.unverified
 def test_running_with_observers_and_fullgraph():
     x = torch.randn(2, 8)
     run = corsac.compile(layers(), fullgraph=True)
@@ -88,6 +90,7 @@ def test_running_with_observers_and_fullgraph():
             run(x)
 
 
+@pytest.mark.unverified
 def test_running_a_part_between_those_of_the_host():
     def function(x):
         x = (x.sin() + 1).exp()
@@ -141,6 +144,7 @@ def test_a_step_of_training_fails_with_an_exception():
     run(x).sum().backward()
 
 
+@pytest.mark.unverified
 def test_other_threads_go_on():
     model, x = layers(256), torch.randn(64, 256)
     run, other = corsac.compile(model), corsac.compile(model)
@@ -164,6 +168,7 @@ def test_other_threads_go_on():
     assert found == [True] * 50
 
 
+@pytest.mark.unverified
 def test_programs_for_sizes():
     def function(x):
         return (x.exp() * 2 if x.shape[0] > 2 else x - 1).tanh()

@@ -226,3 +226,65 @@ def test_object_that_goes_away_does_so_at_once():
         return program, log.clear
 
     alike(make)
+
+
+def strides(results):
+    """Where a dimension has one element its stride does not matter."""
+    return [
+        [stride for stride, size in zip(own.stride(), own.shape, strict=True) if size > 1]
+        for own in results
+    ]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x * 2,),
+        lambda x: (x.t() + 1, x.relu()),
+        lambda x: (x.exp().sum(0, keepdim=True).expand(2, 3),),
+        lambda x: ((x * 2).t(), torch.cat([x, x])),
+        lambda x: ((x * 2)[:, ::2], (x + 1).t().relu()),
+        lambda x: (*(x * 2).chunk(3, -1),),
+    ],
+)
+def test_results_lie_in_memory_as_eagers_do(program):
+    rows = torch.randn(4, 6)
+    inputs = [
+        rows[:2, :3].contiguous(),
+        torch.randn(3, 2).t(),
+        rows[:2, :3],
+        rows[::2, ::2],
+        rows.t()[:2, :3],
+        rows[:1, :3].expand(2, 3),
+    ]
+    compiled = corsac.compile(program)
+    with torch.no_grad():
+        for x in [*inputs, *inputs, *inputs]:
+            found, expected = compiled(x), program(x)
+            torch.testing.assert_close(found, expected)
+            assert strides(found) == strides(expected)
+
+
+def test_results_lie_in_memory_as_eagers_do_in_all_sizes():
+    @corsac.compile
+    def program(x):
+        return x.transpose(0, 1) * 2
+
+    with torch.no_grad():
+        for size in (2, 3, 4, 5, 6):
+            x = torch.randn(size, 3, 2)
+            assert program(x).stride() == (x.transpose(0, 1) * 2).stride()
+    assert len({id(own.graph) for own in program._corsac_module._recorded.programs()}) == 2
+
+
+def test_hidden_state_lies_in_memory_as_eagers_does():
+    def make():
+        state = [torch.zeros(2, 3)]
+
+        def program(x):
+            state[0] = state[0] + x
+            return state[0] * 1, state[0].stride()
+
+        return (program,)
+
+    alike(make, lambda: torch.ones(3, 2).t())

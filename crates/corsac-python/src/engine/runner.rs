@@ -278,14 +278,18 @@ impl PyRunner {
             plain &= exchange.is_plain(tensor) && !has_attributes(tensor);
             // Whether it is stored as its negative is asked below, once.
             match exchange.described_as_stored(tensor) {
-                Some(own) => described.push(own),
+                Some(own) => {
+                    // How results lie in memory goes by that.
+                    plain &= own.is_in_rows();
+                    described.push(own);
+                }
                 None => return unknown(),
             }
         }
         let fitting = self.find(py, &kinds, &described, &tensors);
         for own in &fitting {
             if own.guards.is_some() && !plain {
-                // Programs may ask for classes and attributes of inputs.
+                // Programs may ask for classes and attributes of inputs, and results may lie as they do.
                 continue;
             }
             if !own.is_current(py, records)? {

@@ -456,16 +456,22 @@ impl<'a> Described<'a> {
         if self.element() != Some(element) || !self.has_shape(shape) {
             return false;
         }
+        let start = self.start();
+        let is_aligned = !start.is_null() && (start as usize).is_multiple_of(element.size_bytes());
+        self.is_in_rows() && (is_aligned || shape.contains(&0))
+    }
+
+    /// Whether its elements lie row by row without gaps.
+    pub(super) fn is_in_rows(&self) -> bool {
+        let sizes = self.numbers(self.description.shape);
+        let strides = self.numbers(self.description.strides);
         let mut len = 1;
         let mut in_rows = true;
-        let strides = self.numbers(self.description.strides);
-        for (&size, &stride) in shape.iter().zip(strides).rev() {
+        for (&size, &stride) in sizes.iter().zip(strides).rev() {
             in_rows &= size == 1 || stride == len;
-            len *= size as i64;
+            len *= size;
         }
-        let start = self.start();
-        len == 0
-            || in_rows && !start.is_null() && (start as usize).is_multiple_of(element.size_bytes())
+        len == 0 || in_rows
     }
 
     /// Where it lies in memory: from its first element to behind its last.

@@ -1,0 +1,95 @@
+"""How results lie in memory: native programs compute row by row, PyTorch in the order of its inputs in many cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from corsac._aten import place_of
+from corsac._panic import EngineError
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a result lies in memory that does not row by row.
+
+    Attributes:
+        strides: its strides.
+        order: its dimensions, the one with the longest strides first, if there are no gaps: also for other sizes.
+    """
+
+    strides: tuple[int, ...]
+    order: tuple[int, ...] | None
+
+    def strides_for(self, shape: torch.Size) -> tuple[int, ...]:
+        return self.strides if self.order is None else _dense(self.order, shape)
+
+
+def _dense(order: Sequence[int], shape: torch.Size) -> tuple[int, ...]:
+    """The strides of a tensor without gaps whose dimensions come in this order."""
+    strides, length = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = length
+        length *= max(shape[dim], 1)
+    return tuple(strides)
+
+
+def _differ(first: Sequence[int], second: Sequence[int], shape: torch.Size) -> bool:
+    """Whether strides differ where that matters."""
+    return any(a != b for a, b, size in zip(first, second, shape, strict=True) if size > 1)
+
+
+def layouts_of(
+    results: Sequence[torch.Tensor], given: set[int]
+) -> tuple[Layout | None, ...] | None:
+    """The layouts of results; None for those that lie row by row, or in the places that are ``given``; None if all do."""
+
+    def layout(own: torch.Tensor) -> Layout | None:
+        if own.is_contiguous() or place_of(own) in given:
+            return None
+        order = tuple(sorted(range(own.dim()), key=lambda dim: -own.stride(dim)))
+        has_gaps = _differ(_dense(order, own.shape), own.stride(), own.shape)
+        return Layout(own.stride(), None if has_gaps else order)
+
+    found = tuple(map(layout, results))
+    return found if any(found) else None
+
+
+def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
+    """The results with these layouts; those that have others are copied.
+
+    Raises:
+        EngineError: one would have to be copied that shares memory.
+    """
+    leaves, spec = tree_flatten(results)
+    places = Counter(map(place_of, {id(own): own for own in leaves}.values()))
+    made: dict[int, torch.Tensor] = {}
+    for number, (own, layout) in enumerate(zip(leaves, layouts, strict=True)):
+        if layout is None:
+            continue
+        strides = layout.strides_for(own.shape)
+        if _differ(strides, own.stride(), own.shape):
+            if places[place_of(own)] > 1:
+                raise EngineError("results share memory that does not lie row by row")
+            if id(own) not in made:
+                made[id(own)] = _copied(own, strides)
+            leaves[number] = made[id(own)]
+    return tree_unflatten(leaves, spec)
+
+
+def _copied(own: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    # What is expanded is there once.
+    once = own
+    for dim, stride in enumerate(strides):
+        if stride == 0 and own.size(dim) > 1:
+            once = once.narrow(dim, 0, 1)
+    copy = torch.empty_strided(once.shape, strides, dtype=own.dtype).copy_(once)
+    return copy.as_strided(own.shape, strides)
+
+
+__all__ = ["Layout", "laid_out", "layouts_of"]
