@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
-<<<<<<< HEAD
-from corsac import _core, _logs
-=======
-from corsac import _core, _verify
->>>>>>> 461cb81 (engine: CORSAC_VERIFY_CAPTURE=1 has PyTorch make each call, too, and compares)
+from corsac import _core, _logs, _verify
 from corsac._compiled_function import as_function, module_of
 from corsac._dynamo import INFERENCE, PARTITIONS, TRAINING, checked_options, piece_for
 from corsac._engine_module import (
