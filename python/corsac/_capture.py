@@ -20,7 +20,6 @@ from corsac._stand_in import root_of
 from corsac.fx import GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError
 
-
 #: Which dimensions of an input may have other sizes: by the name of its parameter, or its position.
 DynamicShapes = Mapping[str | int, Collection[int]]
 
@@ -122,7 +121,9 @@ def _dynamic(
             known = ", ".join(str(key) for key in tensors)
             raise ValueError(f"dynamic_shapes: {name!r} is no tensor among the inputs ({known})")
         if not all(-own.dim() <= dim < own.dim() for dim in dims):
-            raise ValueError(f"dynamic_shapes: {name!r} has {own.dim()} dimensions, not {set(dims)}")
+            raise ValueError(
+                f"dynamic_shapes: {name!r} has {own.dim()} dimensions, not {set(dims)}"
+            )
         found[id(own)] = {dim % own.dim() for dim in dims}
     return found
 

@@ -11,6 +11,23 @@ import corsac
 
 pytestmark = pytest.mark.recording
 
+#: What tensors are made of: of two others and a number.
+OPERATIONS = [
+    "{a} + {b}.sum(0)",
+    "{a} - {b}.sum(0)",
+    "{a} * 0.5",
+    "{a}.relu()",
+    "{a}.tanh()",
+    "self.layer({a})",
+    "{a}.t().t()",
+    "{a}[:1]",
+    "{a}.clone()",
+    "torch.cat([{a}, {b}])",
+    "{a} * {n}",
+    "{a} / (abs({n}) + 1)",
+    "{a} + {n}",
+    "({a} > {n}).float()",
+]
 STEPS = 12
 CALLS = 8
 
@@ -68,13 +85,7 @@ def _source(random_):
         name = f"t{len(lines)}"
         kind = random_.randrange(16 if level < 3 else 12)
         if kind < 4:
-            operation = random_.choice(
-                ["{a} + {b}.sum(0)", "{a} * 0.5", "{a}.relu()", "{a} - {b}.sum(0)", "{a}.tanh()"]
-                + ["self.layer({a})"]
-                + ["{a}.t().t()", "{a}[:1]", "{a}.clone()", "torch.cat([{a}, {b}])", "{a} * {n}"]
-                + ["{a} / (abs({n}) + 1)", "{a} + {n}", "({a} > {n}).float()"]
-            )
-            text = operation.format(a=tensor(), b=tensor(), n=number())
+            text = random_.choice(OPERATIONS).format(a=tensor(), b=tensor(), n=number())
             add(f"{name} = ({text}).reshape(-1, 3)[:4]")
             tensors.append(name)
             own.append(name)
@@ -86,7 +97,11 @@ def _source(random_):
             numbers.append(name)
         elif kind == 6 and own:
             target = random_.choice(own)
-            add(random_.choice([f"{target}.mul_(0.5)", f"{target}[0] = {number()}", f"{target}.add_(1)"]))
+            add(
+                random_.choice(
+                    [f"{target}.mul_(0.5)", f"{target}[0] = {number()}", f"{target}.add_(1)"]
+                )
+            )
         elif kind == 7:
             add(random_.choice(["self.count += 1", f"self.mean = 0.5 * self.mean + {number()}"]))
         elif kind == 8:
@@ -144,7 +159,9 @@ def _source(random_):
 
     for _ in range(STEPS):
         step(0)
-    add(f"return [{', '.join(tensors)}], ({', '.join(numbers)},), self.count, self.mean, len(self.kept)")
+    add(
+        f"return [{', '.join(tensors)}], ({', '.join(numbers)},), self.count, self.mean, len(self.kept)"
+    )
     return "\n".join(["def program(self, x, y):", *lines])
 
 
