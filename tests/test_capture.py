@@ -113,7 +113,7 @@ def test_arguments_of_all_kinds():
     names = [str(n.target) for n in module.graph.find_nodes(op="placeholder")]
     assert names[0] == "x" and len(names) == 3
     torch.testing.assert_close(
-        module(X, X + 1, X), program(X, {"a": X + 1, "b": [X]}, scale=2.0, flag=True)
+        module(X, X + 1, X)[0], program(X, {"a": X + 1, "b": [X]}, scale=2.0, flag=True)
     )
 
 

@@ -56,8 +56,8 @@ def capture(
 
     Returns:
         A graph module of functions of PyTorch, with the model's parameters and buffers under their names. If the
-        model returns other objects than tuples, lists and dictionaries of tensors, or changes state, it returns a tuple
-        of the tensors in them.
+        model returns other objects than tuples, lists and dictionaries of tensors, takes containers or changes state,
+        it returns a tuple of the tensors in what the model returns and sets.
 
     Raises:
         TraceError: the model does something that no graph says, or with ``strict`` that one graph does not; the
