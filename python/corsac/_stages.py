@@ -2,7 +2,7 @@
 
 A program that asks ``if x.sum() > 0:`` is a graph that computes the condition, and another one for what it did then.
 A call runs the first, reads the value, and goes on with the second if the value is the one that was recorded. Programs
-that begin alike share what they have in common (:class:`StagedProgram`), so that those of all ways that calls have taken
+that begin alike share what they have in common (:class:`StagedRun`), so that those of all ways that calls have taken
 are a tree.
 """
 
@@ -125,11 +125,14 @@ class Segment:
         """The values that it takes."""
         return [own.name for own in self.graph.find_nodes(op="placeholder")]
 
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether values are such that what comes after it is what is to be done."""
-        return all(own.holds(values) for own in self.reads) and all(
-            holds(own, values) for own in self.conditions
-        )
+    def holds(self, values: dict[str, Any]) -> bool:
+        """Whether values are such that what comes after it is what is to be done. Adds what it reads to them: what is
+        read next depends on what was read."""
+        for own in self.reads:
+            values[own.name] = own.found(values)
+            if not own.holds(values):
+                return False
+        return all(holds(own, values) for own in self.conditions)
 
     def key(self) -> Any:
         """What segments differ in that begin alike."""

@@ -655,3 +655,15 @@ def test_random_numbers_that_decide():
         torch.manual_seed(seed)
         same(found, function(X))
         assert torch.equal(after, torch.rand(3))
+
+
+def test_what_is_read_next_depends_on_what_was_read():
+    """Reads of two ways that come after the same one have the same place, and not the same value."""
+
+    def function(x):
+        p, q, r = x.sum() > 0, x.max() > 5, x.min() < -5
+        factor = (2 if q else 3) if p else (4 if r else 5)
+        return x * factor
+
+    calls = [X + 1, X - 1, X.abs() + 9, -X.abs() - 9, X * 9 + 9, X * 9 - 9]
+    agree(function, *((own,) for own in calls), ways=4)
