@@ -14,7 +14,7 @@ from corsac import _core
 from corsac._dynamo import PRECISIONS
 from corsac._lines import PACKAGES
 from corsac._native import RUNNING
-from corsac._native_graph import Compiled, CompileError
+from corsac._native_graph import Compiled, CompileError, GraphFailed
 from corsac._panic import EngineError, told
 from corsac._record import is_recording
 from corsac._stand_in import StandIn
@@ -143,6 +143,11 @@ class EngineModule(StandIn):
         def native() -> Any:
             try:
                 return run()
+            except GraphFailed as failed:
+                if not compiled.may_repeat():
+                    raise failed.error from None
+                # The program may catch it, and go on.
+                return self._failed(args, kwargs)
             except (ValueError, EngineError) as error:
                 if not compiled.may_repeat():
                     # What PyTorch has run of it may have had effects.

@@ -34,6 +34,7 @@ class Compiled:
         kept: whether an earlier process has made the same program.
         choice: who runs whole calls.
         parts: those that are native or PyTorch's, each by itself, if it is not native as a whole.
+        repeats: whether a call that fails has changed nothing, whoever has run which part of it.
     """
 
     run: Callable[..., Any]
@@ -42,10 +43,11 @@ class Compiled:
     kept: bool = False
     choice: Choice = field(default_factory=Choice)
     parts: tuple[EnginePart, ...] = ()
+    repeats: bool = False
 
     def may_repeat(self) -> bool:
-        """Whether PyTorch may make a call that native code has refused: nothing was changed."""
-        return isinstance(self.run, NativeCall)
+        """Whether PyTorch may make a call that has failed: nothing was changed."""
+        return isinstance(self.run, NativeCall) or self.repeats
 
     def has_written(self) -> bool:
         """Whether nobody knows what a call has written that native code has not finished."""
@@ -108,6 +110,18 @@ def hosted_nodes(preview: Preview) -> list[str]:
         several = f"{len(nodes)} × {target} ({shortened(nodes)})"
         lines.append(f"  {several if nodes[1:] else f'{nodes[0]} ({target})'}: {reason}")
     return lines
+
+
+class GraphFailed(Exception):
+    """An operator of a graph has raised an exception, which the program might catch.
+
+    Attributes:
+        error: the exception.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class NativeGraph:
@@ -198,4 +212,12 @@ def call_key(inputs: tuple[Any, ...]) -> Any:
     return tuple((own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs)
 
 
-__all__ = ["LEAST", "CompileError", "Compiled", "NativeGraph", "call_key", "hosted_nodes"]
+__all__ = [
+    "LEAST",
+    "CompileError",
+    "Compiled",
+    "GraphFailed",
+    "NativeGraph",
+    "call_key",
+    "hosted_nodes",
+]

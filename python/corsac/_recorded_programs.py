@@ -15,7 +15,7 @@ from corsac import _core, _verify
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_native
 from corsac._native import NativeCall
-from corsac._native_graph import Compiled, CompileError, NativeGraph
+from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGraph
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
@@ -70,14 +70,23 @@ class NativeProgram:
         return results, []
 
     def _results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
-        """What the graph gives, and values that were read."""
-        if isinstance(self.compiled, CompiledStages):
-            # While it is tried who is faster, all of it is measured.
-            ran: Ran = {} if self.compiled.choice.race is not None else call.ran
-            run = self.compiled.run
-            results, values = run(run.begin(call.inputs, call.numbers), ran)
-        else:
-            results, values = self.compiled.run(*call.inputs), {}
+        """What the graph gives, and values that were read.
+
+        Raises:
+            GraphFailed: an operator that PyTorch runs has raised an exception.
+        """
+        try:
+            if isinstance(self.compiled, CompiledStages):
+                # While it is tried who is faster, all of it is measured.
+                ran: Ran = {} if self.compiled.choice.race is not None else call.ran
+                run = self.compiled.run
+                results, values = run(run.begin(call.inputs, call.numbers), ran)
+            else:
+                results, values = self.compiled.run(*call.inputs), {}
+        except (ValueError, EngineError):
+            raise
+        except Exception as error:
+            raise GraphFailed(error) from error
         if self.layouts is not None:
             results = laid_out(results, self.layouts)
         return results, values
@@ -204,6 +213,7 @@ class RecordedPrograms:
             else:
                 program = self._in_stages(recorded, recorded.stages, call, start)
             self._packed.append(watch)
+        program.compiled.repeats = recorded.repeats
         weights = tuple(recorded.tensors) if _verify.ON else ()
         return Entry(
             Call((), call.key, call.objects),
@@ -269,6 +279,7 @@ class RecordedPrograms:
         else:
             with self._compiling():
                 program = self._program(known.graph, known.template, known.replay, call, start)
+        program.compiled.repeats = known.compiled.repeats
         # Sizes near to each other are tried together.
         scale = sum(own.numel() for own in call.inputs).bit_length()
         compiled = program.compiled
@@ -372,8 +383,8 @@ def _decides(program: NativeProgram) -> Callable[[Call], bool] | None:
     def decides(call: Call) -> bool:
         try:
             return run.decide(run.begin(call.inputs, call.numbers), call.ran)
-        except (ValueError, EngineError):
-            # What native code refuses PyTorch raises, or runs.
+        except Exception:
+            # PyTorch raises it, where the program may catch it: nothing was changed.
             return False
 
     return decides

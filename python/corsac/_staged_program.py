@@ -39,15 +39,9 @@ class HostedStage:
 
 @dataclass
 class CompiledStages(Compiled):
-    """What runs calls in stages, natively where a stage can be. No stage changes anything."""
+    """What runs calls in stages, natively where a stage can be."""
 
     run: StagedRun
-
-    def may_repeat(self) -> bool:
-        return True
-
-    def has_written(self) -> bool:
-        return False
 
     def native_programs(self) -> list[_core.NativeProgram]:
         runs = self.run.programs()

@@ -667,3 +667,60 @@ def test_what_is_read_next_depends_on_what_was_read():
 
     calls = [X + 1, X - 1, X.abs() + 9, -X.abs() - 9, X * 9 + 9, X * 9 - 9]
     agree(function, *((own,) for own in calls), ways=4)
+
+
+def test_exceptions_of_operators_that_programs_catch():
+    """Operators that PyTorch runs, before and after values decide and in programs where none do."""
+
+    def whole(x):
+        try:
+            y = torch.linalg.cholesky(x.relu() + 1)
+        except RuntimeError:
+            y = x * 0 - 1
+        return y * 2
+
+    def before(x):
+        try:
+            y = torch.linalg.cholesky(x + 1)
+            return y * 2 if y.sum() > 0 else y
+        except RuntimeError:
+            return x * 0 - 1
+
+    def after(x):
+        try:
+            y = x + 1 if x.sum() > -100 else x
+            return torch.linalg.cholesky(y) * 2
+        except RuntimeError:
+            return x * 0 - 1
+
+    good, bad = torch.eye(3) * 4, torch.ones(3, 3)
+    bad[0, 1] = bad[1, 0] = 7
+    for function in (whole, before, after):
+        compiled = corsac.compile(function, options={"inference": "native"})
+        for x in (good, bad, good, bad, good, bad):
+            same(compiled(x), function(x))
+
+
+def test_state_that_an_operator_which_fails_does_not_reach():
+    class Fails(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.done = 0, 0
+
+        def forward(self, x):
+            self.calls += 1
+            y = torch.linalg.cholesky(x.relu() + 1) * 2
+            self.done += 1
+            return y
+
+    bad = torch.ones(3, 3)
+    bad[0, 1] = bad[1, 0] = 7
+    eager, model = Fails(), Fails()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    for x in (torch.eye(3) * 4, bad) * 5:
+        for run in (eager, compiled):
+            try:
+                run(x)
+            except RuntimeError as error:
+                assert "cholesky" in str(error)
+        assert (model.calls, model.done) == (eager.calls, eager.done)
