@@ -312,7 +312,7 @@ def test_dictionaries_that_entries_are_taken_from():
         def program(x):
             if not entries:
                 return x
-            name, number = entries.popitem()
+            number = entries.popitem()[1]
             return x * number
 
         def change():
