@@ -1015,6 +1015,10 @@ class Recording:
         keys.
         """
         ...
+    @staticmethod
+    def effects() -> Any:
+        """The table of effects, for who tests it: what a function does, and where it is found."""
+        ...
     def entered(self, code: Any) -> Any:
         """Whether the program has called code of ``ours``. For a recording that is finished."""
         ...

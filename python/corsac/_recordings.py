@@ -458,7 +458,8 @@ class Recordings:
         if known.refusal is None and (resized := self._resized(call)) is not None:
             return resized
         if known.changes and known.in_vain > ATTEMPTS[Kind.DYNAMO]:
-            return Refusal(Kind.DYNAMO, "the state that it changes is another one in each call")
+            # Dynamo does not see all of it: how many entries a dictionary has, that a queue is full.
+            return Refusal(Kind.HOST, "the state that it changes is another one in each call")
         if known.in_vain > ATTEMPTS[Kind.DYNAMO] and any(own.decides for own in known.entries):
             with self._lock:
                 self._refuse(known, Refusal(Kind.DYNAMO, "values decide that differ in each call"))

@@ -1,5 +1,6 @@
 """Programs that use what few programs use of Python: in each call as PyTorch alone would run them."""
 
+import collections
 import functools
 import warnings
 import weakref
@@ -288,3 +289,36 @@ def test_hidden_state_lies_in_memory_as_eagers_does():
         return (program,)
 
     alike(make, lambda: torch.ones(3, 2).t())
+
+
+def test_queues_that_are_full():
+    def make():
+        queue, kept = collections.deque([given()], maxlen=3), [given()]
+
+        def program(x):
+            queue.append(x + kept[0])
+            kept.insert(0, x * len(queue))
+            return kept[0]
+
+        return program, lambda: kept.append(given())
+
+    alike(make)
+
+
+def test_dictionaries_that_entries_are_taken_from():
+    def make():
+        entries = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
+
+        def program(x):
+            if not entries:
+                return x
+            number = entries.popitem()[1]
+            return x * number
+
+        def change():
+            entries.clear()
+            entries.update(b=7, a=1, z=3)
+
+        return program, change, change, change
+
+    alike(make)

@@ -586,12 +586,9 @@ def test_a_counter_that_is_looked_at_in_other_ways():
 
         def forward(self, x):
             self.calls += 1
-            return (
-                x
-                + len(str(self.calls))
-                + vars(self)["calls"]
-                + x.new_zeros(self.calls % 3 + 1).sum()
-            )
+            looked = getattr(self, "calls")  # noqa: B009
+            zeros = x.new_zeros(self.calls % 3 + 1)
+            return x + len(str(looked)) + vars(self)["calls"] + zeros.sum()
 
     eager, compiled = Looks(), corsac.compile(Looks())
     with warnings.catch_warnings():

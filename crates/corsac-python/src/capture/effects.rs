@@ -56,7 +56,7 @@ pub(super) enum Effect {
 }
 
 /// Functions, by where they are found; `module.*` are all functions of C that are there.
-const FUNCTIONS: &[(Effect, &[&str])] = &[
+pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
     (
         Effect::Nothing,
         &[

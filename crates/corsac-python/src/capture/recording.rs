@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::changes::changes;
 use super::counters::{Counters, changed_numbers};
 use super::cpython::{self, Frame};
-use super::effects::Effects;
+use super::effects::{Effects, FUNCTIONS};
 use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
@@ -454,6 +454,17 @@ impl PyRecording {
         }
         Ok(cpython::is_traced(py)?
             .then_some("a debugger or a measurement of coverage traces this thread"))
+    }
+
+    /// The table of effects, for who tests it: what a function does, and where it is found.
+    #[staticmethod]
+    fn effects() -> Vec<(String, &'static str)> {
+        FUNCTIONS
+            .iter()
+            .flat_map(|(effect, paths)| {
+                paths.iter().map(move |path| (format!("{effect:?}"), *path))
+            })
+            .collect()
     }
 
     /// An operator is being recorded.
