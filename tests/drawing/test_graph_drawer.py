@@ -164,19 +164,17 @@ def test_the_observer_sees_what_that_of_torch_sees(tmp_path):
         (corsac.fx, GraphTransformObserver),
     ],
 )
-def test_the_history_of_nodes_that_patterns_make(fx, observer, monkeypatch):
+def test_the_history_of_nodes_that_patterns_make(fx, observer):
     from torch._inductor import config
-
-    monkeypatch.setattr(config.trace, "provenance_tracking_level", 1)
 
     def history(sources):
         return [(s.name, s.pass_name, len(s.action), history(s.from_node)) for s in sources]
 
     gm = fx.symbolic_trace(lambda x: torch.add(torch.neg(x), 1))
-    with observer(gm, "one"):
+    with config.patch({"trace.provenance_tracking_level": 1}), observer(gm, "one"):
         fx.replace_pattern(gm, lambda x: torch.neg(x), lambda x: torch.relu(x))
     (relu,) = gm.graph.find_nodes(op="call_function", target=torch.relu)
-    with observer(gm, "two"):
+    with config.patch({"trace.provenance_tracking_level": 1}), observer(gm, "two"):
         fx.replace_pattern(gm, lambda x: torch.relu(x), lambda x: torch.cos(x))
     (cos,) = gm.graph.find_nodes(op="call_function", target=torch.cos)
     first = [("neg", "one", 2, [])]
