@@ -206,6 +206,9 @@ def test_what_is_computed_otherwise_with_numbers_is_no_constant():
     for function in (
         lambda x: x * round(x.max().item()),
         lambda x: x + math.floor(x.max().item()),
+        lambda x: x + int(x.max().item()),
+        lambda x: x + bool(x.max().item() - 2) * int(x.min().item() * 0.5),
+        lambda x: x - float(x.max().item()) ** 2 + abs(x.min().item()),
         lambda x: x + int(x.max().item() > 2) * 3,
         lambda x: x + len(f"{x.max().item():.0f}"),
         lambda x: x * {0: 1.0, 3: 2.0}.get(int(x.max().item()), 3.0),
@@ -595,6 +598,32 @@ def test_a_counter_that_is_looked_at_in_other_ways():
         warnings.simplefilter("ignore")
         for _ in range(14):
             same(compiled(X), eager(X))
+
+
+def test_a_descriptor_before_a_counter():
+    class Doubled:
+        def __get__(self, owner, kind):
+            return owner.__dict__["calls"] * factor[0]
+
+        def __set__(self, owner, value):
+            owner.__dict__["calls"] = value
+
+    class Counts(nn.Module):
+        calls = Doubled()
+
+        def __init__(self):
+            super().__init__()
+            self.__dict__["calls"] = 1
+
+        def forward(self, x):
+            self.__dict__["calls"] = self.__dict__["calls"] + 1
+            return x * self.calls
+
+    factor = [1]
+    eager, compiled = Counts(), corsac.compile(Counts())
+    for number in range(8):
+        factor[0] = 1 + number // 4
+        same(compiled(X), eager(X))
 
 
 def test_sizes_decide_by_a_counter():

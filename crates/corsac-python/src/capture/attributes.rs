@@ -141,7 +141,11 @@ impl<'py> Look<'_, 'py> {
         }
         if let Some(own) = self.state.attributes(object) {
             let content = self.state.reads.entry(&own, name.as_any())?;
-            self.number_read(own.as_any(), name.as_any(), content.as_ref());
+            // A descriptor of the class may give something else.
+            let is_plain = found.as_ref().is_none_or(|own| {
+                cpython::lookup(&own.get_type(), intern!(self.py, "__get__")).is_none()
+            });
+            self.number_in_place(own.as_any(), name.as_any(), content.as_ref(), is_plain);
         }
         if let Some(found) = found {
             self.descriptor(&found, name)?;

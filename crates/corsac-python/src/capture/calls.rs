@@ -455,7 +455,8 @@ impl<'py> Look<'_, 'py> {
         }
         // An enumeration may begin with a number.
         let moves = match full_name(class).as_str() {
-            "int" => arguments.len() == 1,
+            // Of an integer it is that integer.
+            "int" => matches!(arguments, [own] if own.is_exact_instance_of::<PyInt>()),
             "enumerate" => arguments.len() == 1,
             _ => self.effects.makes_of_values(class),
         };

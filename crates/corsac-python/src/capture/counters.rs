@@ -67,6 +67,17 @@ impl<'py> Look<'_, 'py> {
         key: &Bound<'py, PyAny>,
         found: Option<&Bound<'py, PyAny>>,
     ) {
+        self.number_in_place(container, key, found, true);
+    }
+
+    /// The same; the instruction may give something else than what is there, unless it `is_given`.
+    pub(super) fn number_in_place(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+        found: Option<&Bound<'py, PyAny>>,
+        is_given: bool,
+    ) {
         let place = (address(container), address(key));
         let Some(found) = found.filter(|_| self.state.counters.has(place)) else {
             return;
@@ -90,10 +101,11 @@ impl<'py> Look<'_, 'py> {
             return;
         };
         let name = name_of(place);
-        let is_seen = matches!(
-            self.opcode,
-            op::LOAD_ATTR | op::LOAD_GLOBAL | op::LOAD_DEREF | op::BINARY_SUBSCR
-        );
+        let is_seen = is_given
+            && matches!(
+                self.opcode,
+                op::LOAD_ATTR | op::LOAD_GLOBAL | op::LOAD_DEREF | op::BINARY_SUBSCR
+            );
         let pending = self.state.symbols.value_named(self.py, &name, value);
         if is_seen {
             let known = &mut self.state.counters.found;
