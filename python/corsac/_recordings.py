@@ -460,7 +460,7 @@ class Recordings:
         if known.changes and known.in_vain > ATTEMPTS[Kind.DYNAMO]:
             # Dynamo does not see all of it: how many entries a dictionary has, that a queue is full.
             return Refusal(Kind.HOST, "the state that it changes is another one in each call")
-        if known.in_vain > ATTEMPTS[Kind.DYNAMO] and any(own.decides for own in known.entries):
+        if known.in_vain > IN_VAIN and any(own.decides for own in known.entries):
             with self._lock:
                 self._refuse(known, Refusal(Kind.DYNAMO, "values decide that differ in each call"))
         if known.in_vain > IN_VAIN:
@@ -540,7 +540,7 @@ class Recordings:
     def _refuse(self, known: _Known, refusal: Refusal) -> None:
         for entry in known.entries:
             self._dropped(entry)
-        known.entries, known.refusal = [], refusal
+        known.entries, known.refusal, known.in_vain = [], refusal, 0
 
     def entries(self) -> list[Entry]:
         """All programs."""

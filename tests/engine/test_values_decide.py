@@ -385,10 +385,11 @@ def test_a_value_that_is_another_one_in_each_call_is_given_up():
     compiled = corsac.compile(function)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for _ in range(8):
+        for _ in range(12):
             x = torch.randn(3)
             same(compiled(x), function(x))
     assert "values decide that differ in each call" in compiled.explain()
+    assert "of Dynamo" in compiled.explain()
 
 
 def test_sizes_and_values():
