@@ -328,6 +328,7 @@ class Stage:
         watch: _core.Watch,
     ) -> None:
         self.before, self.watch = before, watch
+        self._writes = segment.writes
         self._graph, self._weights = segment.graph, segment.weights
         self._takes = segment.takes()
         self._make = make
@@ -363,11 +364,12 @@ class Stage:
     def prepare(
         self, values: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], Callable[..., Any], tuple[Any, ...]] | None:
-        """The names of what it gives, what computes that, and what this takes of ``values``; None if it computes
+        """The names of what it gives, what computes that, and what this takes of ``values``; None if it does
         nothing."""
         inputs = tuple([values[name] for name in self._takes])
         with self._lock:
-            return (self.gives, self._program(inputs), inputs) if self.gives else None
+            does = self.gives or self._writes
+            return (self.gives, self._program(inputs), inputs) if does else None
 
     def _program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
         key = tuple(

@@ -137,6 +137,19 @@ def test_loops_that_write_to_what_they_have():
     agree(function, (ones,), (ones * 2,), (ones / 4,), (ones * 9,), ways=4)
 
 
+def test_a_last_part_that_only_writes():
+    def function(x):
+        y = x * 2
+        z = y[0]
+        if x.sum() > 0:
+            y[1] = 7.0
+        else:
+            z.add_(1)
+        return y, z
+
+    agree(function, (X.abs(),), (-X.abs(),), ways=2)
+
+
 def test_sizes_that_depend_on_values():
     for function in (
         lambda x: x[x > 0] * 2,
