@@ -164,10 +164,12 @@ def _assign_attr(from_obj: object, to_module: torch.nn.Module, target: str) -> N
     """Install ``from_obj`` in ``to_module`` as ``target``, creating containers on the way."""
     *prefix, field = target.split(".")
     for item in prefix:
-        inner = getattr(to_module, item, None)
+        inner = _registered_module(to_module, item)
+        if inner is None and not _is_free(to_module, item):
+            inner = getattr(to_module, item, None)
         if inner is None:
             inner = torch.nn.Module()
-            setattr(to_module, item, inner)
+            _set_module(to_module, item, inner)
         to_module = inner
     _install(from_obj, to_module, field)
 
