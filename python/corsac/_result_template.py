@@ -45,15 +45,15 @@ def is_key(key: Any, is_known: Callable[[Any], bool]) -> bool:
 def flat_results(output: Node) -> tuple[list[Any], TreeSpec]:
     """The values that a graph returns, and the containers that they are in: Python's own, not those of nodes, which
     cannot be changed."""
-    return tree_flatten(ordinary(output.args[0]))
+    return tree_flatten(_ordinary(output.args[0]))
 
 
-def ordinary(value: Any) -> Any:
+def _ordinary(value: Any) -> Any:
     """Containers of nodes as Python's own."""
     if isinstance(value, list | tuple):
-        return (list if isinstance(value, list) else tuple)(map(ordinary, value))
+        return (list if isinstance(value, list) else tuple)(map(_ordinary, value))
     if isinstance(value, dict):
-        return {key: ordinary(own) for key, own in value.items()}
+        return {key: _ordinary(own) for key, own in value.items()}
     return value
 
 
@@ -206,4 +206,4 @@ def _is_plain(cls: type) -> bool:
     )
 
 
-__all__ = ["ResultTemplate", "flat_results", "is_key", "is_plain", "ordinary"]
+__all__ = ["ResultTemplate", "flat_results", "is_key", "is_plain"]

@@ -17,7 +17,6 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from torch.utils._pytree import tree_map_only, tree_unflatten
 
 from corsac import _core
 from corsac._functions import name_of
@@ -29,7 +28,6 @@ from corsac._numbers import (
     is_same_value,
     names_in,
 )
-from corsac._result_template import flat_results, ordinary
 from corsac.fx import Graph, GraphModule, Node
 
 #: For how many sets of sizes there are programs of one stage: sizes may depend on values.
@@ -46,6 +44,30 @@ class _Value:
     """The place of a value of the program, by the name of its node."""
 
     name: str
+
+
+def _placed(own: Any, constants: Mapping[Node, torch.Tensor]) -> Any:
+    """An argument of a node with places of values for nodes, but for constants."""
+    if isinstance(own, Node):
+        return constants[own] if own in constants else _Value(own.name)
+    if isinstance(own, tuple | list):
+        kind = list if isinstance(own, list) else tuple
+        return kind([_placed(part, constants) for part in own])
+    if isinstance(own, dict):
+        return {key: _placed(part, constants) for key, part in own.items()}
+    return own
+
+
+def _filled(own: Any, values: Mapping[str, Any]) -> Any:
+    """The same with the values in their places."""
+    kind = type(own)
+    if kind is _Value:
+        return values[own.name]
+    if kind is tuple or kind is list:
+        return kind([_filled(part, values) for part in own])
+    if kind is dict:
+        return {key: _filled(part, values) for key, part in own.items()}
+    return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +101,7 @@ class Read:
 
     def found(self, values: Mapping[str, Any]) -> Any:
         """The value."""
-
-        def filled(arguments: Any) -> Any:
-            return tree_map_only(_Value, lambda own: values[own.name], arguments)
-
-        return self.function(*filled(self.args), **filled(self.kwargs))
+        return self.function(*_filled(self.args, values), **_filled(self.kwargs, values))
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether the value, which is among the others, is as expected."""
@@ -148,15 +166,13 @@ class Staged:
 
     Attributes:
         segments: its parts, in their order.
-        results: the values that it returns.
-        spec: what they are put into.
+        results: what it returns, with places of values.
         state: numbers that it found in state, by their names: they are these where nothing else is said.
         conditions: comparisons of such numbers that decide.
     """
 
     segments: tuple[Segment, ...]
-    results: tuple[str, ...]
-    spec: Any
+    results: Any
     state: Mapping[str, float]
     conditions: tuple[Condition, ...]
 
@@ -166,7 +182,7 @@ class Staged:
 
     def assemble(self, values: Mapping[str, Any]) -> Any:
         """What the graph returned, of its values."""
-        return tree_unflatten([values[name] for name in self.results], self.spec)
+        return _filled(self.results, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +216,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
         weights: its tensors that are no inputs, by name.
         decisions: what decides in it.
     """
-    returned, spec = flat_results(graph.output_node())
+    output = graph.output_node()
     parts: list[list[Node]] = [[]]
     asked: list[list[Node]] = [[]]
     for node in graph.nodes:
@@ -226,7 +242,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
         bodies.append(body)
         for own in (*body.taken, *(own for node in asked[number] for own in node.all_input_nodes)):
             want(own)
-    for own in returned:
+    for own in output.all_input_nodes:
         want(own)
     constants = {own: weights[str(own.target)] for own in graph.find_nodes(op="get_attr")}
     places = {node.name: number for number, nodes in enumerate(asked) for node in nodes}
@@ -250,8 +266,8 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
             bodies, wanted, asked, conditions, parts, strict=True
         )
     )
-    results = tuple(own.name for own in returned)
-    return Staged(segments, results, spec, decisions.state, tuple(of_state))
+    results = _placed(output.args[0], constants)
+    return Staged(segments, results, decisions.state, tuple(of_state))
 
 
 class _Body:
@@ -297,10 +313,7 @@ class _Body:
 
 
 def _read(node: Node, decisions: Decisions, constants: Mapping[Node, torch.Tensor]) -> Read:
-    def place(own: Node) -> Any:
-        return constants[own] if own in constants else _Value(own.name)
-
-    args, kwargs = (tree_map_only(Node, place, ordinary(own)) for own in (node.args, node.kwargs))
+    args, kwargs = (_placed(own, constants) for own in (node.args, node.kwargs))
     assert callable(node.target)
     expected = None if node in decisions.numbers else (decisions.reads[node],)
     return Read(node.name, node.target, args, kwargs, expected, node.source)

@@ -351,6 +351,22 @@ def test_weights_that_change():
     assert module_of(compiled)._dynamo is None
 
 
+def test_results_that_are_inputs_or_weights():
+    model = nn.Linear(6, 6).eval()
+
+    def function(x):
+        if x.sum() > 0:
+            return model.weight, x
+        return {"x": x * 2, "bias": [model.bias, None]}
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    for x in (X.abs(), -X.abs()) * 3:
+        found, expected = compiled(x), function(x)
+        same(found, expected)
+        kept = [found[0], found[1]] if isinstance(found, tuple) else found["bias"][:1]
+        assert all(own is model.weight or own is model.bias or own is x for own in kept)
+
+
 def test_values_of_constants_and_weights_are_no_questions():
     class Masked(nn.Module):
         def __init__(self):
