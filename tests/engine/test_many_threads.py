@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -80,3 +81,33 @@ def test_eight_threads_for_two_seconds() -> None:
 @pytest.mark.slow
 def test_sixteen_threads_for_a_minute() -> None:
     assert call_from_threads(16, 60) > 1000
+
+
+def test_threads_that_take_different_ways():
+    """Eight threads call one program whose values decide, each way for the first time in any of them."""
+
+    def function(x):
+        y = x * 2
+        for limit in (-20, -5, 0, 5, 20):
+            if y.sum() < limit:
+                return y + limit
+        return y - y.max().item()
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    inputs = [torch.full((3,), value / 2.0) for value in range(-20, 20)]
+    wrong = []
+
+    def work(seed):
+        order = random.Random(seed)
+        with torch.no_grad():
+            for _ in range(100):
+                x = order.choice(inputs)
+                if not torch.equal(compiled(x), function(x)):
+                    wrong.append(x)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
