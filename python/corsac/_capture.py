@@ -76,6 +76,7 @@ def capture(
             args,
             kwargs,
             dynamic=_dynamic(program, args, kwargs, dynamic_shapes or {}),
+            replays=True,
             decides=not strict,
         )
     if isinstance(recorded, Refusal):

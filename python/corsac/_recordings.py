@@ -9,6 +9,7 @@ import types
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Self
 
 import torch
@@ -669,14 +670,15 @@ def record_at_once(
     model: torch.nn.Module,
     program: Callable[..., Any],
     args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
     *,
-    dynamic: Mapping[int, Collection[int]],
-    decides: bool,
+    dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
+    replays: bool = False,
+    decides: bool = False,
 ) -> Recorded | Refusal:
     """What a program does with such arguments, from as many calls as that takes: much is noted, or made, once."""
     given = (*args, *kwargs.values())
-    structures = [own for own in given if isinstance(own, _CONTAINERS)]
+    structures = [own for own in given if isinstance(own, _CONTAINERS)] if replays else None
     recorded: Recorded | Refusal | None = None
     for _ in range(ATTEMPTS[Kind.DYNAMO]):
         compiling = isinstance(recorded, Refusal) and recorded.by_values
@@ -684,7 +686,7 @@ def record_at_once(
             model,
             program,
             args,
-            kwargs,
+            dict(kwargs),
             compiling=compiling,
             structures=structures,
             dynamic=dynamic,

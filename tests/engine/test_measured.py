@@ -156,11 +156,12 @@ def test_parts_are_native_if_that_is_asked_for():
 
 
 def test_results_lie_the_same_way_in_all_calls():
-    compiled = corsac.compile(lambda x: (x.sin() + 1).t())
+    def function(x):
+        return (x.sin() + 1).t()
+
+    compiled = corsac.compile(function)
     with torch.no_grad():
-        compiled(X)
-        assert len({compiled(X).stride() for _ in range(6)}) == 1
-    assert compiled.__dict__["_corsac_module"]._recorded.programs()[0].compiled.choice.race is None
+        assert {compiled(X).stride() for _ in range(7)} == {function(X).stride()}
 
 
 def test_options():
