@@ -1,7 +1,7 @@
-"""A branch that depends on data: three graphs, with PyTorch between them.
+"""A branch that depends on data: three graphs, with the value that is read between them.
 
-corsac's own tracer cannot capture the branch, and Dynamo does: a graph up to it, and one for each
-way that was taken.
+corsac records each way when a call takes it first: a graph up to the branch, which both ways have in
+common, and one for each of them.
 
     python examples/backend_graph_breaks.py
 """

@@ -326,6 +326,9 @@ class Recorder(TorchFunctionMode):
             return False
         if self.reads and self._ages.get(place_of(own)) != len(self.reads):
             self._writes_back = True
+            if self.trains:
+                # What other backends return need not share memory as PyTorch's results do.
+                self.refuse("it writes to what it had before values decided")
         return True
 
     def node_of(self, own: Any) -> Node:

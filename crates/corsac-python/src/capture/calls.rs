@@ -128,8 +128,8 @@ impl<'py> Look<'_, 'py> {
             "functools._lru_cache_wrapper" => {
                 // What it remembers may be forgotten, and computed anew from what it reads.
                 self.symbols_used(arguments, false)?;
-                let has_keywords = self.state.frames.last().is_some_and(|own| own.keywords);
-                if !has_keywords && arguments.iter().all(|own| self.is_key(own, 0)) {
+                let is_plain = self.are_in_order(callable, arguments.len())?;
+                if is_plain && arguments.iter().all(|own| self.is_key(own, 0)) {
                     let arguments = PyTuple::new(py, arguments)?;
                     let quiet = self.state.quiet.as_ref().map(|own| own.bind(py).clone());
                     self.state
@@ -162,6 +162,36 @@ impl<'py> Look<'_, 'py> {
                 }
             }
         }
+    }
+
+    /// Whether a function that remembers results gets its arguments as if all of them were given by position.
+    fn are_in_order(&self, callable: &Bound<'py, PyAny>, count: usize) -> PyResult<bool> {
+        let Some(watched) = self.state.frames.last().filter(|own| own.keywords) else {
+            return Ok(true);
+        };
+        let py = self.py;
+        let names = watched.names.as_ref().map(|own| own.bind(py));
+        let Some(Ok(names)) = names.map(|own| own.cast::<PyTuple>()) else {
+            return Ok(false);
+        };
+        let code = match callable.getattr_opt(intern!(py, "__wrapped__"))? {
+            Some(function) => function.getattr_opt(intern!(py, "__code__"))?,
+            None => None,
+        };
+        let Some(code) = code else {
+            return Ok(false);
+        };
+        let parameters: usize = code.getattr(intern!(py, "co_argcount"))?.extract()?;
+        if count > parameters || names.len() > count {
+            return Ok(false);
+        }
+        let order = code.getattr(intern!(py, "co_varnames"))?;
+        for (name, at) in names.iter().zip(count - names.len()..) {
+            if !name.eq(order.get_item(at)?)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The method that a bound method of C is of, as the class has it that defines it.

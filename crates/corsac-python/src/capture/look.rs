@@ -240,14 +240,19 @@ impl<'a, 'py> Look<'a, 'py> {
             op::FOR_ITER => self.advance(&top(1)?),
             op::SEND => self.advance(&top(2)?),
             op::KW_NAMES => {
+                let constants = frame
+                    .code()
+                    .map(|own| own.getattr(intern!(py, "co_consts")));
+                let names = constants.transpose()?.map(|own| own.get_item(arg));
+                let names = names.transpose()?.map(Bound::unbind);
                 if let Some(watched) = self.state.frames.last_mut() {
-                    watched.keywords = true;
+                    (watched.keywords, watched.names) = (true, names);
                 }
             }
             op::CALL => {
                 self.called(frame, arg)?;
                 if let Some(watched) = self.state.frames.last_mut() {
-                    watched.keywords = false;
+                    (watched.keywords, watched.names) = (false, None);
                 }
             }
             op::CALL_FUNCTION_EX => self.called_with_all(frame, arg)?,

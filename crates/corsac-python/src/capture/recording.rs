@@ -81,6 +81,8 @@ pub(super) struct Watched {
     pub(super) moves: bool,
     /// Whether the next call has arguments with names.
     pub(super) keywords: bool,
+    /// Their names, where the instruction has them.
+    pub(super) names: Option<Py<PyAny>>,
     /// The symbol that the next instruction finds there.
     pub(super) pending: Option<Pending>,
 }
