@@ -271,10 +271,12 @@ def _told_to_be_compiled() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
-def _quietly(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def _quietly(
+    function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
     """What a function gives, whose operators are not recorded."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        return function(*arguments)
+        return function(*arguments, **named)
 
 
 def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:

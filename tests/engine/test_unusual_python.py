@@ -181,6 +181,30 @@ def test_remembered_results_of_arguments_with_names():
     assert function(given())[1].currsize == 1
 
 
+def test_functions_that_remember_are_run_as_often_as_in_pytorch():
+    ran = []
+
+    @functools.lru_cache(maxsize=1)
+    def scale(a, *, b=1):
+        ran.append((a, b))
+        return a * b + offset[0]
+
+    def program(x):
+        return x * scale(2, b=3)
+
+    offset = [1]
+    compiled = corsac.compile(program, options={"inference": "native"})
+    with torch.no_grad():
+        for _ in range(4):
+            assert torch.equal(compiled(given()), given() * 7)
+        assert ran == [(2, 3)] and scale.cache_info().currsize == 1
+        scale.cache_clear()
+        offset[0] = 2
+        for _ in range(4):
+            assert torch.equal(compiled(given()), given() * 8)
+        assert ran == [(2, 3)] * 2
+
+
 def test_sizes_are_returned_as_sizes():
     alike(lambda: (lambda x: (x * 2, x.shape, x.shape[:1], [x.shape]),))
 

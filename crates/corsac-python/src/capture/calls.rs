@@ -128,13 +128,14 @@ impl<'py> Look<'_, 'py> {
             "functools._lru_cache_wrapper" => {
                 // What it remembers may be forgotten, and computed anew from what it reads.
                 self.symbols_used(arguments, false)?;
-                let is_plain = self.are_in_order(callable, arguments.len())?;
-                if is_plain && arguments.iter().all(|own| self.is_key(own, 0)) {
+                if let Some(names) = self.names_of_arguments()
+                    && arguments.iter().all(|own| self.is_key(own, 0))
+                {
                     let arguments = PyTuple::new(py, arguments)?;
                     let quiet = self.state.quiet.as_ref().map(|own| own.bind(py).clone());
                     self.state
                         .reads
-                        .call_quietly(callable, &arguments, quiet.as_ref())
+                        .call_quietly(callable, &arguments, &names, quiet.as_ref())
                 } else {
                     self.state
                         .opaque("a function that remembers results, of values that differ");
@@ -164,34 +165,14 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
-    /// Whether a function that remembers results gets its arguments as if all of them were given by position.
-    fn are_in_order(&self, callable: &Bound<'py, PyAny>, count: usize) -> PyResult<bool> {
-        let Some(watched) = self.state.frames.last().filter(|own| own.keywords) else {
-            return Ok(true);
+    /// The names of the last arguments of the call at hand, if some have any; None if they are not known.
+    fn names_of_arguments(&self) -> Option<Bound<'py, PyTuple>> {
+        let watched = self.state.frames.last().filter(|own| own.keywords);
+        let Some(watched) = watched else {
+            return Some(PyTuple::empty(self.py));
         };
-        let py = self.py;
-        let names = watched.names.as_ref().map(|own| own.bind(py));
-        let Some(Ok(names)) = names.map(|own| own.cast::<PyTuple>()) else {
-            return Ok(false);
-        };
-        let code = match callable.getattr_opt(intern!(py, "__wrapped__"))? {
-            Some(function) => function.getattr_opt(intern!(py, "__code__"))?,
-            None => None,
-        };
-        let Some(code) = code else {
-            return Ok(false);
-        };
-        let parameters: usize = code.getattr(intern!(py, "co_argcount"))?.extract()?;
-        if count > parameters || names.len() > count {
-            return Ok(false);
-        }
-        let order = code.getattr(intern!(py, "co_varnames"))?;
-        for (name, at) in names.iter().zip(count - names.len()..) {
-            if !name.eq(order.get_item(at)?)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let names = watched.names.as_ref()?.bind(self.py);
+        names.cast::<PyTuple>().ok().cloned()
     }
 
     /// The method that a bound method of C is of, as the class has it that defines it.

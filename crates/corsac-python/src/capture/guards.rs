@@ -130,6 +130,8 @@ pub(super) struct FunctionRead {
 pub(super) struct CallRead {
     pub(super) callable: Py<PyAny>,
     pub(super) arguments: Py<PyTuple>,
+    /// Names of the last ones.
+    names: Py<PyTuple>,
     /// None where it raises an exception.
     pub(super) result: Option<Py<PyAny>>,
 }
@@ -374,26 +376,28 @@ impl Reads {
         callable: &Bound<'_, PyAny>,
         arguments: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
-        self.call_quietly(callable, arguments, None)
+        let names = PyTuple::empty(callable.py());
+        self.call_quietly(callable, arguments, &names, None)
     }
 
-    /// The same of a question that may run code of the program: by `quiet`, so that no operator of it is recorded.
+    /// The same of a question that may run code of the program: by `quiet`, so that no operator of it is recorded. The
+    /// last arguments have `names`.
     pub(super) fn call_quietly(
         &mut self,
         callable: &Bound<'_, PyAny>,
         arguments: &Bound<'_, PyTuple>,
+        names: &Bound<'_, PyTuple>,
         quiet: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let key = (
-            address(callable),
-            arguments.iter().map(|own| address(&own)).collect(),
-        );
+        let parts = arguments.iter().chain(names);
+        let key = (address(callable), parts.map(|own| address(&own)).collect());
         if self.asked.contains(&key) {
             return Ok(());
         }
+        let (first, named) = with_names(arguments, names)?;
         let result = match quiet {
-            Some(quiet) => quiet.call1((callable, arguments)),
-            None => callable.call1(arguments),
+            Some(quiet) => quiet.call1((callable, first, named)),
+            None => callable.call(first, Some(&named)),
         };
         let result = result.ok().map(Bound::unbind);
         self.asked.insert(key);
@@ -402,6 +406,7 @@ impl Reads {
         self.calls.push(CallRead {
             callable: callable.clone().unbind(),
             arguments: arguments.clone().unbind(),
+            names: names.clone().unbind(),
             result,
         });
         Ok(())
@@ -565,14 +570,31 @@ impl AttributeRead {
     }
 }
 
+/// Arguments by position, and those by keyword, which are the last ones.
+fn with_names<'py>(
+    arguments: &Bound<'py, PyTuple>,
+    names: &Bound<'py, PyTuple>,
+) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+    let count = arguments.len().saturating_sub(names.len());
+    let named = PyDict::new(arguments.py());
+    for (name, value) in names.iter().zip(arguments.iter().skip(count)) {
+        named.set_item(name, value)?;
+    }
+    Ok((arguments.get_slice(0, count), named))
+}
+
 impl CallRead {
     /// What it gives now.
     pub(super) fn ask<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let arguments = self.arguments.bind(py);
-        match arguments.is_empty() {
-            true => cpython::asked(py, &self.callable),
-            false => self.callable.bind(py).call1(arguments.clone()).ok(),
+        let (arguments, names) = (self.arguments.bind(py), self.names.bind(py));
+        if arguments.is_empty() {
+            return cpython::asked(py, &self.callable);
         }
+        if names.is_empty() {
+            return self.callable.bind(py).call1(arguments.clone()).ok();
+        }
+        let (first, named) = with_names(arguments, names).ok()?;
+        self.callable.bind(py).call(first, Some(&named)).ok()
     }
 
     pub(super) fn is_current(&self, py: Python<'_>) -> bool {
