@@ -185,10 +185,12 @@ class OperatorWatch(TorchDispatchMode):
             recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
         ):
             reason = None
+        if is_taking_places(func, args):
+            reason = None
         if reason in READS_VALUES and recorder.reads is not None:
             recorder.values_read = True
             reason = None
-        if reason is not None and not is_taking_places(func, args):
+        if reason is not None:
             if func._can_decompose():
                 # Dropout does nothing in evaluation mode, for instance.
                 with self:

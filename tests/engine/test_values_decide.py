@@ -167,6 +167,16 @@ def test_sizes_that_depend_on_values():
         assert recorded(compiled) <= 3, compiled.explain()
 
 
+def test_places_that_are_taken_are_no_question():
+    index = torch.tensor([2, 0, 1, 1])
+    compiled = corsac.compile(
+        lambda x, i: x[i] * 2 + x[:, i].sum(), options={"inference": "native"}
+    )
+    for i in (index, index.flip(0), index):
+        same(compiled(X, i), X[i] * 2 + X[:, i].sum())
+    assert "decide" not in compiled.explain() and recorded(compiled) == 1
+
+
 def test_questions_about_tensors():
     for function in (
         lambda x: x + (1 if torch.equal(x, x.abs()) else 2),
