@@ -1,7 +1,5 @@
 //! Sums and extremes along dimensions.
 
-use std::array::from_fn;
-
 use multiversion::multiversion;
 use rayon::prelude::*;
 use rten_simd::SimdOp;
@@ -9,7 +7,7 @@ use rten_vecmath::Sum;
 use smallvec::SmallVec;
 
 use super::GRAIN;
-use super::normalise::{LANES, folded, long_sum};
+use super::normalise::long_sum;
 use crate::program::Reduction;
 use crate::spread::Spread;
 
@@ -127,36 +125,40 @@ pub(crate) fn places(reduction: Reduction, input: &[f32], row: usize, out: &mut 
 /// The largest or smallest of a row, NaN if there is one.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn extreme(reduction: Reduction, row: &[f32]) -> f32 {
-    // NaN is looked for beside, so that an extreme is one instruction: its bits but the sign are the largest.
-    const INFINITY: u32 = f32::INFINITY.to_bits();
-    const WIDE: usize = 2 * LANES;
-    let bits = |x: f32| x.to_bits() & 0x7fff_ffff;
+    const LANES: usize = 64;
+    // NaN is looked for beside, so that an extreme is one instruction.
+    let is_nan = row.iter().fold(false, |is_nan, x| is_nan | x.is_nan());
+    if is_nan {
+        return f32::NAN;
+    }
     macro_rules! of {
-        ($f:expr, $start:expr) => {{
-            let (whole, rest) = row.as_chunks::<WIDE>();
-            let (mut lanes, mut sizes) = ([$start; WIDE], [0; WIDE]);
-            for chunk in whole {
-                for at in 0..WIDE {
-                    lanes[at] = $f(lanes[at], chunk[at]);
-                    sizes[at] = bits(chunk[at]).max(sizes[at]);
+        ($f:expr) => {{
+            let (whole, rest) = row.as_chunks::<LANES>();
+            let own = whole.split_first().map(|(first, more)| {
+                let mut lanes = *first;
+                for chunk in more {
+                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                        *lane = $f(*lane, x);
+                    }
                 }
-            }
-            let lanes: [f32; LANES] = from_fn(|at| $f(lanes[at], lanes[at + LANES]));
-            let sizes: [u32; LANES] = from_fn(|at| sizes[at].max(sizes[at + LANES]));
-            let (mut extreme, mut size) = (folded(lanes, $f), folded(sizes, u32::max));
-            for &x in rest {
-                extreme = $f(extreme, x);
-                size = bits(x).max(size);
-            }
-            if size > INFINITY { f32::NAN } else { extreme }
+                lanes
+            });
+            let own = own.map(|mut lanes| {
+                for half in [32, 16, 8, 4, 2, 1] {
+                    let (low, high) = lanes.split_at_mut(half);
+                    for (a, &b) in low.iter_mut().zip(&*high) {
+                        *a = $f(*a, b);
+                    }
+                }
+                lanes[0]
+            });
+            let rest = rest.iter().copied().chain(own);
+            rest.reduce(|a, b| $f(a, b)).unwrap_or(f32::NAN)
         }};
     }
     match reduction {
-        Reduction::Min => of!(|a: f32, b: f32| if b < a { b } else { a }, f32::INFINITY),
-        _ => of!(
-            |a: f32, b: f32| if b > a { b } else { a },
-            f32::NEG_INFINITY
-        ),
+        Reduction::Min => of!(|a: f32, b: f32| if b < a { b } else { a }),
+        _ => of!(|a: f32, b: f32| if b > a { b } else { a }),
     }
 }
 
