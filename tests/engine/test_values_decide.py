@@ -1,6 +1,7 @@
 """Programs whose values decide what they do: each way that calls take is a chain of graphs, and ways share beginnings."""
 
 import math
+import operator
 import warnings
 
 import pytest
@@ -619,6 +620,39 @@ def test_counters_in_globals_and_dictionaries():
         for own in expected:
             same((compiled(X), place[key], STEPS["scale"]), own)
         assert recorded(compiled) == 2, compiled.explain()
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda model: getattr(model, "calls"),  # noqa: B009
+        lambda model: vars(model)["calls"],
+        lambda model: vars(model).get("calls"),
+        lambda model: model.__dict__.get("calls", 5),
+        operator.attrgetter("calls"),
+        lambda model: sum(own for key, own in vars(model).items() if key == "calls"),
+        lambda model: model.calls + getattr(model, "calls") * 0,  # noqa: B009
+        lambda model: next(iter(map(vars(model).__getitem__, ["calls"]))),
+    ],
+)
+def test_a_counter_that_functions_of_c_find(look):
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x):
+            number = look(self)
+            self.calls = number + 1
+            return x * number
+
+    eager, model = Counts(), Counts()
+    compiled = corsac.compile(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(7):
+            same(compiled(X), eager(X))
+            assert model.calls == eager.calls
 
 
 def test_a_counter_that_is_looked_at_in_other_ways():

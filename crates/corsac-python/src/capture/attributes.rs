@@ -16,7 +16,7 @@ impl<'py> Look<'_, 'py> {
         if found.is_none() {
             self.state.reads.entry(&builtins, name)?;
         }
-        self.number_read(globals.as_any(), name, found.as_ref());
+        self.number_read(globals.as_any(), name, found.as_ref())?;
         Ok(())
     }
 
@@ -66,7 +66,7 @@ impl<'py> Look<'_, 'py> {
                     .reads
                     .entry(&dict, intern!(self.py, "__getattr__").as_any())?;
             }
-            self.number_read(dict.as_any(), name.as_any(), found.as_ref());
+            self.number_read(dict.as_any(), name.as_any(), found.as_ref())?;
             return Ok(());
         }
         if kind.is(self.py.get_type::<PySuper>()) {
@@ -145,7 +145,7 @@ impl<'py> Look<'_, 'py> {
             let is_plain = found.as_ref().is_none_or(|own| {
                 cpython::lookup(&own.get_type(), intern!(self.py, "__get__")).is_none()
             });
-            self.number_in_place(own.as_any(), name.as_any(), content.as_ref(), is_plain);
+            self.number_in_place(own.as_any(), name.as_any(), content.as_ref(), is_plain)?;
         }
         if let Some(found) = found {
             self.descriptor(&found, name)?;

@@ -268,7 +268,7 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         let found = self.state.reads.entry(dict, key)?;
-        self.number_read(dict.as_any(), key, found.as_ref());
+        self.number_read(dict.as_any(), key, found.as_ref())?;
         if found.is_none()
             && !dict.is_exact_instance_of::<PyDict>()
             && self.special(dict.as_any(), intern!(self.py, "__missing__")) == Some(false)

@@ -3,17 +3,15 @@
 //! The first program that is recorded finds a number and sets another one. When the next call finds another one, the
 //! program is recorded with symbols for such numbers ([`super::symbols`]), and needs them to be no certain ones.
 
-use std::cell::RefCell;
-
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustc_hash::FxHashMap;
 
 use super::changes::{Change, Edit};
 use super::guards::{Address, Reads, address, is_same};
-use super::look::Look;
+use super::look::{Look, Step};
 use super::opcode as op;
-use super::symbols::{Number, Symbols};
+use super::symbols::{Number, Pending, Symbols};
 
 /// A dictionary and a key; a cell and the cell once more.
 pub(super) type Counter = (Py<PyAny>, Py<PyAny>);
@@ -21,8 +19,10 @@ pub(super) type Counter = (Py<PyAny>, Py<PyAny>);
 /// Places of numbers, and what the program has found there.
 #[derive(Default)]
 pub(super) struct Counters {
+    /// Those in which it may be another one; without those of which the program has got the number itself.
     places: FxHashMap<(Address, Address), Counter>,
-    found: RefCell<FxHashMap<(Address, Address), Py<PyAny>>>,
+    /// Those of which it has got a symbol.
+    found: FxHashMap<(Address, Address), Py<PyAny>>,
 }
 
 /// What the number in a place is called in expressions, for as long as guards keep what it lies in.
@@ -37,13 +37,13 @@ impl Counters {
             places: places
                 .map(|own| ((own.0.as_ptr() as Address, own.1.as_ptr() as Address), own))
                 .collect(),
-            found: RefCell::default(),
+            found: FxHashMap::default(),
         }
     }
 
-    /// Whether a number in a place may be another one.
-    pub(super) fn has(&self, place: (Address, Address)) -> bool {
-        self.places.contains_key(&place)
+    /// Whether the program does the same with any number in a place, but for conditions: it has got symbols alone.
+    pub(super) fn is_any(&self, place: (Address, Address)) -> bool {
+        self.places.contains_key(&place) && self.found.contains_key(&place)
     }
 
     /// The numbers that the program got as symbols, by their names.
@@ -51,8 +51,8 @@ impl Counters {
         &self,
         py: Python<'py>,
     ) -> PyResult<FxHashMap<String, Bound<'py, PyAny>>> {
-        let found = self.found.borrow();
-        let named = found
+        let named = self
+            .found
             .iter()
             .map(|(place, value)| (name_of(*place), value.bind(py).clone()));
         Ok(named.collect())
@@ -66,8 +66,8 @@ impl<'py> Look<'_, 'py> {
         container: &Bound<'py, PyAny>,
         key: &Bound<'py, PyAny>,
         found: Option<&Bound<'py, PyAny>>,
-    ) {
-        self.number_in_place(container, key, found, true);
+    ) -> Step {
+        self.number_in_place(container, key, found, true)
     }
 
     /// The same; the instruction may give something else than what is there, unless it `is_given`.
@@ -77,48 +77,40 @@ impl<'py> Look<'_, 'py> {
         key: &Bound<'py, PyAny>,
         found: Option<&Bound<'py, PyAny>>,
         is_given: bool,
-    ) {
+    ) -> Step {
         let place = (address(container), address(key));
-        let Some(found) = found.filter(|_| self.state.counters.has(place)) else {
-            return;
+        let Some(found) = found.filter(|_| self.state.counters.places.contains_key(&place)) else {
+            return Ok(());
         };
         // What the program itself has put there is what it is.
-        let is_new = match container.cast::<PyDict>() {
-            Ok(_) => {
-                let read = self.state.reads.dicts.get(&place.0);
-                read.and_then(|own| own.entries.get(&place.1))
-                    .is_none_or(|own| own.before.as_ref().is_none_or(|before| !found.is(before)))
-            }
-            Err(_) => self
-                .state
-                .reads
-                .cells
+        let reads = &self.state.reads;
+        let read = match container.is_instance_of::<PyDict>() {
+            true => reads
+                .dicts
                 .get(&place.0)
-                .is_none_or(|own| own.before.as_ref().is_none_or(|before| !found.is(before))),
+                .and_then(|own| own.entries.get(&place.1)),
+            false => reads.cells.get(&place.0),
         };
+        let before = read.and_then(|own| own.before.as_ref());
+        let is_new = before.is_none_or(|before| !found.is(before));
         let Some(value) = Number::of(found).filter(|_| !is_new && !self.state.symbols.has(found))
         else {
-            return;
+            return Ok(());
         };
-        let name = name_of(place);
         let is_seen = is_given
             && matches!(
                 self.opcode,
                 op::LOAD_ATTR | op::LOAD_GLOBAL | op::LOAD_DEREF | op::BINARY_SUBSCR
             );
-        let pending = self.state.symbols.value_named(self.py, &name, value);
-        if is_seen {
-            let known = &mut self.state.counters.found;
-            known.get_mut().insert(place, found.clone().unbind());
-            if let (Ok(pending), Some(frame)) = (pending, self.state.frames.last_mut()) {
-                frame.pending = Some(pending);
-            }
-        } else {
+        let counters = &mut self.state.counters;
+        let Some(frame) = self.state.frames.last_mut().filter(|_| is_seen) else {
             // What a function of C does with it is not seen.
-            self.state
-                .symbols
-                .lose("a number that a function of C finds");
-        }
+            counters.places.remove(&place);
+            return Ok(());
+        };
+        frame.pending = Some(Pending::value(self.py, &name_of(place), value)?);
+        counters.found.insert(place, found.clone().unbind());
+        Ok(())
     }
 }
 

@@ -137,7 +137,7 @@ impl<'a, 'py> Look<'a, 'py> {
                 if let Some(cell) = frame.value(arg) {
                     self.state.reads.cell(&cell);
                     let content = cpython::cell_content(&cell);
-                    self.number_read(&cell, &cell, content.as_ref());
+                    self.number_read(&cell, &cell, content.as_ref())?;
                 }
             }
             op::STORE_DEREF => {

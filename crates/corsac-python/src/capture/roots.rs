@@ -392,7 +392,7 @@ impl<'py> Builder<'_, 'py> {
     /// The structure of a number that may be another one in the next call.
     fn counted(&self, place: (Address, Address), before: Option<&Py<PyAny>>) -> Option<Structure> {
         let before = before?.bind(self.py);
-        let is_counted = self.counters.has(place) && Number::of(before).is_some();
+        let is_counted = self.counters.is_any(place) && Number::of(before).is_some();
         is_counted.then(|| Structure::Number {
             name: name_of(place),
             kind: before.get_type().unbind(),

@@ -145,6 +145,18 @@ pub(super) struct Pending {
     value: Number,
 }
 
+impl Pending {
+    /// The instruction gives the value that has this name.
+    pub(super) fn value(py: Python<'_>, name: &str, value: Number) -> PyResult<Self> {
+        let expression = (VALUE, name, 0).into_pyobject(py)?.into_any().unbind();
+        let symbol = Symbol {
+            expression,
+            of_values: true,
+        };
+        Ok(Self { symbol, value })
+    }
+}
+
 /// What a symbol stands for.
 struct Symbol {
     expression: Py<PyAny>,
@@ -167,21 +179,6 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// A symbol for the value that has this name.
-    pub(super) fn value_named(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        value: Number,
-    ) -> PyResult<Pending> {
-        let expression = (VALUE, name, 0).into_pyobject(py)?.into_any().unbind();
-        let symbol = Symbol {
-            expression,
-            of_values: true,
-        };
-        Ok(Pending { symbol, value })
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -214,9 +211,8 @@ impl Symbols {
             Number::Float(value) => Some(PyFloat::new(py, value).into_any()),
         };
         let Some(own) = own else {
-            let plain = value.into_object(py);
-            self.condition("eq", symbol.expression, plain.clone().unbind(), true);
-            return plain;
+            self.is_number(py, symbol.expression, value);
+            return value.into_object(py);
         };
         self.known
             .insert(address(&own), (own.clone().unbind(), symbol));
@@ -249,6 +245,16 @@ impl Symbols {
         all.iter().try_for_each(|own| self.fix(own.bind(py), 0))
     }
 
+    /// An expression has to be the number that it is.
+    fn is_number(&mut self, py: Python<'_>, expression: Py<PyAny>, number: Number) {
+        let plain = number.into_object(py).unbind();
+        let name = match number {
+            Number::Int(_) => "eq",
+            Number::Float(_) => "is_",
+        };
+        self.condition(name, expression, plain, true);
+    }
+
     /// Conditions on values, or those on sizes.
     pub(super) fn take_conditions(&mut self, py: Python<'_>, of_values: bool) -> Vec<Condition> {
         let all = std::mem::take(&mut self.conditions);
@@ -272,12 +278,7 @@ impl Symbols {
             if let Some(number) = Number::of(own)
                 && self.fixed.insert(address(own))
             {
-                let plain = number.into_object(own.py()).unbind();
-                let name = match number {
-                    Number::Int(_) => "eq",
-                    Number::Float(_) => "is_",
-                };
-                self.condition(name, expression.unbind(), plain, true);
+                self.is_number(own.py(), expression.unbind(), number);
             }
             return Ok(());
         }
@@ -389,7 +390,10 @@ impl Symbols {
                 Ok(())
             }
             // Nobody knows what was computed.
-            Some(_) => self.fix_all(top.py()),
+            Some(_) => {
+                self.is_number(top.py(), pending.symbol.expression, pending.value);
+                self.fix_all(top.py())
+            }
             // It has raised an exception.
             None => Ok(()),
         }
