@@ -25,7 +25,7 @@ from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac._staged_program import CompiledStages, HostedStage
-from corsac._stages import Ran, Stage, Staged, StagedRun, Stages, known_stage
+from corsac._stages import Ran, Staged, StagedRun, Stages
 from corsac._strides import Layout, laid_out
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
@@ -236,12 +236,7 @@ class RecordedPrograms:
         self, recorded: Recorded, program: Staged, call: Call, start: float
     ) -> NativeProgram:
         """A program whose values decide, of stages that others have, too, which begin alike."""
-        stages: list[Stage] = []
-        for segment in program.segments:
-            before = tuple(stages)
-            stages.append(known_stage(self._stages, segment, before, self._stage, _watch))
-        inputs = [own.name for own in recorded.module.graph.find_nodes(op="placeholder")]
-        run = StagedRun(program, stages, inputs)
+        run = StagedRun(program, recorded.module.graph, self._stages, self._stage, _watch)
         run.prepare(call.inputs)
         compiled = CompiledStages(run, time.perf_counter() - start)
         if (reason := compiled.why_not_native()) is not None:

@@ -319,6 +319,8 @@ def _read(node: Node, decisions: Decisions, constants: Mapping[Node, torch.Tenso
     return Read(node.name, node.target, args, kwargs, expected, node.source)
 
 
+#: Makes of weights what tells whether they are as they were.
+Watching = Callable[[Iterable[torch.Tensor]], _core.Watch]
 #: Makes of a graph what compiles it for inputs.
 Make = Callable[[GraphModule], Callable[[Sequence[Any]], Callable[..., Any]]]
 
@@ -405,22 +407,10 @@ class Stage:
 Stages = WeakValueDictionary[Any, Stage]
 
 
-def known_stage(
-    stages: Stages,
-    segment: Segment,
-    before: tuple[Stage, ...],
-    make: Make,
-    watch: Callable[[Iterable[torch.Tensor]], _core.Watch],
+def _known_stage(
+    stages: Stages, segment: Segment, before: tuple[Stage, ...], make: Make, watch: Watching
 ) -> Stage:
-    """The stage that computes a segment: one of another program that begins alike, or a new one.
-
-    Args:
-        stages: those that there are.
-        segment: what it computes.
-        before: the stages before it.
-        make: makes what compiles a graph for inputs.
-        watch: makes what tells whether weights are as they were.
-    """
+    """The stage that computes a segment: one of another program that begins alike, or a new one."""
     key = (tuple(map(id, before)), segment.key())
     known = stages.get(key)
     if known is not None and known.watch.is_current():
@@ -436,12 +426,21 @@ class StagedRun:
 
     Args:
         program: the program.
-        stages: what computes its segments.
-        inputs: the names of what it is given.
+        graph: the whole of it.
+        known: the stages of other programs, which it shares where it begins alike; its own are added.
+        make: makes what compiles a graph for inputs.
+        watch: makes what tells whether weights are as they were.
     """
 
-    def __init__(self, program: Staged, stages: Sequence[Stage], inputs: Sequence[str]) -> None:
-        self.program, self.stages, self._inputs = program, tuple(stages), tuple(inputs)
+    def __init__(
+        self, program: Staged, graph: Graph, known: Stages, make: Make, watch: Watching
+    ) -> None:
+        self.program = program
+        self._inputs = [own.name for own in graph.find_nodes(op="placeholder")]
+        stages: list[Stage] = []
+        for segment in program.segments:
+            stages.append(_known_stage(known, segment, tuple(stages), make, watch))
+        self.stages = tuple(stages)
 
     def begin(self, inputs: Sequence[Any], numbers: Mapping[str, float]) -> dict[str, Any]:
         """The values that there are before the first stage: what the program takes, and numbers that it finds."""
@@ -520,12 +519,9 @@ __all__ = [
     "Decisions",
     "Ran",
     "Read",
-    "Segment",
-    "Stage",
     "Staged",
     "StagedRun",
     "Stages",
-    "known_stage",
     "sizes_of",
     "staged",
 ]

@@ -15,7 +15,7 @@ from corsac._collection import no_collection
 from corsac._record import Recorded
 from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import flat_results
-from corsac._stages import Stage, Staged, StagedRun, Stages, known_stage
+from corsac._stages import StagedRun, Stages
 from corsac.backends._graph_record import GraphRecord
 from corsac.fx import GraphModule, Node
 from corsac.fx.proxy import TraceError
@@ -119,7 +119,9 @@ class HostedPrograms(Recordings):
                 compiled = self._asked(recorded.module, recorded.seconds)(call.tensors)
             else:
                 assemble, compiled = _returned(recorded), None
-                stages = self._in_stages(recorded, recorded.stages, call)
+                graph = recorded.module.graph
+                stages = StagedRun(recorded.stages, graph, self._stages, self._asked, self._watch)
+                stages.prepare(call.tensors)
         program = HostedProgram(compiled, assemble, stages, recorded.repeats, len(recorded.guards))
         return Entry(
             Call((), call.key, call.objects),
@@ -148,17 +150,6 @@ class HostedPrograms(Recordings):
             constants=[(None, own) for own in weights],
             trains=not self._copies_weights,
         )
-
-    def _in_stages(self, recorded: Recorded, program: Staged, call: Call) -> StagedRun:
-        """A program whose values decide, of stages that others have, too, which begin alike."""
-        stages: list[Stage] = []
-        for segment in program.segments:
-            before = tuple(stages)
-            stages.append(known_stage(self._stages, segment, before, self._asked, self._watch))
-        inputs = [own.name for own in recorded.module.graph.find_nodes(op="placeholder")]
-        run = StagedRun(program, stages, inputs)
-        run.prepare(call.tensors)
-        return run
 
 
 def _returned(recorded: Recorded) -> Callable[[Any, Mapping[str, Any]], Any]:
