@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,15 +64,50 @@ def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
     )
 
 
+def has_attributes(own: torch.Tensor) -> bool:
+    """Whether a tensor has attributes that programs may ask for: not those by which Dynamo is told what to make symbols of,
+    which models set on their caches."""
+    return bool(own.__dict__) and not all(name.startswith("_dynamo_") for name in own.__dict__)
+
+
 def place_of(own: torch.Tensor) -> int:
     """Where a strided tensor lies, as long as something lies there: the same for all views of it."""
     return own.untyped_storage()._cdata
 
 
+def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
+    """What programs for tensors differ in: type, sizes, and how they lie in memory as far as results do by that."""
+    # Nested tensors have no sizes.
+    shape = None if own.is_nested else own.shape
+    order = _order_of(own) if own.layout is torch.strided and shape is not None else None
+    return own.dtype, shape, type(own), has_attributes(own), order
+
+
+def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
+    """How elements lie, as far as results lie in memory by that; None if row by row without gaps. Slices of rows
+    are alike whatever their gaps are."""
+    if own.is_contiguous():
+        return None
+    dims = [
+        (size, stride) for size, stride in zip(own.shape, own.stride(), strict=True) if size != 1
+    ]
+    return (
+        tuple(sorted(range(len(dims)), key=lambda dim: -dims[dim][1])),
+        tuple(stride == 0 for _, stride in dims),
+        # Which dimensions can be one: `reshape` copies or not.
+        tuple(
+            stride == size * following
+            for (_, stride), (size, following) in itertools.pairwise(dims)
+        ),
+    )
+
+
 __all__ = [
     "IS_RANDOM",
     "READS_VALUES",
+    "has_attributes",
     "is_taking_places",
+    "key_of_tensor",
     "place_of",
     "tensors_in",
     "what_it_does",

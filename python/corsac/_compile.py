@@ -264,7 +264,8 @@ class CompiledModule(EngineModule):
             # Weights change from step to step, which is nothing to look at here.
             return self._trained(*args, **kwargs)
         if not self._watch.is_current():
-            self.__dict__["_watch"] = _core.Watch(self._model)
+            rewritten = self._recorded.rewritten()
+            self.__dict__["_watch"] = _core.Watch(self._model, rewritten=rewritten)
             self._recorded.look_again()
         if isinstance(self._callable, _SCRIPTS):
             return self._by_host("it is a program of TorchScript", args, kwargs)

@@ -1296,7 +1296,7 @@ class Watch:
     truth value, another thread's call. A cycle of references through it goes through the dictionaries
     and modules that it holds, where the collector can break it.
     """
-    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ...) -> Watch: ...
+    def __new__(cls, root: Any, constants: Any = ..., *, trains: Any = False, contents: Any = ..., rewritten: Any = ...) -> Watch: ...
     @property
     def count(self) -> Any:
         """How many tensors are looked at."""
@@ -1326,6 +1326,9 @@ class Watch:
         ...
     def requires_grad(self) -> Any:
         """Whether a tensor wants a gradient."""
+        ...
+    def written(self) -> Any:
+        """The tensors that were written to and are in their places, of the same sizes and types."""
         ...
 
 @final

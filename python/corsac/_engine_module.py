@@ -144,7 +144,7 @@ class EngineModule(StandIn):
             try:
                 return run()
             except GraphFailed as failed:
-                if not compiled.may_repeat():
+                if compiled.has_written() or not compiled.may_repeat():
                     raise failed.error from None
                 # The program may catch it, and go on.
                 return self._failed(args, kwargs)

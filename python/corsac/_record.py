@@ -21,6 +21,7 @@ from torch.overrides import (
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from corsac import _core
+from corsac._aten import has_attributes
 from corsac._collection import no_collection
 from corsac._functions import name_of
 from corsac._recorder import Kind, OperatorWatch, Recorder, Refusal
@@ -55,6 +56,9 @@ class Recorded:
         form: of the inputs, if the program has asked for it: strides, for instance.
         state: tensors that it finds in containers and in state, in the order in which guards find them; those that
             are no arguments are inputs after these, each once. None if it looks at no such places.
+        rewritten: tensors that are inputs after these, since they hold something else in each call: the program, or
+            others, write to them.
+        overwritten: the numbers of the inputs that it writes to.
         replay: makes of results and of the objects that guards find what the program returns, and changes them, in
             the place of ``template``; None if it looks at no such places.
         sizes: what it needs of sizes, if it is for others, too.
@@ -71,6 +75,8 @@ class Recorded:
     statistics: list[torch.Tensor]
     form: Any
     state: list[torch.Tensor] | None
+    rewritten: tuple[torch.Tensor, ...]
+    overwritten: tuple[int, ...]
     replay: Replay | None
     sizes: SizeConditions | None
     stages: Staged | None
@@ -230,6 +236,7 @@ def record(
     dynamic: Mapping[int, Collection[int]] = MappingProxyType({}),
     decides: bool = False,
     counters: Sequence[tuple[Any, Any]] = (),
+    rewritten: Collection[int] | None = None,
 ) -> tuple[Any, Recorded | Refusal]:
     """Calls ``program``, and records what it does with tensors of these types and sizes.
 
@@ -247,6 +254,8 @@ def record(
             next call.
         decides: whether values may decide what the program does.
         counters: places of numbers that may be others in the next call: dictionaries with keys, and cells.
+        rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
+            to what was there before it, but in training to buffers.
 
     Returns:
         What the program returns; what it did, or why that is not known.
@@ -256,7 +265,17 @@ def record(
         return program(*args, **kwargs), unavailable
     with no_collection(), _told_to_be_compiled() if compiling else contextlib.nullcontext():
         return _recorded(
-            model, program, args, kwargs, trains, compiling, structures, dynamic, decides, counters
+            model,
+            program,
+            args,
+            kwargs,
+            trains,
+            compiling,
+            structures,
+            dynamic,
+            decides,
+            counters,
+            rewritten,
         )
 
 
@@ -281,7 +300,8 @@ def _quietly(
 
 def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
     """Why nothing can be recorded in this call."""
-    if any(own.__dict__ for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)):
+    given = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
+    if any(map(has_attributes, given)):
         return Refusal(Kind.HOST, "an input has attributes", passes=True)
     if torch._C._len_torch_function_stack():
         return Refusal(Kind.HOST, "a mode of torch.overrides is on", passes=True)
@@ -300,6 +320,7 @@ def _recorded(
     dynamic: Mapping[int, Collection[int]],
     decides: bool,
     counters: Sequence[tuple[Any, Any]],
+    rewritten: Collection[int] | None,
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
     modes = _Modes()
@@ -310,7 +331,7 @@ def _recorded(
         recording.ask(setting)
     recording.count(list(counters))
     names = {id(own): name for name, own in named_weights(model)}
-    recorder = Recorder(recording, names, trains, dynamic, decides, bool(counters))
+    recorder = Recorder(recording, names, trains, dynamic, decides, bool(counters), rewritten)
     tensors: dict[int, torch.Tensor] = {}
     for name, own in [*named_arguments(program, args), *kwargs.items()]:
         if isinstance(own, torch.Tensor) and id(own) not in tensors:
@@ -350,15 +371,20 @@ def _recorded(
         line = recording.refused_at()
         return returned, Refusal(who, reason, passes=kind != "torch", line=line)
     guards, held = found
-    if any(own.__dict__ for own in held["tensors"]):
+    if any(map(has_attributes, held["tensors"])):
         return returned, Refusal(
             Kind.HOST, "a tensor in its state or its arguments has attributes", passes=True
         )
-    replays = bool(structures or held["tensors"] or held["numbers"])
+    found_again = bool(structures or held["tensors"] or held["numbers"])
+    replays = found_again or recorder.overwrites()
+    written: list[torch.Tensor] = []
     template = replay = None
     try:
-        if replays or dynamic:
+        if found_again or dynamic:
             given += recorder.state(held["tensors"])
+        if rewritten is not None:
+            written = recorder.rewritten(given)
+            given += written
         if replays:
             replay = recorder.replay(returned, given, held["numbers"], held["edits"])
         else:
@@ -400,7 +426,9 @@ def _recorded(
         tensors=read,
         statistics=[own for key, own in recorder.statistics.items() if key in kept],
         form=form_of(given) if recorder.asks_form else None,
-        state=held["tensors"] if replays else None,
+        state=held["tensors"] if found_again else None,
+        rewritten=tuple(written),
+        overwritten=recorder.overwritten(given),
         replay=replay,
         sizes=sizes,
         stages=stages,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from corsac._recordings import Call, Entry, Recordings, state_key
 from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
+from corsac._rewritten import Rewritten
 from corsac._staged_program import CompiledStages, HostedStage
 from corsac._stages import Ran, Staged, StagedRun, Stages
 from corsac._strides import Layout, laid_out
@@ -45,6 +47,8 @@ class NativeProgram:
     #: None if values decide.
     graph: NativeGraph | None
     compiled: Compiled
+    #: Whether it writes to inputs, which share no memory with anything else.
+    overwrites: bool = False
     #: As of :class:`corsac._record.Recorded`.
     layouts: tuple[Layout | None, ...] | None = None
     #: Tensors that the graph reads and that are no inputs, if calls are verified.
@@ -133,6 +137,7 @@ class RecordedPrograms:
             replays=True,
             resize=self._resized if symbols else None,
             decides=not fullgraph,
+            writes=True,
         )
         self._stages: Stages = Stages()
         self._recordings.failures = (
@@ -145,6 +150,7 @@ class RecordedPrograms:
         self.find = self._recordings.find
         self.look_again = self._recordings.look_again
         self.refuse = self._recordings.refuse
+        self.rewritten = self._recordings.rewritten
 
     def record(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -190,13 +196,16 @@ class RecordedPrograms:
 
     def _made(self, call: Call, recorded: Recorded) -> Entry:
         start = time.perf_counter()
-        state = None
+        state, found = None, ()
         if recorded.state is not None:
             state, found = state_key(call, recorded.state)
             for own in found:
                 if (reason := why_not_native("a tensor in its state", own)) is not None:
                     raise CompileError(reason)
-            call.inputs = (*call.tensors, *found)
+        for own in recorded.rewritten:
+            if (reason := why_not_native("a tensor that it writes to", own)) is not None:
+                raise CompileError(reason)
+        call.inputs = (*call.tensors, *found, *recorded.rewritten)
         watch = _watch(recorded.tensors, recorded.statistics)
         if not watch.counts_writes:
             raise CompileError(
@@ -207,8 +216,10 @@ class RecordedPrograms:
             if not all(own.is_current() for own in self._packed):
                 self._last, self._packed = None, []
             if recorded.stages is None:
-                graph = self._graph(module)
-                program = self._program(graph, recorded.template, recorded.replay, call, start)
+                overwrites = bool(recorded.overwritten)
+                graph = self._graph(module, overwrites)
+                replay = recorded.replay
+                program = self._program(graph, recorded.template, replay, overwrites, call, start)
                 self._last = graph
             else:
                 program = self._in_stages(recorded, recorded.stages, call, start)
@@ -225,34 +236,39 @@ class RecordedPrograms:
             changes=recorded.replay is not None and len(recorded.replay) > 0,
             sizes=recorded.sizes,
             decides=_decides(program),
+            rewritten=_rewritten(recorded),
         )
 
-    def _graph(self, module: GraphModule) -> NativeGraph:
+    def _graph(self, module: GraphModule, overwrites: bool) -> NativeGraph:
         fold_constants(module)
-        strict = self.keeps_views
+        strict = self.keeps_views or overwrites
         return NativeGraph(module, precision=self._precision, strict=strict, after=self._last)
 
     def _in_stages(
         self, recorded: Recorded, program: Staged, call: Call, start: float
     ) -> NativeProgram:
         """A program whose values decide, of stages that others have, too, which begin alike."""
-        run = StagedRun(program, recorded.module.graph, self._stages, self._stage, _watch)
+        overwrites = bool(recorded.overwritten)
+        make = functools.partial(self._stage, overwrites=overwrites)
+        run = StagedRun(program, recorded.module.graph, self._stages, make, _watch)
         run.prepare(call.inputs)
         compiled = CompiledStages(run, time.perf_counter() - start)
         if (reason := compiled.why_not_native()) is not None:
             raise CompileError(reason)
         if self._measures:
             compiled.measure()
-        return NativeProgram(recorded.template, recorded.replay, None, compiled)
+        return NativeProgram(recorded.template, recorded.replay, None, compiled, overwrites)
 
-    def _stage(self, module: GraphModule) -> Callable[[Sequence[Any]], Callable[..., Any]]:
+    def _stage(
+        self, module: GraphModule, *, overwrites: bool
+    ) -> Callable[[Sequence[Any]], Callable[..., Any]]:
         """What compiles a stage for inputs."""
-        graph = self._graph(module)
+        graph = self._graph(module, overwrites)
 
         def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
             with self._compiling():
                 try:
-                    run, preview = graph.compile(tuple(inputs), whole=False)
+                    run, preview = graph.compile(tuple(inputs), whole=False, apart=overwrites)
                 except CompileError as error:
                     return HostedStage(module.forward, str(error))
                 self._last = graph
@@ -268,12 +284,14 @@ class RecordedPrograms:
         assert isinstance(known, NativeProgram)
         if known.graph is None:
             compiled = replace(known.compiled, choice=Choice())
-            program = NativeProgram(known.template, known.replay, None, compiled)
+            program = replace(known, compiled=compiled)
             if self._measures:
                 compiled.measure()
         else:
             with self._compiling():
-                program = self._program(known.graph, known.template, known.replay, call, start)
+                program = self._program(
+                    known.graph, known.template, known.replay, known.overwrites, call, start
+                )
         program.compiled.repeats = known.compiled.repeats
         # Sizes near to each other are tried together.
         scale = sum(own.numel() for own in call.inputs).bit_length()
@@ -310,12 +328,13 @@ class RecordedPrograms:
         graph: NativeGraph,
         template: ResultTemplate | None,
         replay: Replay | None,
+        overwrites: bool,
         call: Call,
         start: float,
     ) -> NativeProgram:
         """A graph compiled for the inputs of a call."""
         try:
-            run, preview = graph.compile(call.inputs, whole=False)
+            run, preview = graph.compile(call.inputs, whole=False, apart=overwrites)
         except CompileError as error:
             if _SHARES not in str(error) or not self._fullgraph:
                 raise
@@ -331,7 +350,7 @@ class RecordedPrograms:
         compiled = Compiled(run, time.perf_counter() - start, preview, kept)
         if self._measures:
             compiled.measure()
-        return NativeProgram(template, replay, graph, compiled)
+        return NativeProgram(template, replay, graph, compiled, overwrites)
 
     def settle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Have calls with such arguments run by native code from now on, if it knows them and is faster."""
@@ -346,6 +365,7 @@ class RecordedPrograms:
             and isinstance(program.compiled.run, NativeCall)
             and program.replay is None
             and program.layouts is None
+            and entry.rewritten is None
             and entry.form is None
             and all(own.is_contiguous() for own in tensors)
             and len({id(own) for own in tensors}) == len(tensors)
@@ -367,6 +387,13 @@ def _watch(
     """Tells whether tensors are as they were that a program reads and that are no inputs."""
     constants = [(None, own) for own in weights]
     return _core.Watch(torch.nn.Module(), constants=constants, contents=statistics or [])
+
+
+def _rewritten(recorded: Recorded) -> Rewritten | None:
+    """What is looked at before a program runs that takes tensors which hold something else in each call."""
+    if not (recorded.rewritten or recorded.overwritten):
+        return None
+    return Rewritten(recorded.rewritten, recorded.overwritten, recorded.tensors)
 
 
 def _decides(program: NativeProgram) -> Callable[[Call], bool] | None:

@@ -35,6 +35,7 @@ from corsac import _core
 from corsac._aten import (
     IS_RANDOM,
     READS_VALUES,
+    has_attributes,
     is_taking_places,
     place_of,
     tensors_in,
@@ -228,6 +229,8 @@ class Recorder(TorchFunctionMode):
         dynamic: tensors, by identity, and their dimensions that may be other ones in the next call.
         decides: whether values may decide what the program does.
         counts: whether numbers in state may be others in the next call.
+        rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
+            to what was there before it, but in training to buffers.
     """
 
     def __init__(
@@ -238,9 +241,15 @@ class Recorder(TorchFunctionMode):
         dynamic: Mapping[int, Collection[int]],
         decides: bool,
         counts: bool,
+        rewritten: Collection[int] | None,
     ) -> None:
         super().__init__()
         self.recording, self.trains = recording, trains
+        self._rewritten = rewritten
+        #: Where tensors lie that were there before and that the program has written to.
+        self._overwritten: set[int] = set()
+        #: After how many reads views were made of what was there before, by where that lies.
+        self._views: dict[int, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
         self._counts = counts
         #: The nodes of functions that read values which decide, and what they have given; None if none may.
@@ -325,12 +334,23 @@ class Recorder(TorchFunctionMode):
         """An operator writes to a tensor. Whether the program has made it."""
         self._written.append(own)
         if own.layout is torch.strided and place_of(own) in self._given:
-            return False
+            return self._overwrites(place_of(own))
         if self.reads and self._ages.get(place_of(own)) != len(self.reads):
             self._writes_back = True
             if self.trains:
                 # What other backends return need not share memory as PyTorch's results do.
                 self.refuse("it writes to what it had before values decided")
+        return True
+
+    def _overwrites(self, place: int) -> bool:
+        """A function writes to what was there before. Whether it may."""
+        if self._rewritten is None or self.trains:
+            return False
+        if self.reads and self._views.get(place, READS) < len(self.reads):
+            # Stages would pass them on.
+            return False
+        self._overwritten.add(place)
+        self._writes_back = True
         return True
 
     def node_of(self, own: Any) -> Node:
@@ -535,12 +555,15 @@ class Recorder(TorchFunctionMode):
             # It says something of types, or of what PyTorch can do.
             self._fix(args, kwargs)
             return
-        if name in NORMS and not (self.trains or takes_statistics(func, args, kwargs)):
-            raise TraceError(f"{name} may write to running statistics")
         if name in NORMS:
             given = (*args[1:3], kwargs.get("running_mean"), kwargs.get("running_var"))
-            statistics = (own for own in given if isinstance(own, _Tensor))
+            statistics = [own for own in given if isinstance(own, _Tensor)]
             self.statistics.update((id(own), own) for own in statistics)
+            if not (self.trains or takes_statistics(func, args, kwargs)):
+                # PyTorch does not say that it does.
+                self.saw_change = True
+                if not all(map(self.writes, statistics)):
+                    raise TraceError(f"{name} may write to running statistics")
         op, what, nodes, keywords = call
         if result is None and what is not operator.setitem:
             raise TraceError(f"{name_of(func)} gives nothing")
@@ -608,6 +631,12 @@ class Recorder(TorchFunctionMode):
             raise TraceError(f"{name} gives a tensor on {result.device}")
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
             self.refuse(f"autograd records {name}", Kind.TRAINS)
+        if (
+            self.reads is not None
+            and result.layout is torch.strided
+            and place_of(result) in self._given
+        ):
+            self._views.setdefault(place_of(result), len(self.reads))
         self._know(result, node)
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
@@ -694,9 +723,40 @@ class Recorder(TorchFunctionMode):
             self.sizes.given(own, node)
         return node
 
+    def rewritten(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Makes inputs of the tensors that are none and that hold something else in each call.
+
+        Raises:
+            TraceError: what the program writes to is more than one of the tensors that it was given.
+        """
+        weights = list(self.weights.values())
+        places = [place_of(own) for own in (*inputs, *weights)]
+        if any(places.count(place) > 1 for place in self._overwritten):
+            raise TraceError("it writes to a tensor that shares memory with another one")
+        known = self._rewritten or ()
+        return self.state(
+            [
+                own
+                for own, place in zip(weights, places[len(inputs) :], strict=True)
+                if place in self._overwritten or id(own) in known
+            ]
+        )
+
+    def overwritten(self, inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """The numbers of the inputs that the program writes to."""
+        if not self._overwritten:
+            return ()
+        places = map(place_of, inputs)
+        return tuple(n for n, place in enumerate(places) if place in self._overwritten)
+
+    def overwrites(self) -> bool:
+        """Whether the program writes to what was there before."""
+        return bool(self._overwritten)
+
     def state(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Makes inputs of tensors that were found in containers and in state; those that are none yet."""
         found: dict[int, torch.Tensor] = {}
+        count = len(self.graph.find_nodes(op="placeholder"))
         first = next((own for own in self.graph.nodes if own.op != "placeholder"), None)
         for own in tensors:
             known = self._known(own)
@@ -704,7 +764,7 @@ class Recorder(TorchFunctionMode):
                 continue
             found[id(own)] = own
             with self.graph.inserting_before(first) if first else contextlib.nullcontext():
-                node = self.graph.placeholder(f"state_{len(found)}")
+                node = self.graph.placeholder(f"state_{count + len(found)}")
             weight = self._weight_nodes.pop(id(own), None)
             if weight is not None:
                 weight.replace_all_uses_with(node)
@@ -753,7 +813,7 @@ class Recorder(TorchFunctionMode):
         """Makes the output node; what its values are put into, unless that is in it."""
         if is_plain(returned) and not self._has_known_containers(returned):
             leaves, spec = tree_flatten(returned)
-            if any(own.__dict__ for own in leaves):
+            if any(map(has_attributes, leaves)):
                 raise TraceError("it returns a tensor with attributes")
             self.weights.update(self._constants.fold(self.graph, leaves))
             values = [self.node_of(own) for own in leaves]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import types
 from collections import OrderedDict
@@ -15,12 +14,14 @@ from typing import Any, Self
 import torch
 
 from corsac import _core
+from corsac._aten import key_of_tensor
 from corsac._guard_text import guards_as_text
 from corsac._lines import in_brackets
 from corsac._logs import BREAKS, GUARDS, is_on
 from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
 from corsac._recorder import Kind, Refusal
+from corsac._rewritten import Rewritten
 from corsac._sizes import SizeConditions
 from corsac._stages import Ran
 
@@ -34,6 +35,8 @@ WAYS = 16
 ATTEMPTS = {Kind.DYNAMO: 3, Kind.HOST: 2, Kind.TRAINS: 1}
 #: How often programs may be made anew that nothing came of: state that changes from call to call.
 IN_VAIN = 8
+#: After how many of them tensors are taken anew in each call that others have written to.
+REWRITES = 2
 #: How many sets of sizes are remembered that were met once.
 MET = 256
 #: How many programs are made for calls with the same arguments whose state has other sizes: caches grow to as many.
@@ -61,7 +64,8 @@ class Call:
         key: types and sizes of tensors, whether they have attributes, and what the others are.
         objects: those that are neither tensors nor constants: a program is for these objects.
         structures: containers, and objects that calls make anew: a program is for what they hold.
-        inputs: the tensors that a program takes: also those that it finds in containers and in state.
+        inputs: the tensors that a program takes: also those that it finds in containers and in state, and those that
+            hold something else in each call.
         met: the containers and objects in which it finds them, by their numbers.
         numbers: the numbers that it finds in state and that may be any, by their names.
         found: what guards have found, by their identity: what programs are told apart by, tensors, objects, and numbers.
@@ -122,7 +126,7 @@ class Call:
                     key.append(("the same as", list(tensors).index(id(own))))
                 else:
                     tensors[id(own)] = own
-                    key.append(_key_of_tensor(own))
+                    key.append(key_of_tensor(own))
             elif (part := _key_of_constant(own)) is not None:
                 key.append(part)
             elif isinstance(own, _CONTAINERS):
@@ -158,32 +162,6 @@ class Call:
         return ", ".join([*texts[:first], *named])
 
 
-def _key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
-    # Nested tensors have no sizes.
-    shape = None if own.is_nested else own.shape
-    order = _order_of(own) if own.layout is torch.strided and shape is not None else None
-    return own.dtype, shape, type(own), bool(own.__dict__), order
-
-
-def _order_of(own: torch.Tensor) -> tuple[Any, ...] | None:
-    """How elements lie, as far as results lie in memory by that; None if row by row without gaps. Slices of rows
-    are alike whatever their gaps are."""
-    if own.is_contiguous():
-        return None
-    dims = [
-        (size, stride) for size, stride in zip(own.shape, own.stride(), strict=True) if size != 1
-    ]
-    return (
-        tuple(sorted(range(len(dims)), key=lambda dim: -dims[dim][1])),
-        tuple(stride == 0 for _, stride in dims),
-        # Which dimensions can be one: `reshape` copies or not.
-        tuple(
-            stride == size * following
-            for (_, stride), (size, following) in itertools.pairwise(dims)
-        ),
-    )
-
-
 def _key_of_constant(own: Any) -> tuple[Any, ...] | None:
     """What a program is for if this is an argument; None if it is no constant."""
     kind = type(own)
@@ -200,7 +178,7 @@ def _key_of_container(container: Any) -> Any:
     def key(own: Any) -> Any:
         nonlocal left
         if isinstance(own, torch.Tensor):
-            return _key_of_tensor(own)
+            return key_of_tensor(own)
         if (known := _key_of_constant(own)) is not None:
             return known
         if not isinstance(own, _CONTAINERS):
@@ -231,7 +209,7 @@ def state_key(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[Any, tuple[t
         else:
             known[id(own)] = len(known)
             found.append(own)
-            key.append((*_key_of_tensor(own), own.layout, own.device))
+            key.append((*key_of_tensor(own), own.layout, own.device))
     return tuple(key), tuple(found)
 
 
@@ -266,6 +244,7 @@ class Entry:
         changes: whether it changes state.
         sizes: what has to be so of the sizes of inputs, if they may be others than ``call`` and ``state`` say.
         decides: tells of a call whether values decide that it is for this program; None if none do.
+        rewritten: the tensors that hold something else in each call; None if there are none, and none is written to.
     """
 
     call: Call
@@ -277,14 +256,13 @@ class Entry:
     changes: bool = False
     sizes: SizeConditions | None = None
     decides: Callable[[Call], bool] | None = None
+    rewritten: Rewritten | None = None
 
     def is_current(self, call: Call, trains: bool) -> bool:
         """Whether it would do now what the program does; notes in ``call`` what the program takes."""
         if not trains and torch.is_grad_enabled() and self.watch.requires_grad():
             return False
-        if self.state is None:
-            call.inputs = call.tensors
-        elif not self._finds_state(call):
+        if not self._finds_inputs(call):
             return False
         if self.form is not None and self.form != form_of(call.inputs):
             return False
@@ -294,7 +272,19 @@ class Entry:
             and (self.decides is None or self.decides(call))
         )
 
-    def _finds_state(self, call: Call, of_any_size: bool = False) -> bool:
+    def _finds_inputs(self, call: Call, of_any_size: bool = False) -> bool:
+        """Notes in a call what the program takes; whether that is of the types, and where nothing is said of any size
+        of the sizes, that it is for."""
+        if self.state is None:
+            call.inputs = call.tensors
+        elif not self._finds_state(call, of_any_size):
+            return False
+        if self.rewritten is None:
+            return True
+        call.inputs += self.rewritten.tensors
+        return self.rewritten.are_current(call.inputs)
+
+    def _finds_state(self, call: Call, of_any_size: bool) -> bool:
         found = call.state(self.guards)
         if found is None:
             return False
@@ -311,11 +301,12 @@ class Entry:
             not trains and torch.is_grad_enabled() and self.watch.requires_grad()
         ):
             return False
-        if self.state is None:
-            call.inputs = call.tensors
-        elif not self._finds_state(call, of_any_size=True):
-            return False
-        return self.guards.hold() and self.watch.is_current() and self.sizes.hold(call.inputs)
+        return (
+            self._finds_inputs(call, of_any_size=True)
+            and self.guards.hold()
+            and self.watch.is_current()
+            and self.sizes.hold(call.inputs)
+        )
 
 
 @dataclass(slots=True)
@@ -383,6 +374,7 @@ class Recordings:
         replays: whether programs may change state.
         resize: makes a program that is for many sizes one for those of a call; None where there are none such.
         decides: whether values may decide what programs do.
+        writes: whether programs may write to what was there before.
     """
 
     #: What says that a program cannot be made.
@@ -400,8 +392,9 @@ class Recordings:
         resize: Callable[[Call, Entry], Entry] | None = None,
         sizes: int = SIZES,
         decides: bool = False,
+        writes: bool = False,
     ) -> None:
-        self._decides = decides
+        self._decides, self._writes = decides, writes
         self._model, self._program = model, program
         self._make, self._dropped = make, forget
         self._trains, self._replays, self._sizes = trains, replays, sizes
@@ -507,7 +500,9 @@ class Recordings:
         if self._resize is None:
             return
         if family is None:
-            family = _Family(made, [own.shape for own in call.inputs])
+            rewritten = () if made.rewritten is None else made.rewritten.tensors
+            inputs = call.inputs[: len(call.inputs) - len(rewritten)]
+            family = _Family(made, [own.shape for own in inputs])
             key = _sizeless(self.key(call))
             self._families[key] = [family, *self._families.get(key, [])[: SITUATIONS - 1]]
             while len(self._families) > self._sizes:
@@ -583,6 +578,7 @@ class Recordings:
             dynamic={} if found is None else found[0].differs(found[1]),
             decides=self._decides,
             counters=counters,
+            rewritten=self._rewritten(before) if self._writes else None,
         )
         made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
         call.forget()
@@ -617,6 +613,25 @@ class Recordings:
             for line in [call.describe(), *self.guards_as_text(made)]:
                 GUARDS.debug("%s", line)
         return result, made
+
+    def rewritten(self) -> list[torch.Tensor]:
+        """The tensors that hold something else in each call, of all programs."""
+        return [
+            own for entry in self.entries() if entry.rewritten for own in entry.rewritten.tensors
+        ]
+
+    def _rewritten(self, known: _Known | None) -> dict[int, torch.Tensor]:
+        """The tensors that hold something else in each call, by identity: those of programs that there are, and buffers
+        that somebody writes to again and again."""
+        found: dict[int, torch.Tensor] = {}
+        for own in known.entries if known is not None else ():
+            tensors = () if own.rewritten is None else own.rewritten.tensors
+            found.update((id(tensor), tensor) for tensor in tensors)
+            if known is not None and known.in_vain >= REWRITES:
+                written = own.watch.written()
+                if not any(isinstance(tensor, torch.nn.Parameter) for tensor in written):
+                    found.update((id(tensor), tensor) for tensor in written)
+        return found
 
     def guards_as_text(self, entry: Entry) -> list[str]:
         """What is looked at before a program is used, a line each."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, _get_node_type, tree_flatten
 
+from corsac._aten import has_attributes
 from corsac._numbers import Expression, evaluated
 from corsac.fx import Node
 from corsac.fx.proxy import TraceError
@@ -110,7 +111,7 @@ class ResultTemplate:
 
     def _maker(self, value: Any) -> _Maker:
         if isinstance(value, torch.Tensor):
-            if value.__dict__:
+            if has_attributes(value):
                 raise TraceError("it returns a tensor with attributes")
             self._met += 1
             number = self._places.setdefault(id(value), len(self.tensors))

@@ -35,12 +35,6 @@ def made(make):
     return model
 
 
-def programs(compiled):
-    """What runs Dynamo's graphs, for each set of sizes."""
-    variants = [own for piece in module_of(compiled)._pieces for own in piece.variants()]
-    return [made for own in variants for made in own._programs.values()]
-
-
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_the_same_tokens_as_without(make, cache):
@@ -52,13 +46,10 @@ def test_the_same_tokens_as_without(make, cache):
         expected = other.generate(tokens, **settings)
         assert torch.equal(model.generate(tokens, **settings), expected)
     assert not module_of(model.forward)._reasons, model.forward.explain()
-    if cache == "static":
-        # Dynamo's graphs write to it.
-        known = programs(model.forward)
-        assert known and not [own for own in known if isinstance(own, str)]
-        return
-    recorded = module_of(model.forward)._recorded.programs()
+    module = module_of(model.forward)
+    recorded = module._recorded.programs()
     assert recorded and all(own.compiled.preview is None for own in recorded)
+    assert module._dynamo is None, model.forward.explain()
 
 
 def generated_with_a_growing_cache(make):
@@ -97,9 +88,13 @@ def test_static_caches_are_written_where_they_are():
     model.forward = corsac.compile(model.forward, options={"inference": "native"})
     for _ in range(3):
         assert torch.equal(model.generate(TOKENS, **options), expected)
-    known = programs(model.forward)
-    assert all(own.preview is None for own in known)
-    assert any(own.run.program.writes for own in known)
+    module = module_of(model.forward)
+    known = module._recorded.programs()
+    assert all(own.compiled.preview is None for own in known)
+    assert any(own.compiled.run.program.writes for own in known)
+    assert module._dynamo is None
+    # Of the prompt and of tokens, for the first cache and for all.
+    assert len({id(own.graph) for own in known}) <= 4
 
 
 def test_a_cache_that_shares_memory_with_a_weight():

@@ -39,6 +39,7 @@ class Program(nn.Module):
         super().__init__()
         self.count, self.mean, self.kept, self.last = 0, 0.0, [], None
         self.layer = nn.Linear(3, 3)
+        self.register_buffer("table", torch.arange(12.0).reshape(4, 3) / 6 - 1)
         torch.manual_seed(seed)
         with torch.no_grad():
             self.layer.weight.copy_(torch.randn(3, 3))
@@ -56,7 +57,9 @@ class Program(nn.Module):
 def _source(random_):
     """The code of a program: values are tensors of three columns, numbers are Python's."""
     lines, depth = [], 1
-    tensors, numbers, own = ["x", "y"], ["1.5", "2"], []
+    tensors, numbers, own = ["x", "y", "self.table"], ["1.5", "2"], []
+    if random_.random() < 0.5:
+        own += random_.choice([["x"], ["self.table"], ["x", "y", "self.table"]])
 
     def add(text):
         lines.append("    " * depth + text)
@@ -99,7 +102,12 @@ def _source(random_):
             target = random_.choice(own)
             add(
                 random_.choice(
-                    [f"{target}.mul_(0.5)", f"{target}[0] = {number()}", f"{target}.add_(1)"]
+                    [
+                        f"{target}.mul_(0.5)",
+                        f"{target}[0] = {number()}",
+                        f"{target}.add_(1)",
+                        f"{target}[:2].copy_({tensor()}.mean(0))",
+                    ]
                 )
             )
         elif kind == 7:
@@ -127,7 +135,7 @@ def _source(random_):
                 add("pass")
                 for _ in range(random_.randrange(1, 4)):
                     step(level + 1)
-                target = random_.choice(before[0][2:] or ["x"])
+                target = random_.choice(before[0][3:] or ["x"])
                 add(f"{target} = {tensor()} + 0")
                 depth -= 1
                 # What only a branch has made is not there after it.
@@ -172,7 +180,9 @@ def outcome(model, program, x, y, seed):
     except (RuntimeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         result = type(error).__name__
     state = model.count, model.mean, list(model.kept), model.last
-    return result, state, torch.rand(2), [x, y]
+    found = result[0] if isinstance(result, tuple) else []
+    given = [[own is other for other in (x, y, model.table)] for own in found]
+    return result, given, state, torch.rand(2), [x, y, model.table]
 
 
 def same(found, expected, where):
@@ -203,6 +213,12 @@ def check(seed):
             x = torch.randint(-2, 3, (rows, 3)).float()
             y = x.clone() if random_.random() < 0.2 else torch.randint(-2, 3, (rows, 3)).float()
             before = [x.clone(), y.clone()]
+            if random_.random() < 0.1:
+                # Parts of one tensor.
+                both, copy = (torch.cat([x, y]) for _ in range(2))
+                x, y, before = both[:rows], both[1 : rows + 1], [copy[:rows], copy[1 : rows + 1]]
+            elif random_.random() < 0.05:
+                x, before[0] = model.table, eager.table
             expected = outcome(eager, eager, *before, number)
             found = outcome(model, compiled, x, y, number)
             where = f"seed {seed}, call {number}\n{model.source}\n{compiled.explain()}"
@@ -210,6 +226,10 @@ def check(seed):
             if random_.random() < 0.2:
                 for own in (eager, model):
                     own.count, own.mean = 7, 1.5
+                    own.table.mul_(0.5)
+            elif random_.random() < 0.1:
+                for own in (eager, model):
+                    own.table = torch.ones(4, 3)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -351,6 +351,8 @@ impl<'py> Look<'_, 'py> {
             let found = self.state.reads.lookup(&kind, name);
             match found {
                 Some(_) => self.torch(|| format!("Tensor.{name} = …")),
+                // Tells Dynamo what to make symbols of, and is nothing of the program's.
+                None if name.to_str().is_ok_and(|own| own.starts_with("_dynamo_")) => {}
                 None => self.state.write(owner, "it sets an attribute of a tensor"),
             }
             return Ok(());

@@ -394,14 +394,16 @@ impl WatchedModule {
 impl PyWatch {
     /// Takes note of `root`, a module, and all that is in it; and of other tensors: `constants` has for each the
     /// dictionary and the name that it is found by, or None, and itself. With `trains` tensors may be written to, and have to keep their sizes,
-    /// types, strides and whether they want gradients. `contents` are tensors of which elements are compared.
+    /// types, strides and whether they want gradients. `contents` are tensors of which elements are compared;
+    /// `rewritten` those that may be written to, and only have to be in their places.
     #[new]
-    #[pyo3(signature = (root, constants = Vec::new(), *, trains = false, contents = Vec::new()))]
+    #[pyo3(signature = (root, constants = Vec::new(), *, trains = false, contents = Vec::new(), rewritten = Vec::new()))]
     fn new(
         root: &Bound<'_, PyAny>,
         constants: Vec<(Option<Place>, Bound<'_, PyAny>)>,
         trains: bool,
         contents: Vec<Bound<'_, PyAny>>,
+        rewritten: Vec<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let py = root.py();
         let purpose = match trains {
@@ -431,6 +433,12 @@ impl PyWatch {
                 let name = name.cast_into::<PyString>()?;
                 let place = (store.clone().unbind(), name.unbind());
                 modules.push(WatchedModule::new(Some(place), child, purpose)?);
+            }
+        }
+        for own in &mut tensors {
+            let tensor = own.tensor.as_ref();
+            if tensor.is_some_and(|own| rewritten.iter().any(|other| other.is(own))) {
+                (own.version, own.seen) = (None, None);
             }
         }
         Ok(Self {
@@ -508,6 +516,25 @@ impl PyWatch {
             }
         }
         Ok(None)
+    }
+
+    /// The tensors that were written to and are in their places, of the same sizes and types.
+    fn written<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let exchange = Exchange::get(py)?;
+        let mut found = Vec::new();
+        for own in &self.tensors {
+            let (Some(tensor), Some(then)) = (&own.tensor, own.version) else {
+                continue;
+            };
+            let tensor = tensor.bind(py);
+            if version(tensor)? != Some(then)
+                && own.is_there(py)?
+                && exchange.and_then(|exchange| exchange.layout(tensor)) == own.layout
+            {
+                found.push(tensor.clone());
+            }
+        }
+        Ok(found)
     }
 
     /// Whether all tensors are still in their places, whatever has become of them.

@@ -1,0 +1,82 @@
+"""Tensors that hold something else in each call: a program takes them as inputs, and may write to them."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from corsac._aten import key_of_tensor
+
+#: Where a tensor's memory begins and ends.
+_Span = tuple[int, int]
+
+
+class Rewritten:
+    """Tells whether a program that writes to what was there before it may run.
+
+    Args:
+        tensors: what it takes besides what it is called with and finds in state.
+        overwritten: the numbers of the inputs that it writes to; ``tensors`` are the last ones.
+        weights: the tensors that it has besides.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[torch.Tensor],
+        overwritten: Sequence[int],
+        weights: Iterable[torch.Tensor],
+    ) -> None:
+        self.tensors, self.overwritten = tuple(tensors), tuple(overwritten)
+        self._keys = tuple(map(key_of_tensor, tensors))
+        spans = sorted(map(_span, weights))
+        self._starts = [start for start, _ in spans]
+        #: Where the last one ends of those that begin before the next one does.
+        self._ends = list(itertools.accumulate((end for _, end in spans), max))
+
+    def are_current(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether its tensors are of the types that it is for, and what it writes to is no part of anything else."""
+        if tuple(map(key_of_tensor, self.tensors)) != self._keys:
+            return False
+        if torch.is_grad_enabled() and any(own.requires_grad for own in self.tensors):
+            return False
+        if not self.overwritten:
+            return True
+        written = [inputs[number] for number in self.overwritten]
+        in_inference = torch.is_inference_mode_enabled()
+        return all(
+            own.is_contiguous() and (in_inference or not own.is_inference()) for own in written
+        ) and not self._overlaps(inputs)
+
+    def _overlaps(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether inputs that it writes to share memory with other inputs or with weights."""
+        spans = [(*_span(own), number in self.overwritten) for number, own in enumerate(inputs)]
+        for start, end, is_written in spans:
+            if is_written and self._is_among_weights(start, end):
+                return True
+        spans.sort()
+        reached = reached_by_written = 0
+        for start, end, is_written in spans:
+            if start == end:
+                continue
+            if start < (reached if is_written else reached_by_written):
+                return True
+            reached = max(reached, end)
+            if is_written:
+                reached_by_written = max(reached_by_written, end)
+        return False
+
+    def _is_among_weights(self, start: int, end: int) -> bool:
+        before = bisect.bisect_left(self._starts, end)
+        return start < end and before > 0 and self._ends[before - 1] > start
+
+
+def _span(own: torch.Tensor) -> _Span:
+    storage = own.untyped_storage()
+    start = storage.data_ptr()
+    return start, start + storage.nbytes()
+
+
+__all__ = ["Rewritten"]
