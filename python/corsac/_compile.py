@@ -300,6 +300,7 @@ class CompiledModule(EngineModule):
                 args,
                 kwargs,
                 refuse=functools.partial(self._recorded.refuse, call),
+                rewind=call.rewind,
                 settle=functools.partial(self._recorded.settle, found, args, kwargs),
             )
         if isinstance(found, Refusal):

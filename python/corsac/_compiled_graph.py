@@ -117,6 +117,7 @@ class CompiledGraph(EngineModule):
                     args,
                     kwargs,
                     refuse=functools.partial(self._refuse, key),
+                    rewind=lambda: None,
                     settle=functools.partial(self._settle, key, compiled, inputs),
                 )
         return self._by_host(reason, args, kwargs)

@@ -128,6 +128,7 @@ class EngineModule(StandIn):
         kwargs: dict[str, Any],
         *,
         refuse: Callable[[str], str],
+        rewind: Callable[[], None],
         settle: Callable[[], None],
     ) -> Any:
         """A call that something was compiled for, by who is faster.
@@ -137,6 +138,7 @@ class EngineModule(StandIn):
             run: the call, natively.
             args, kwargs: its arguments.
             refuse: is told why native code failed, and leaves calls like this one to PyTorch.
+            rewind: puts back what the call has changed, before PyTorch makes it.
             settle: is called once it is known who is faster.
         """
 
@@ -147,19 +149,27 @@ class EngineModule(StandIn):
                 if compiled.has_written() or not compiled.may_repeat():
                     raise failed.error from None
                 # The program may catch it, and go on.
+                rewind()
                 return self._failed(args, kwargs)
             except (ValueError, EngineError) as error:
                 if not compiled.may_repeat():
                     # What PyTorch has run of it may have had effects.
                     raise
                 if isinstance(error, ValueError):
+                    rewind()
                     return self._failed(args, kwargs)
                 if compiled.has_written():
                     raise
+                rewind()
                 return self._by_host(refuse(str(error)), args, kwargs)
 
         race = compiled.choice.race
-        results = compiled.call(native, lambda: self._callable(*args, **kwargs))
+
+        def host() -> Any:
+            rewind()
+            return self._callable(*args, **kwargs)
+
+        results = compiled.call(native, host)
         if race is not None and compiled.choice.race is None:
             settle()
         return results

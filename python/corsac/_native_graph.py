@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -124,6 +124,17 @@ class GraphFailed(Exception):
         self.error = error
 
 
+class Packed:
+    """What graphs share that have weights in common, which are packed once.
+
+    Attributes:
+        last: the model that was made last. The next one numbers its weights after those of all others.
+    """
+
+    def __init__(self) -> None:
+        self.last: _core.NativeModel | None = None
+
+
 class NativeGraph:
     """A graph that the engine compiles for one set of inputs after the other.
 
@@ -131,15 +142,15 @@ class NativeGraph:
         module: the graph, which does not change any more.
         precision: as for :func:`corsac.compile`.
         strict: whether results that share memory with anything else are an error.
-        after: the graph that was compiled before for the same weights, which are packed once.
+        packed: what it shares with other graphs, of which one is compiled at a time.
     """
 
     def __init__(
-        self, module: GraphModule, *, precision: str, strict: bool, after: Self | None = None
+        self, module: GraphModule, *, precision: str, strict: bool, packed: Packed | None = None
     ) -> None:
         self.module = module
         self._precision, self._strict = precision, strict
-        self._after = after
+        self._packed = Packed() if packed is None else packed
         self._native: _core.NativeModel | None = None
 
     def compile(
@@ -179,11 +190,13 @@ class NativeGraph:
 
     def _model(self) -> _core.NativeModel:
         if self._native is None:
-            after = None if self._after is None else self._after._model()
             self._native = _core.NativeModel(
-                self.module.graph, strict=self._strict, precision=self._precision, after=after
+                self.module.graph,
+                strict=self._strict,
+                precision=self._precision,
+                after=self._packed.last,
             )
-            self._after = None
+            self._packed.last = self._native
         return self._native
 
     def is_kept(self, run: Callable[..., Any], inputs: tuple[Any, ...]) -> bool:
@@ -218,6 +231,7 @@ __all__ = [
     "Compiled",
     "GraphFailed",
     "NativeGraph",
+    "Packed",
     "call_key",
     "hosted_nodes",
 ]

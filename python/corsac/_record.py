@@ -413,6 +413,8 @@ def _recorded(
             writing=recorder.writing,
             sizes=() if recorder.sizes is None else recorder.sizes.numbers(),
             state=held["counted"],
+            written_inputs=recorder.written_inputs(),
+            rewinds=recorder.overwritten(given) if recorder.rewinds else None,
         )
         stages = staged(recorder.graph, recorder.weights, decisions)
     module = GraphModule(dict(recorder.weights), recorder.graph)

@@ -16,7 +16,7 @@ from corsac import _core, _verify
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_native
 from corsac._native import NativeCall
-from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGraph
+from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGraph, Packed
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
@@ -82,7 +82,10 @@ class NativeProgram:
         try:
             if isinstance(self.compiled, CompiledStages):
                 # While it is tried who is faster, all of it is measured.
-                ran: Ran = {} if self.compiled.choice.race is not None else call.ran
+                measured = self.compiled.choice.race is not None
+                if measured:
+                    call.rewind()
+                ran: Ran = {} if measured else call.ran
                 run = self.compiled.run
                 results, values = run(run.begin(call.inputs, call.numbers), ran)
             else:
@@ -124,10 +127,9 @@ class RecordedPrograms:
     ) -> None:
         self._precision, self._fullgraph, self._runner = precision, fullgraph, runner
         self._measures = measures
-        #: The graph compiled last, with whose weights others share what is packed, as long as all tensors of
-        #: those before are as they were.
-        self._last: NativeGraph | None = None
-        self._packed: list[_core.Watch] = []
+        #: What graphs share, as long as all tensors of those before are as they were.
+        self._packed = Packed()
+        self._packed_of: list[_core.Watch] = []
         self._lock = threading.RLock()
         self._recordings = Recordings(
             model,
@@ -213,18 +215,18 @@ class RecordedPrograms:
             )
         module = recorded.module
         with self._compiling():
-            if not all(own.is_current() for own in self._packed):
-                self._last, self._packed = None, []
+            if not all(own.is_current() for own in self._packed_of):
+                self._packed, self._packed_of = Packed(), []
             if recorded.stages is None:
                 overwrites = bool(recorded.overwritten)
                 graph = self._graph(module, overwrites)
                 replay = recorded.replay
                 program = self._program(graph, recorded.template, replay, overwrites, call, start)
-                self._last = graph
             else:
                 program = self._in_stages(recorded, recorded.stages, call, start)
-            self._packed.append(watch)
-        program.compiled.repeats = recorded.repeats
+            self._packed_of.append(watch)
+        rewinds = recorded.stages is not None and recorded.stages.rewinds is not None
+        program.compiled.repeats = recorded.repeats or rewinds
         weights = tuple(recorded.tensors) if _verify.ON else ()
         return Entry(
             Call((), call.key, call.objects),
@@ -242,7 +244,7 @@ class RecordedPrograms:
     def _graph(self, module: GraphModule, overwrites: bool) -> NativeGraph:
         fold_constants(module)
         strict = self.keeps_views or overwrites
-        return NativeGraph(module, precision=self._precision, strict=strict, after=self._last)
+        return NativeGraph(module, precision=self._precision, strict=strict, packed=self._packed)
 
     def _in_stages(
         self, recorded: Recorded, program: Staged, call: Call, start: float
@@ -253,7 +255,9 @@ class RecordedPrograms:
         run = StagedRun(program, recorded.module.graph, self._stages, make, _watch)
         run.prepare(call.inputs)
         compiled = CompiledStages(run, time.perf_counter() - start)
-        if (reason := compiled.why_not_native()) is not None:
+        reason = compiled.why_not_native()
+        if reason is not None and not self.programs():
+            # Other ways are native, and begin with the same.
             raise CompileError(reason)
         if self._measures:
             compiled.measure()
@@ -271,7 +275,6 @@ class RecordedPrograms:
                     run, preview = graph.compile(tuple(inputs), whole=False, apart=overwrites)
                 except CompileError as error:
                     return HostedStage(module.forward, str(error))
-                self._last = graph
                 return run if preview is None else HostedStage(run, preview)
 
         return compile
@@ -321,7 +324,12 @@ class RecordedPrograms:
             no_collection(),
             torch.no_grad(),
         ):
-            yield
+            # Types of what has no rule are found by running it.
+            random = torch.get_rng_state()
+            try:
+                yield
+            finally:
+                torch.set_rng_state(random)
 
     def _program(
         self,
@@ -403,11 +411,19 @@ def _decides(program: NativeProgram) -> Callable[[Call], bool] | None:
     run = program.compiled.run
 
     def decides(call: Call) -> bool:
+        if run.program.rewinds is not None:
+            # What others have computed is not from before these changes.
+            call.rewind()
+            call.ran.clear()
+            call.changes = run.changes(call.inputs)
         try:
-            return run.decide(run.begin(call.inputs, call.numbers), call.ran)
+            if run.decide(run.begin(call.inputs, call.numbers), call.ran):
+                return True
         except Exception:
-            # PyTorch raises it, where the program may catch it: nothing was changed.
-            return False
+            # PyTorch raises it, where the program may catch it.
+            pass
+        call.rewind()
+        return False
 
     return decides
 

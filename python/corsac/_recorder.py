@@ -248,6 +248,11 @@ class Recorder(TorchFunctionMode):
         self._rewritten = rewritten
         #: Where tensors lie that were there before and that the program has written to.
         self._overwritten: set[int] = set()
+        #: Whether it has, or has drawn random numbers, before a value was read that decides.
+        self.rewinds = False
+        #: Inputs, by the identity of tensors, and the nodes that have written to such and that give them.
+        self._inputs: dict[int, Node] = {}
+        self._written_inputs: dict[Node, int] = {}
         #: After how many reads views were made of what was there before, by where that lies.
         self._views: dict[int, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
@@ -323,7 +328,8 @@ class Recorder(TorchFunctionMode):
     def placeholder(self, name: str, own: torch.Tensor) -> None:
         """An input."""
         self._given.add(place_of(own))
-        self._know(own, self.graph.placeholder(name))
+        self._inputs[id(own)] = node = self.graph.placeholder(name)
+        self._know(own, node)
 
     def made(self, places: Iterable[int]) -> None:
         """Tensors are new that lie here."""
@@ -423,7 +429,10 @@ class Recorder(TorchFunctionMode):
         """
         assert self.reads is not None
         if self.saw_change:
-            raise TraceError(f"values decide ({name_of(func)}) after something was changed")
+            if self.trains or self._rewritten is None:
+                raise TraceError(f"values decide ({name_of(func)}) after something was changed")
+            # All of it can be put back.
+            self.rewinds = True
         if len(self.reads) >= READS:
             raise TraceError(f"values decide in more than {READS} places")
         node = self.graph.call_function(func, nodes, keywords)
@@ -631,12 +640,11 @@ class Recorder(TorchFunctionMode):
             raise TraceError(f"{name} gives a tensor on {result.device}")
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
             self.refuse(f"autograd records {name}", Kind.TRAINS)
-        if (
-            self.reads is not None
-            and result.layout is torch.strided
-            and place_of(result) in self._given
-        ):
-            self._views.setdefault(place_of(result), len(self.reads))
+        if result.layout is torch.strided and place_of(result) in self._given:
+            if id(result) in self._inputs or id(result) in self._weight_nodes:
+                self._written_inputs[node] = id(result)
+            elif self.reads is not None:
+                self._views.setdefault(place_of(result), len(self.reads))
         self._know(result, node)
 
     def _know(self, own: torch.Tensor, node: Node) -> None:
@@ -749,6 +757,14 @@ class Recorder(TorchFunctionMode):
         places = map(place_of, inputs)
         return tuple(n for n, place in enumerate(places) if place in self._overwritten)
 
+    def written_inputs(self) -> dict[Node, Node]:
+        """Nodes that have written to inputs and that give them, with the nodes of these."""
+        return {
+            node: self._inputs[own]
+            for node, own in self._written_inputs.items()
+            if own in self._inputs
+        }
+
     def overwrites(self) -> bool:
         """Whether the program writes to what was there before."""
         return bool(self._overwritten)
@@ -759,8 +775,7 @@ class Recorder(TorchFunctionMode):
         count = len(self.graph.find_nodes(op="placeholder"))
         first = next((own for own in self.graph.nodes if own.op != "placeholder"), None)
         for own in tensors:
-            known = self._known(own)
-            if id(own) in found or (known is not None and known.op == "placeholder"):
+            if id(own) in found or id(own) in self._inputs:
                 continue
             found[id(own)] = own
             with self.graph.inserting_before(first) if first else contextlib.nullcontext():
@@ -773,6 +788,7 @@ class Recorder(TorchFunctionMode):
                 first = weight.next if weight is first else first
                 self.graph.erase_node(weight)
                 del self.weights[str(weight.target)]
+            self._inputs[id(own)] = node
             self._know(own, node)
         self._constants.depend_on(self.graph.find_nodes(op="placeholder"))
         return list(found.values())

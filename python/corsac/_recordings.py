@@ -23,7 +23,7 @@ from corsac._record import Recorded, form_of, record
 from corsac._recorder import Kind, Refusal
 from corsac._rewritten import Rewritten
 from corsac._sizes import SizeConditions
-from corsac._stages import Ran
+from corsac._stages import Changes, Ran
 
 #: For how many sets of sizes there are programs.
 SIZES = 16
@@ -70,6 +70,7 @@ class Call:
         numbers: the numbers that it finds in state and that may be any, by their names.
         found: what guards have found, by their identity: what programs are told apart by, tensors, objects, and numbers.
         ran: what stages have given of programs in which values decide.
+        changes: what they have changed.
     """
 
     tensors: tuple[torch.Tensor, ...]
@@ -81,11 +82,20 @@ class Call:
     numbers: Mapping[str, float] = field(default_factory=dict)
     found: dict[int, _Found | None] = field(default_factory=dict)
     ran: Ran = field(default_factory=dict)
+    changes: Changes | None = None
+
+    def rewind(self) -> None:
+        """What stages have changed is put back, so that the call begins anew."""
+        if self.changes is not None:
+            self.changes.rewind()
+            self.changes = None
+            self.ran.clear()
 
     def forget(self) -> None:
         """What was found, and what was computed, may be another one now."""
         self.found.clear()
         self.ran.clear()
+        self.changes = None
 
     def state(self, guards: _core.Guards) -> _Found | None:
         """What guards find in containers and in state, which is looked at once."""
@@ -588,7 +598,8 @@ class Recordings:
             if isinstance(made, Refusal):
                 self._refused(known, made)
             else:
-                if not made.changes:
+                if not (made.changes or made.rewritten or made.decides):
+                    # What decides may have been changed by this call.
                     same = [own for own in known.entries if own.is_current(call, self._trains)]
                     if same:
                         # Another thread has made one meanwhile.

@@ -169,12 +169,14 @@ class Staged:
         results: what it returns, with places of values.
         state: numbers that it found in state, by their names: they are these where nothing else is said.
         conditions: comparisons of such numbers that decide.
+        rewinds: as of :class:`Decisions`.
     """
 
     segments: tuple[Segment, ...]
     results: Any
     state: Mapping[str, float]
     conditions: tuple[Condition, ...]
+    rewinds: tuple[int, ...] | None
 
     def reads(self) -> list[Read]:
         """The values that decide."""
@@ -197,6 +199,9 @@ class Decisions:
         writing: nodes that write to what was there before the last value was read.
         sizes: nodes of integers.
         state: numbers that were found in state and that may be any in the next call, by their names.
+        written_inputs: nodes that write to inputs and give them, with the nodes of these.
+        rewinds: the numbers of the inputs that are written to, if some are, or if random numbers are drawn, before
+            the last value is read: who reads another value has to put that back. None if that is not so.
     """
 
     reads: Mapping[Node, Any]
@@ -206,6 +211,8 @@ class Decisions:
     writing: Collection[Node]
     sizes: Collection[Node]
     state: Mapping[str, float]
+    written_inputs: Mapping[Node, Node]
+    rewinds: tuple[int, ...] | None
 
 
 def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisions) -> Staged:
@@ -229,6 +236,10 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
             parts[-1].append(node)
     made: dict[Node, int] = {own: number for number, part in enumerate(parts) for own in part}
     wanted: list[dict[str, None]] = [{} for _ in parts]
+    for node, given in decisions.written_inputs.items():
+        # Later parts have the input, which is the same tensor.
+        number = made[node]
+        node.replace_all_uses_with(given, lambda user, number=number: made.get(user) != number)
 
     def want(node: Node) -> None:
         if node in made:
@@ -267,7 +278,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
         )
     )
     results = _placed(output.args[0], constants)
-    return Staged(segments, results, decisions.state, tuple(of_state))
+    return Staged(segments, results, decisions.state, tuple(of_state), decisions.rewinds)
 
 
 class _Body:
@@ -317,6 +328,27 @@ def _read(node: Node, decisions: Decisions, constants: Mapping[Node, torch.Tenso
     assert callable(node.target)
     expected = None if node in decisions.numbers else (decisions.reads[node],)
     return Read(node.name, node.target, args, kwargs, expected, node.source)
+
+
+class Changes:
+    """What a call may change before it is known whether a program is for it.
+
+    Args:
+        tensors: are written to.
+        draws: whether random numbers are drawn.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], draws: bool) -> None:
+        self._kept = [(own, own.detach().clone()) for own in tensors]
+        self._random = torch.get_rng_state() if draws else None
+
+    def rewind(self) -> None:
+        """Puts all back as it was."""
+        with torch.no_grad():
+            for own, before in self._kept:
+                own.copy_(before)
+        if self._random is not None:
+            torch.set_rng_state(self._random)
 
 
 #: Makes of weights what tells whether they are as they were.
@@ -466,10 +498,24 @@ class StagedRun:
         """Compiles all stages for such inputs; all but the last are run, which changes nothing."""
         last = len(self.stages) - 1
         values = self.begin(inputs, {})
-        if last:
-            values = dict(self.values(last - 1, values, {}))
-        self._add_scalars(last, values)
+        changes = self.changes(inputs)
+        try:
+            if last:
+                values = dict(self.values(last - 1, values, {}))
+            self._add_scalars(last, values)
+        except Exception:
+            # The call that was recorded has written to them: the next one compiles what is left.
+            return
+        finally:
+            changes.rewind()
         self.stages[last].prepare(values)
+
+    def changes(self, inputs: Sequence[Any]) -> Changes:
+        """What is changed, of what was there before, until all is known that decides."""
+        rewinds = self.program.rewinds
+        if rewinds is None:
+            return Changes((), False)
+        return Changes([inputs[number] for number in rewinds], True)
 
     def _add_scalars(self, number: int, values: dict[str, Any]) -> None:
         for own in self.program.segments[number].scalars:
@@ -516,6 +562,7 @@ Ran = dict[Stage, dict[str, Any]]
 
 
 __all__ = [
+    "Changes",
     "Decisions",
     "Ran",
     "Read",

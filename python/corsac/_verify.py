@@ -51,6 +51,7 @@ def verified(
     Raises:
         VerifyError: they differ.
     """
+    call.rewind()
     tensors = {id(own): own for own in (*call.inputs, *weights)}
     written = [_Kept(own) for own in tensors.values()]
     random = torch.get_rng_state()

@@ -28,12 +28,14 @@ def natively(monkeypatch):
             return result, made
         if made.rewritten is not None and made.rewritten.overwritten:
             return result, made
+        # The same random numbers as in the first place, and no others after it.
+        after = torch.get_rng_state()
+        torch.set_rng_state(state)
         if not made.is_current(call, self._trains):
             # A number that decides has other last bits natively.
             assert made.decides is not None
+            torch.set_rng_state(after)
             return result, made
-        # The same random numbers as in the first place, and no others after it.
-        torch.set_rng_state(state)
         native = made.run(call)
         assert kinds(native) == kinds(result)
         return native, made

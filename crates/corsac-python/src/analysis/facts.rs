@@ -36,6 +36,8 @@ pub(crate) struct TypeFacts {
     /// The tensors themselves, by storage.
     pub(crate) tensors: Vec<Py<PyAny>>,
     by_identity: FxHashMap<usize, Storage>,
+    /// Those of them that this graph has.
+    used: FxHashSet<usize>,
 }
 
 impl TypeHost for TypeFacts {
@@ -140,6 +142,11 @@ impl TypeFacts {
         Ok(facts)
     }
 
+    /// The tensors that this graph has.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Py<PyAny>> {
+        self.used.iter().map(|&number| &self.tensors[number])
+    }
+
     /// A value that lives outside the graph. The same tensor has the same storage.
     fn weight<'py>(
         &mut self,
@@ -165,6 +172,7 @@ impl TypeFacts {
             });
             Storage::from_index(weights.len() - 1)
         });
+        self.used.insert(storage.index());
         Ok(in_storage(value, storage))
     }
 

@@ -93,7 +93,7 @@ impl PyNativeModel {
         let mut elsewhere = Vec::new();
         if !program.written.is_empty() {
             let exchange = Exchange::get(py)?;
-            for tensor in &self.facts.tensors {
+            for tensor in self.facts.used() {
                 let described = exchange
                     .map(|own| own.described(tensor.bind(py)))
                     .transpose()?;
