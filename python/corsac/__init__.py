@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from corsac._drawing import draw, draw_diff
     from corsac._engine_module import HostWarning
     from corsac._engine_profile import profile
+    from corsac._markers import allow_in_graph, assume_constant, disable, graph_break
     from corsac._model_file import ModelFileError, NumpyModel, load
     from corsac._native_graph import CompileError
     from corsac._panic import EngineError
@@ -49,7 +50,9 @@ __all__ = [
     "NumpyModel",
     "VerifyError",
     "__version__",
+    "allow_in_graph",
     "analysis",
+    "assume_constant",
     "backends",
     "build",
     "bytecode",
@@ -58,9 +61,11 @@ __all__ = [
     "compile",
     "config",
     "describe",
+    "disable",
     "draw",
     "draw_diff",
     "fx",
+    "graph_break",
     "load",
     "lower",
     "lowering",
@@ -87,6 +92,7 @@ __getattr__, __dir__ = lazy_names(
         "_native_graph": ("CompileError",),
         "_drawing": ("draw", "draw_diff"),
         "_engine_profile": ("profile",),
+        "_markers": ("allow_in_graph", "assume_constant", "disable", "graph_break"),
         "_panic": ("EngineError",),
         "_model_file": ("ModelFileError", "NumpyModel", "load"),
         "_saving": ("save",),

@@ -62,9 +62,18 @@ class Constants:
         self._places.update(places)
         self._nodes[node] = result, {*places, *read}
 
-    def has(self, node: Node) -> bool:
-        """Whether a node gives a constant."""
-        return node in self._nodes and not self._nodes[node][1] & self._lost
+    def nodes(self) -> set[Node]:
+        """The nodes that give constants."""
+        lost = self._spread(self._lost)
+        return {node for node, (_, places) in self._nodes.items() if not places & lost}
+
+    def _spread(self, lost: set[int]) -> set[int]:
+        """The places that are none of constants: what shares a node with what is computed anew is computed anew, too."""
+        while True:
+            found = {own for _, places in self._nodes.values() if places & lost for own in places}
+            if found <= lost:
+                return lost
+            lost = lost | found
 
     def depend_on(self, inputs: Iterable[Node]) -> None:
         """These have turned out to be inputs: what is computed of them is none."""
@@ -78,13 +87,8 @@ class Constants:
 
     def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
-        lost = self._lost | {place_of(own) for own in returned if own.layout is torch.strided}
-        while True:
-            # What shares a node with what is computed anew is computed anew, too.
-            found = {own for _, places in self._nodes.values() if places & lost for own in places}
-            if found <= lost:
-                break
-            lost |= found
+        returned_at = {place_of(own) for own in returned if own.layout is torch.strided}
+        lost = self._spread(self._lost | returned_at)
         # What is only computed is for who folds constants.
         kept = {
             node: own

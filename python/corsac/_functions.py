@@ -175,7 +175,9 @@ def name_of(func: Any) -> str:
     owner = getattr(func, "__self__", None)
     if getattr(func, "__name__", "") in ("__get__", "__set__") and owner is not None:
         return f"Tensor.{owner.__name__}"
-    return getattr(func, "__qualname__", None) or str(func)
+    name = getattr(func, "__qualname__", None) or str(func)
+    # Of C, by the names that people know.
+    return name.replace("TensorBase.", "Tensor.").replace("_VariableFunctionsClass.", "torch.")
 
 
 def situation(trains: bool) -> tuple[Any, ...]:

@@ -44,8 +44,11 @@ class Recompilations:
             return self._name(tensor[0]), tensor[1]
         if entry.form is not None:
             return "the inputs", "have other strides, or others of them want gradients"
-        if entry.decides is not None:
-            return "values that decide", "are others"
+        if entry.state is None or call.state(entry.guards) is not None:
+            if entry.rewritten is not None and not entry.rewritten.are_current(call.inputs):
+                return "what it writes to", "is of another type or size, or shares memory"
+            if (failure := entry.decided()) is not None:
+                return failure
         return "state or arguments", "hold something else"
 
     def _name(self, own: Any) -> str:

@@ -21,8 +21,10 @@ from torch.overrides import (
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
 from corsac import _core
+from corsac import _markers as markers
 from corsac._aten import has_attributes
 from corsac._collection import no_collection
+from corsac._deferred import Deferred, warnings_are_raised
 from corsac._functions import name_of
 from corsac._recorder import Kind, OperatorWatch, Recorder, Refusal
 from corsac._replay import Replay
@@ -194,7 +196,8 @@ def _ours() -> list[Any]:
     if guard is not None:
         # Dynamo counts modules that are made.
         functions.append(guard.GenerationTracker.tag)
-    return [own.__code__ for own in functions]
+    codes = [own.__code__ for own in functions]
+    return [*codes, *Deferred.CODES, *markers.codes(), *markers.breaks()]
 
 
 def _unlike() -> list[tuple[Any, int, str]]:
@@ -324,14 +327,24 @@ def _recorded(
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
     modes = _Modes()
+    deferred = None if trains or structures is None else Deferred(_recorded.__code__)
     recording = _core.Recording(
-        _ours(), _unlike(), modes.leave, [_APPLY] if trains else [], _quietly
+        _ours(),
+        _unlike(),
+        modes.leave,
+        [_APPLY] if trains else [],
+        _quietly,
+        [*Deferred.CODES, *markers.breaks()],
+        lambda *told: recorder.told(*told),
+        lambda begins: recorder.assume(begins),
     )
     for setting in _SETTINGS:
         recording.ask(setting)
     recording.count(list(counters))
     names = {id(own): name for name, own in named_weights(model)}
-    recorder = Recorder(recording, names, trains, dynamic, decides, bool(counters), rewritten)
+    recorder = Recorder(
+        recording, names, trains, dynamic, decides, bool(counters), rewritten, deferred
+    )
     tensors: dict[int, torch.Tensor] = {}
     for name, own in [*named_arguments(program, args), *kwargs.items()]:
         if isinstance(own, torch.Tensor) and id(own) not in tensors:
@@ -339,6 +352,7 @@ def _recorded(
             recorder.placeholder(name, own)
     gradients, collections = torch.is_grad_enabled(), _collections()
     _recorded_here.depth += 1
+    around, markers.here.recorder = markers.here.recorder, recorder
     try:
         with modes.of(recorder):
             recorder.begin()
@@ -347,6 +361,11 @@ def _recorded(
                 recorder.end()
     finally:
         _recorded_here.depth -= 1
+        markers.here.recorder = around
+        if deferred is not None:
+            deferred.end()
+    if deferred is not None and deferred.warns:
+        recording.ask(warnings_are_raised)
     if torch.is_grad_enabled() is not gradients:
         recorder.refuse("it leaves gradients switched on or off")
     given = list(tensors.values())
@@ -376,7 +395,10 @@ def _recorded(
             Kind.HOST, "a tensor in its state or its arguments has attributes", passes=True
         )
     found_again = bool(structures or held["tensors"] or held["numbers"])
-    replays = found_again or recorder.overwrites()
+    prints = deferred is not None and deferred.calls
+    replays = bool(found_again or recorder.overwrites() or prints)
+    if deferred is not None and any(map(recording.made, deferred.files())):
+        return returned, Refusal(Kind.DYNAMO, "it prints to a file that it opens", passes=True)
     written: list[torch.Tensor] = []
     template = replay = None
     try:

@@ -27,7 +27,7 @@ from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac._rewritten import Rewritten
 from corsac._staged_program import CompiledStages, HostedStage
-from corsac._stages import Ran, Staged, StagedRun, Stages
+from corsac._stages import Failure, Ran, Staged, StagedRun, Stages
 from corsac._strides import Layout, laid_out
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
@@ -239,6 +239,7 @@ class RecordedPrograms:
             sizes=recorded.sizes,
             decides=_decides(program),
             rewritten=_rewritten(recorded),
+            decided=_decided(program),
         )
 
     def _graph(self, module: GraphModule, overwrites: bool) -> NativeGraph:
@@ -395,6 +396,13 @@ def _watch(
     """Tells whether tensors are as they were that a program reads and that are no inputs."""
     constants = [(None, own) for own in weights]
     return _core.Watch(torch.nn.Module(), constants=constants, contents=statistics or [])
+
+
+def _decided(program: NativeProgram) -> Callable[[], Failure | None]:
+    """Tells why a call was for another program."""
+    compiled = program.compiled
+    run = compiled.run if isinstance(compiled, CompiledStages) else None
+    return lambda: None if run is None else run.failure
 
 
 def _rewritten(recorded: Recorded) -> Rewritten | None:

@@ -16,10 +16,11 @@ import contextlib
 import functools
 import itertools
 import operator
+import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from numbers import Number
 from typing import Any
@@ -28,7 +29,7 @@ import torch
 from torch.overrides import (
     TorchFunctionMode,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from corsac import _core
@@ -43,6 +44,7 @@ from corsac._aten import (
     written_tensors,
 )
 from corsac._constants import Constants
+from corsac._deferred import Deferred
 from corsac._functions import (
     CONSTANTS,
     METADATA,
@@ -58,6 +60,7 @@ from corsac._functions import (
     target_of,
 )
 from corsac._lines import Line, line_of_program
+from corsac._markers import breaks, nothing
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
@@ -231,6 +234,7 @@ class Recorder(TorchFunctionMode):
         counts: whether numbers in state may be others in the next call.
         rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
             to what was there before it, but in training to buffers.
+        deferred: what it prints; None if it may not print.
     """
 
     def __init__(
@@ -242,9 +246,13 @@ class Recorder(TorchFunctionMode):
         decides: bool,
         counts: bool,
         rewritten: Collection[int] | None,
+        deferred: Deferred | None,
     ) -> None:
         super().__init__()
         self.recording, self.trains = recording, trains
+        self.deferred = deferred
+        #: Whether a function runs whose results are taken to be constants.
+        self._assumes = False
         self._rewritten = rewritten
         #: Where tensors lie that were there before and that the program has written to.
         self._overwritten: set[int] = set()
@@ -325,6 +333,37 @@ class Recorder(TorchFunctionMode):
         if self.refusal is None:
             self.refusal = Refusal(kind, reason, line=line_of_program())
 
+    def assume(self, begins: bool) -> None:
+        """A function begins, or ends, whose results are taken to be constants."""
+        self._assumes = begins
+
+    def cut(self) -> None:
+        """The graph ends here, and another one begins."""
+        if self.reads is None:
+            self.refuse("it asks for a graph break")
+        elif self.refusal is None:
+            try:
+                self._value_read(nothing, (), {}, None)
+            except TraceError as error:
+                self.refuse(str(error))
+
+    def told(
+        self, function: Callable[..., Any] | None, arguments: tuple[Any, ...], names: Any
+    ) -> str | None:
+        """A function prints, or asks for a graph break. As :meth:`corsac._deferred.Deferred.note` says."""
+        if function is None and sys._getframe(2).f_code in breaks():
+            self.cut()
+            return None
+        if self.deferred is None:
+            return f"it calls {'logging' if function is None else name_of(function)}"
+        with torch._C.DisableTorchFunction():
+            return self.deferred.note(function, arguments, names)
+
+    def whole(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function gives that becomes one node, whatever it calls."""
+        with torch._C.DisableTorchFunction():
+            return self.__torch_function__(function, (), args, kwargs)
+
     def placeholder(self, name: str, own: torch.Tensor) -> None:
         """An input."""
         self._given.add(place_of(own))
@@ -339,6 +378,8 @@ class Recorder(TorchFunctionMode):
     def writes(self, own: torch.Tensor) -> bool:
         """An operator writes to a tensor. Whether the program has made it."""
         self._written.append(own)
+        if self.deferred is not None and place_of(own) in self.deferred.places:
+            self.refuse("it writes to a tensor that it has printed")
         if own.layout is torch.strided and place_of(own) in self._given:
             return self._overwrites(place_of(own))
         if self.reads and self._ages.get(place_of(own)) != len(self.reads):
@@ -369,6 +410,12 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         self.recording.operator()
         kwargs = kwargs or {}
+        if self._assumes:
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                return func(*args, **kwargs)
+        if func is _Tensor.__repr__ and self.deferred is not None and self.deferred.is_printing():
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                return func(*args, **kwargs)
         if changes_more(func, args, kwargs):
             self.saw_change = True
         if self.refusal is not None:
@@ -606,13 +653,13 @@ class Recorder(TorchFunctionMode):
     def decisions(self) -> dict[Node, Any]:
         """The nodes that read values which decide, and what they gave. What constants decide is no question: nodes
         that read them are dropped."""
+        constants = self._constants.nodes()
         for node in [*(self.reads or ())]:
             if (
                 not self.trains
                 and node not in self.numbers
-                and all(
-                    own.op == "get_attr" or self._constants.has(own) for own in node.all_input_nodes
-                )
+                and node.all_input_nodes
+                and all(own.op == "get_attr" or own in constants for own in node.all_input_nodes)
             ):
                 assert self.reads is not None
                 del self.reads[node]
@@ -720,7 +767,7 @@ class Recorder(TorchFunctionMode):
             raise TraceError(f"{name} is {own.layout} on {own.device}")
         if not self.trains and own.requires_grad and torch.is_grad_enabled():
             self.refuse(f"{name} wants gradients", Kind.TRAINS)
-        if self.trains and id(own) not in self._names and own.requires_grad:
+        if self.trains and self._records and id(own) not in self._names and own.requires_grad:
             raise TraceError(f"{name} wants gradients, and is no input and no parameter")
         if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
             self._given.add(place_of(own))
@@ -802,6 +849,8 @@ class Recorder(TorchFunctionMode):
     ) -> Replay:
         """Makes the output node of a program that finds objects, by identity, and changes them."""
         values = [own for *_, values in edits for own in values]
+        calls = [] if self.deferred is None else self.deferred.calls
+        values += [own for call in calls for own in call.args]
         for _, _, key, _ in edits:
             if key is not None and not is_key(key, lambda own: not self.recording.made(own)):
                 raise TraceError(f"it sets an entry for a {type(key).__name__}")
@@ -822,8 +871,10 @@ class Recorder(TorchFunctionMode):
         computed = zip(template.tensors, sources, strict=True)
         self._note_layouts([own for own, source in computed if source is None])
         template.tensors.clear()
+        # The tensors of this call are not kept.
+        later = [(replace(own, args=()), len(own.args)) for own in calls]
         counted = [(number, kind, key, len(own)) for number, kind, key, own in edits]
-        return Replay(template, sources, counted)
+        return Replay(template, sources, counted, later)
 
     def output(self, returned: Any) -> ResultTemplate | None:
         """Makes the output node; what its values are put into, unless that is in it."""

@@ -23,7 +23,7 @@ from corsac._record import Recorded, form_of, record
 from corsac._recorder import Kind, Refusal
 from corsac._rewritten import Rewritten
 from corsac._sizes import SizeConditions
-from corsac._stages import Changes, Ran
+from corsac._stages import Changes, Failure, Ran
 
 #: For how many sets of sizes there are programs.
 SIZES = 16
@@ -255,6 +255,7 @@ class Entry:
         sizes: what has to be so of the sizes of inputs, if they may be others than ``call`` and ``state`` say.
         decides: tells of a call whether values decide that it is for this program; None if none do.
         rewritten: the tensors that hold something else in each call; None if there are none, and none is written to.
+        decided: why the last call for which that was asked was for another program, and what was and is there.
     """
 
     call: Call
@@ -267,6 +268,7 @@ class Entry:
     sizes: SizeConditions | None = None
     decides: Callable[[Call], bool] | None = None
     rewritten: Rewritten | None = None
+    decided: Callable[[], Failure | None] = lambda: None
 
     def is_current(self, call: Call, trains: bool) -> bool:
         """Whether it would do now what the program does; notes in ``call`` what the program takes."""

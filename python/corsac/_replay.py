@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from corsac._deferred import DeferredCall
 from corsac._result_template import ResultTemplate
 
 
@@ -67,6 +68,7 @@ class Replay:
         sources: where the tensors of the template come from: results of the graph, in their order, by None; inputs by
             their numbers; tensors that are the same in each call.
         edits: the number of an object, what is done to it, a key, and how many values that takes.
+        calls: functions that are called after that, and how many arguments each takes.
     """
 
     def __init__(
@@ -74,15 +76,18 @@ class Replay:
         template: ResultTemplate,
         sources: Sequence[int | torch.Tensor | None],
         edits: Sequence[tuple[int, str, Any, int]],
+        calls: Sequence[tuple[DeferredCall, int]] = (),
     ) -> None:
         self._template, self._sources, self._edits = template, sources, edits
+        self._calls = calls
 
     def __len__(self) -> int:
-        return len(self._edits)
+        return len(self._edits) + len(self._calls)
 
     def effects(self) -> list[str]:
         """The changes, as text."""
-        return [kind if key is None else f"{kind} {key!r}" for _, kind, key, _ in self._edits]
+        edits = [kind if key is None else f"{kind} {key!r}" for _, kind, key, _ in self._edits]
+        return [*edits, *(call.line for call, _ in self._calls)]
 
     def __call__(
         self,
@@ -102,9 +107,12 @@ class Replay:
         Returns:
             What the program returns.
         """
-        returned, edits = self.outcome(results, inputs, objects, values)
+        returned, edits, left = self._outcome(results, inputs, objects, values)
         for own, kind, key, values_of_edit in edits:
             _EDITS[kind](own, key, values_of_edit)
+        for call, count in self._calls:
+            call(left[:count])
+            del left[:count]
         return returned
 
     def outcome(
@@ -115,6 +123,17 @@ class Replay:
         values: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[Any, list[Edit]]:
         """What the program returns, and the changes, which are not made. As for calls."""
+        returned, edits, _ = self._outcome(results, inputs, objects, values)
+        return returned, edits
+
+    def _outcome(
+        self,
+        results: Sequence[Any],
+        inputs: Sequence[torch.Tensor],
+        objects: Sequence[Any],
+        values: Mapping[str, Any],
+    ) -> tuple[Any, list[Edit], list[Any]]:
+        """The same, and the arguments of calls."""
         computed = iter(results)
         tensors = [
             next(computed) if own is None else inputs[own] if isinstance(own, int) else own
@@ -125,7 +144,7 @@ class Replay:
         for number, kind, key, count in self._edits:
             edits.append((objects[number], kind, key, left[:count]))
             del left[:count]
-        return returned, edits
+        return returned, edits, left
 
 
 __all__ = ["Replay"]

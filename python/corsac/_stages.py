@@ -20,6 +20,7 @@ import torch
 
 from corsac import _core
 from corsac._functions import name_of
+from corsac._markers import nothing
 from corsac._numbers import (
     Condition,
     Expression,
@@ -70,6 +71,15 @@ def _filled(own: Any, values: Mapping[str, Any]) -> Any:
     return own
 
 
+#: A value, and what it was and is.
+Failure = tuple[str, str]
+
+
+def shortened_value(own: Any) -> str:
+    """A value that was read, for people."""
+    return shorten(repr(own), 60, placeholder="…")
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
     """A value that decides.
@@ -95,9 +105,12 @@ class Read:
         return name if self.source is None else f"{name} ({self.source})"
 
     def __str__(self) -> str:
+        if self.function is nothing:
+            where = "" if self.source is None else f" ({self.source})"
+            return f"nothing: the program asks for a graph break{where}"
         if self.expected is None:
             return f"{self.place()}, any number"
-        return f"{self.place()} is {shorten(repr(*self.expected), 60, placeholder='…')}"
+        return f"{self.place()} is {shortened_value(*self.expected)}"
 
     def found(self, values: Mapping[str, Any]) -> Any:
         """The value."""
@@ -143,14 +156,17 @@ class Segment:
         """The values that it takes."""
         return [own.name for own in self.graph.find_nodes(op="placeholder")]
 
-    def holds(self, values: dict[str, Any]) -> bool:
-        """Whether values are such that what comes after it is what is to be done. Adds what it reads to them: what is
-        read next depends on what was read."""
+    def failure(self, values: dict[str, Any]) -> Failure | None:
+        """What of values is not such that what comes after it is what is to be done; None if all is. Adds what it reads
+        to them: what is read next depends on what was read."""
         for own in self.reads:
             values[own.name] = own.found(values)
             if not own.holds(values):
-                return False
-        return all(holds(own, values) for own in self.conditions)
+                then, now = (shortened_value(v) for v in (*(own.expected or ()), values[own.name]))
+                return own.place(), f"was {then}, is {now}"
+        if all(holds(own, values) for own in self.conditions):
+            return None
+        return "a comparison of numbers that depend on values", "comes out otherwise"
 
     def key(self) -> Any:
         """What segments differ in that begin alike."""
@@ -469,6 +485,8 @@ class StagedRun:
     ) -> None:
         self.program = program
         self._inputs = [own.name for own in graph.find_nodes(op="placeholder")]
+        #: Why a call was for another program, the last time.
+        self.failure: Failure | None = None
         stages: list[Stage] = []
         for segment in program.segments:
             stages.append(_known_stage(known, segment, tuple(stages), make, watch))
@@ -485,14 +503,18 @@ class StagedRun:
             start: the values that there are before the first stage.
             ran: what stages have given in this call; what is missing is added.
         """
+        self.failure = "numbers in its state", "are others"
         try:
-            return all(holds(own, start) for own in self.program.conditions) and all(
-                segment.holds(self.values(number, start, ran))
-                for number, segment in enumerate(self.program.segments)
-                if segment.reads
-            )
+            if not all(holds(own, start) for own in self.program.conditions):
+                return False
+            for number, segment in enumerate(self.program.segments):
+                if segment.reads:
+                    self.failure = segment.failure(self.values(number, start, ran))
+                    if self.failure is not None:
+                        return False
         except ArithmeticError:
             return False
+        return True
 
     def prepare(self, inputs: Sequence[Any]) -> None:
         """Compiles all stages for such inputs; all but the last are run, which changes nothing."""

@@ -4,6 +4,7 @@ PyTorch."""
 import _abc
 import _contextvars
 import _functools
+import _io
 import _operator
 import _thread
 import _warnings
@@ -12,6 +13,7 @@ import builtins
 import cmath
 import collections
 import importlib
+import io
 import math
 import sys
 import types
@@ -248,6 +250,9 @@ SAMPLES = {
     "_abc._abc_instancecheck": "r = _abc._abc_instancecheck(Abstract, s.o)",
     "_abc._abc_subclasscheck": "r = _abc._abc_subclasscheck(Abstract, s.cls)",
     "_functools.reduce": "r = _functools.reduce(lambda a, b: a * s.n + b, s.l)",
+    "_io.TextIOWrapper.write": "r = _io.TextIOWrapper.write(OUT, s.t)",
+    "_io.TextIOWrapper.flush": "r = _io.TextIOWrapper.flush(OUT)",
+    "_io.StringIO.write": "r = _io.StringIO.write(TEXT, s.t)",
     "_warnings.warn": "r = _warnings.warn('of the sample')",
     "_warnings.warn_explicit": "r = _warnings.warn_explicit('of the sample', UserWarning, 'a', 1)",
     "str.format_map": "r = str.format_map('{a}', s.d)",
@@ -269,6 +274,7 @@ MODULES = {
     "_abc": _abc,
     "_contextvars": _contextvars,
     "_functools": _functools,
+    "_io": _io,
     "_operator": _operator,
     "_thread": _thread,
     "_warnings": _warnings,
@@ -278,6 +284,8 @@ MODULES = {
     "sys": sys,
     "torch": torch,
     "types": types,
+    "OUT": io.TextIOWrapper(io.BytesIO()),
+    "TEXT": io.StringIO(),
     "Plain": Plain,
     "Abstract": Abstract,
     "countdown": countdown,

@@ -218,7 +218,12 @@ def test_layouts_and_modes_that_no_program_is_for():
 
     compiled = native(function)
     with torch.no_grad():
-        for make in (lambda a: a, lambda a: a.mT, lambda a: a[:, ::2], lambda a: a[:1].expand(1, 4)):
+        for make in (
+            lambda a: a,
+            lambda a: a.mT,
+            lambda a: a[:, ::2],
+            lambda a: a[:1].expand(1, 4),
+        ):
             for _ in range(3):
                 whole, copied = torch.ones(4, 4), torch.ones(4, 4)
                 same(compiled(make(whole)), function(make(copied)))
@@ -321,7 +326,9 @@ def test_values_decide_after_something_was_changed(function):
         warnings.simplefilter("ignore")
         for call in range(40):
             torch.manual_seed(call)
-            given = (table, torch.randn(5), 3) if function is sampled else torch.randn(2, 4).unbind()
+            given = (
+                (table, torch.randn(5), 3) if function is sampled else torch.randn(2, 4).unbind()
+            )
             found, expected = [
                 [own.clone() if isinstance(own, torch.Tensor) else own for own in given]
                 for _ in range(2)

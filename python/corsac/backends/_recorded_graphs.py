@@ -130,6 +130,7 @@ class HostedPrograms(Recordings):
             watch,
             recorded.form,
             decides=None if stages is None else program.decides,
+            decided=lambda: None if stages is None else stages.failure,
         )
 
     def _asked(

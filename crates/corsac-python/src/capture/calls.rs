@@ -59,6 +59,11 @@ impl<'py> Look<'_, 'py> {
         depth: usize,
     ) -> Step {
         if callable.is_instance_of::<PyFunction>() {
+            let mark = callable.getattr_opt(intern!(self.py, "_dynamo_marked_constant"))?;
+            if mark.is_some_and(|own| own.is_truthy().unwrap_or(false)) {
+                let code = callable.getattr(intern!(self.py, "__code__"))?;
+                self.state.assumed = Some(address(&code));
+            }
             return self.state.reads.function(callable);
         }
         if depth > DEEPEST {
@@ -231,7 +236,8 @@ impl<'py> Look<'_, 'py> {
         };
         // With two arguments, `iter` compares.
         let compares = short_name(called) == "iter" && arguments.len() > 1;
-        let moves = effect == Effect::Torch || (self.effects.moves(function) && !compares);
+        let moves = matches!(effect, Effect::Torch | Effect::Prints)
+            || (self.effects.moves(function) && !compares);
         let used = match arguments {
             // A length is that of a container, whatever is in it.
             _ if short_name(called) == "len" => &[],
@@ -389,9 +395,31 @@ impl<'py> Look<'_, 'py> {
                 }
                 self.uses(arguments.get(1..).unwrap_or_default())?;
             }
-            Effect::Prints => self
-                .state
-                .refuse(Kind::Writes, format!("it calls {}", called_name(called))),
+            Effect::Prints => self.print(called, arguments)?,
+        }
+        Ok(())
+    }
+
+    /// A function prints, which may be done later.
+    fn print(&mut self, called: &Bound<'py, PyAny>, arguments: &[Bound<'py, PyAny>]) -> Step {
+        let owner = called.getattr_opt(intern!(self.py, "__self__"))?;
+        let is_method = owner.is_some_and(|own| !own.is_instance_of::<PyModule>());
+        // A method has its object already.
+        let given = if is_method {
+            &arguments[1..]
+        } else {
+            arguments
+        };
+        let given = PyTuple::new(self.py, given)?;
+        let Some(prints) = &self.state.prints else {
+            return Ok(());
+        };
+        let why: Option<String> = prints
+            .call1(self.py, (called, given, self.names_of_arguments()))?
+            .extract(self.py)?;
+        self.state.is_printing = why.is_none();
+        if let Some(why) = why {
+            self.state.refuse(Kind::Writes, why);
         }
         Ok(())
     }

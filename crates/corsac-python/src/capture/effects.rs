@@ -77,6 +77,7 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "_thread.RLock.__enter__",
             "_thread.RLock.__exit__",
             "_thread.get_ident",
+            "_warnings._filters_mutated",
             "torch._C._has_torch_function",
             "torch._C._has_torch_function_unary",
             "torch._C._has_torch_function_variadic",
@@ -363,6 +364,9 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "builtins.print",
             "_warnings.warn",
             "_warnings.warn_explicit",
+            "_io.TextIOWrapper.write",
+            "_io.TextIOWrapper.flush",
+            "_io.StringIO.write",
         ],
     ),
 ];

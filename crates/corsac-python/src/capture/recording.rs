@@ -138,6 +138,10 @@ pub(super) struct State {
     pub(super) variables: FxHashSet<usize>,
     /// How many frames of the recorder, and of what it calls, are being executed.
     pub(super) skipped: usize,
+    /// The code of a function whose results are taken to be constants, and that is being called.
+    pub(super) assumed: Option<usize>,
+    /// Whether the frames that are skipped are those of such a function.
+    is_assumed: bool,
     pub(super) refusal: Option<(Kind, String)>,
     /// The file and the line of the program where that was.
     refused_at: Option<(String, i32)>,
@@ -146,6 +150,10 @@ pub(super) struct State {
     pub(super) makes_number: bool,
     /// Calls a function with arguments, whose operators are not recorded.
     pub(super) quiet: Option<Py<PyAny>>,
+    /// Whether the instruction prints, later once more: what is called for that is nothing of the program's.
+    pub(super) is_printing: bool,
+    /// Is told of calls that print.
+    pub(super) prints: Option<Py<PyAny>>,
     /// Code of the recorder that was called.
     pub(super) entered: FxHashSet<usize>,
     /// Methods of C that cannot be recorded.
@@ -162,7 +170,10 @@ pub(super) struct State {
 /// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
 /// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``leave``, which is
 /// called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
-/// that cannot; ``quiet``, which calls a function with arguments so that its operators are not recorded.
+/// that cannot; ``quiet``, which calls a function with arguments so that its operators are not recorded; ``printing``, those
+/// of ``ours`` that print, and ``prints``, which is told of each call that prints: of the function, or None for one of
+/// ``printing`` that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives
+/// why that cannot be done later. ``assume`` is told when a function is entered and left that is marked to give constants.
 #[pyclass(name = "Recording", module = "corsac._core", frozen)]
 pub(crate) struct PyRecording {
     state: Mutex<State>,
@@ -171,6 +182,9 @@ pub(crate) struct PyRecording {
     leave: Py<PyAny>,
     refused: Vec<Py<PyAny>>,
     quiet: Py<PyAny>,
+    printing: Vec<Py<PyAny>>,
+    prints: Py<PyAny>,
+    assume: Py<PyAny>,
     /// How many operators were recorded.
     recorded: AtomicU64,
     /// What the program has made, once it has run.
@@ -287,9 +301,25 @@ impl PyRecording {
                     Some(known) => known.is_ours,
                     None => self.meet(py, state, frame)?,
                 };
-                if state.skipped > 0 || is_ours {
+                let is_assumed = state.assumed.take() == Some(code);
+                if state.skipped > 0 || is_ours || is_assumed || state.is_printing {
+                    if state.skipped == 0 && is_assumed {
+                        state.is_assumed = true;
+                        self.assume.call1(py, (true,))?;
+                    }
                     if state.skipped == 0 {
                         state.entered.insert(code);
+                        if self
+                            .printing
+                            .iter()
+                            .any(|own| address(own.bind(py)) == code)
+                        {
+                            let told = (py.None(), PyTuple::empty(py), py.None());
+                            let why: Option<String> = self.prints.call1(py, told)?.extract(py)?;
+                            if let Some(why) = why {
+                                state.refuse(Kind::Writes, why);
+                            }
+                        }
                     }
                     state.skipped += 1;
                     frame.announce(false);
@@ -313,6 +343,9 @@ impl PyRecording {
             ffi::PyTrace_RETURN => {
                 if state.skipped > 0 {
                     state.skipped -= 1;
+                    if state.skipped == 0 && std::mem::take(&mut state.is_assumed) {
+                        self.assume.call1(py, (false,))?;
+                    }
                 } else {
                     self.settle(state);
                     state.frames.pop();
@@ -320,7 +353,7 @@ impl PyRecording {
             }
             ffi::PyTrace_OPCODE if state.skipped == 0 => {
                 self.settle(state);
-                state.makes_number = false;
+                (state.makes_number, state.is_printing) = (false, false);
                 state.note_iterator(frame);
                 if let Some(pending) = state.frames.last_mut().and_then(|own| own.pending.take()) {
                     state.symbols.settle(pending, frame)?;
@@ -435,6 +468,9 @@ impl PyRecording {
         leave: Py<PyAny>,
         refused: Vec<Py<PyAny>>,
         quiet: Py<PyAny>,
+        printing: Vec<Py<PyAny>>,
+        prints: Py<PyAny>,
+        assume: Py<PyAny>,
     ) -> Self {
         Self {
             state: Mutex::default(),
@@ -443,6 +479,9 @@ impl PyRecording {
             leave,
             refused,
             quiet,
+            printing,
+            prints,
+            assume,
             recorded: AtomicU64::new(0),
             made: Mutex::default(),
         }
@@ -585,6 +624,7 @@ impl PyRecording {
                 .map(|own| address(own.bind(py)))
                 .collect();
             state.quiet = Some(own.quiet.clone_ref(py));
+            state.prints = Some(own.prints.clone_ref(py));
             Look::new(py, &mut state, 0)?.call(program, &[], 0)?;
         }
         cpython::traced(slf.as_any(), on_event, || program.call(args, Some(kwargs)))
@@ -772,6 +812,8 @@ impl PyRecording {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.leave)?;
         visit.call(&self.quiet)?;
+        visit.call(&self.prints)?;
+        visit.call(&self.assume)?;
         if let Ok(state) = self.state.try_lock() {
             state.reads.traverse(&visit)?;
             for (object, _) in &state.writes {

@@ -1,0 +1,118 @@
+"""What programs say about functions of theirs that :func:`corsac.compile` calls."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+if TYPE_CHECKING:
+    from corsac._recorder import Recorder
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class _Here(threading.local):
+    """What records a program on this thread."""
+
+    recorder: Recorder | None = None
+
+
+here = _Here()
+
+
+@overload
+def disable(function: _F, *, reason: str | None = None) -> _F: ...
+@overload
+def disable(function: None = None, *, reason: str | None = None) -> Callable[[_F], _F]: ...
+def disable(function: Any = None, *, reason: str | None = None) -> Any:
+    """``function``, which is run by PyTorch, with all that it calls, wherever it is called.
+
+    A compiled program that calls it is split there: the graphs before and after it are compiled. That of
+    :func:`torch.compiler.disable` is the same.
+
+    Args:
+        function: a function or a method; without it, a decorator is returned.
+        reason: why, for ``explain()``.
+    """
+    if function is None:
+        return functools.partial(disable, reason=reason)
+    text = f"it calls {getattr(function, '__qualname__', function)}, which is not to be compiled"
+    of_dynamo = None
+
+    @functools.wraps(function)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        nonlocal of_dynamo
+        if here.recorder is not None:
+            here.recorder.refuse(text if reason is None else f"{text}: {reason}")
+        elif (dynamo := sys.modules.get("torch._dynamo")) is not None:
+            if of_dynamo is None:
+                of_dynamo = dynamo.disable(function, reason=reason)
+            return of_dynamo(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    # Dynamo calls such functions, and does not look into them.
+    disabled._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return disabled
+
+
+def allow_in_graph(function: _F) -> _F:
+    """``function``, which becomes one node of graphs: nobody looks into it.
+
+    It has to be a function of its arguments, tensors and constants, that gives tensors or containers of some, and
+    that changes nothing else. As :func:`torch.compiler.allow_in_graph`.
+    """
+
+    @functools.wraps(function)
+    def in_graph(*args: Any, **kwargs: Any) -> Any:
+        if here.recorder is None:
+            return function(*args, **kwargs)
+        return here.recorder.whole(function, args, kwargs)
+
+    return in_graph  # type: ignore[return-value]
+
+
+def assume_constant(function: _F) -> _F:
+    """``function``, of which what it gives is taken to be the same in each call with the same arguments: nothing that it
+    reads is guarded.
+
+    The function itself is marked, and given back. As :func:`torch.compiler.assume_constant_result`.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+def graph_break(message: str = "") -> None:
+    """Where a compiled program calls this, its graph is cut, as by ``torch._dynamo.graph_break()``; elsewhere it does
+    nothing.
+
+    Args:
+        message: for people who read the program.
+    """
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.graph_break(message)
+    if here.recorder is not None:
+        here.recorder.cut()
+
+
+def codes() -> list[CodeType]:
+    """The code of markers, in which nothing is looked at."""
+    made = [disable(codes), allow_in_graph(codes)]
+    return [own.__code__ for own in (*made, graph_break)]
+
+
+def breaks() -> list[CodeType]:
+    """The code of Dynamo's marker, if somebody may have it."""
+    dynamo = sys.modules.get("torch._dynamo")
+    return [] if dynamo is None else [dynamo.graph_break.__code__]
+
+
+def nothing() -> None:
+    """What is read where a graph is cut without a value."""
+
+
+__all__ = ["allow_in_graph", "assume_constant", "breaks", "codes", "disable", "graph_break", "here"]
