@@ -366,7 +366,7 @@ class CompiledModule(EngineModule):
             return TrainedGraph(self._precision, self._placement, self._partition)
 
         sizes = TRAINED if self._dynamic is None else SIZES
-        captures = Captures(self._model, self._callable, sizes, make)
+        captures = Captures(self._model, self._callable, sizes, make, not self._fullgraph)
         return TrainedModel(captures, self._callable, self._captured_by_dynamo, self._note_host)
 
     def _captured_by_dynamo(self) -> Callable[..., Any]:
@@ -403,7 +403,8 @@ class CompiledModule(EngineModule):
         """The forward and backward graphs of calls that were captured for their sizes."""
         if self._trained is None:
             return []
-        return [own.graph for own in self._trained.captures.programs()]
+        programs = self._trained.captures.programs()
+        return [graph for own in programs for graph in own.graphs()]
 
     def explain(self, *, guards: bool = False) -> str:
         """What was compiled, and what PyTorch ran and why, as text.
@@ -415,7 +416,7 @@ class CompiledModule(EngineModule):
         if self._trained is not None:
             for program in self._trained.captures.programs():
                 lines.append(f"{program.call.describe()}, with gradients:")
-                lines += ["  " + line for line in program.graph.explain().splitlines()]
+                lines += ["  " + line for line in program.explain()]
         for number, piece in enumerate(self._pieces):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]

@@ -27,7 +27,7 @@ from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate
 from corsac._rewritten import Rewritten
 from corsac._staged_program import CompiledStages, HostedStage
-from corsac._stages import Failure, Ran, Staged, StagedRun, Stages
+from corsac._stages import Failure, Staged, StagedRun, Stages
 from corsac._strides import Layout, laid_out
 from corsac.fx import GraphModule
 from corsac.fx.proxy import TraceError
@@ -73,6 +73,10 @@ class NativeProgram:
             return self.template.build(results, values=values), []
         return results, []
 
+    def decides(self) -> Callable[[Call], bool] | None:
+        """Tells whether values decide that a call is for it; None if none do."""
+        return self.compiled.run.decides if isinstance(self.compiled, CompiledStages) else None
+
     def _results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
         """What the graph gives, and values that were read.
 
@@ -81,13 +85,11 @@ class NativeProgram:
         """
         try:
             if isinstance(self.compiled, CompiledStages):
-                # While it is tried who is faster, all of it is measured.
-                measured = self.compiled.choice.race is not None
-                if measured:
+                if self.compiled.choice.race is not None:
+                    # While it is tried who is faster, all of it is measured.
                     call.rewind()
-                ran: Ran = {} if measured else call.ran
-                run = self.compiled.run
-                results, values = run(run.begin(call.inputs, call.numbers), ran)
+                    call.ran.clear()
+                results, values = self.compiled.run.results(call)
             else:
                 results, values = self.compiled.run(*call.inputs), {}
         except (ValueError, EngineError):
@@ -237,7 +239,7 @@ class RecordedPrograms:
             state,
             changes=recorded.replay is not None and len(recorded.replay) > 0,
             sizes=recorded.sizes,
-            decides=_decides(program),
+            decides=program.decides(),
             rewritten=_rewritten(recorded),
             decided=_decided(program),
         )
@@ -314,7 +316,7 @@ class RecordedPrograms:
             run=replace(program, layouts=known.layouts, weights=known.weights),
             state=state,
             sizes=None,
-            decides=_decides(program),
+            decides=program.decides(),
         )
 
     @contextlib.contextmanager
@@ -410,30 +412,6 @@ def _rewritten(recorded: Recorded) -> Rewritten | None:
     if not (recorded.rewritten or recorded.overwritten):
         return None
     return Rewritten(recorded.rewritten, recorded.overwritten, recorded.tensors)
-
-
-def _decides(program: NativeProgram) -> Callable[[Call], bool] | None:
-    """Tells whether values decide that a call is for a program."""
-    if not isinstance(program.compiled, CompiledStages):
-        return None
-    run = program.compiled.run
-
-    def decides(call: Call) -> bool:
-        if run.program.rewinds is not None:
-            # What others have computed is not from before these changes.
-            call.rewind()
-            call.ran.clear()
-            call.changes = run.changes(call.inputs)
-        try:
-            if run.decide(run.begin(call.inputs, call.numbers), call.ran):
-                return True
-        except Exception:
-            # PyTorch raises it, where the program may catch it.
-            pass
-        call.rewind()
-        return False
-
-    return decides
 
 
 __all__ = ["NativeProgram", "RecordedPrograms"]

@@ -213,7 +213,7 @@ class OperatorWatch(TorchDispatchMode):
             self._recorder.saw_change = self._recorder.draws = True
         for own in written_tensors(func, args, kwargs):
             if own.layout is not torch.strided or place_of(own) not in self._made:
-                self._recorder.saw_change = True
+                self._recorder.changed()
         result = func(*args, **kwargs)
         if is_new:
             places = [place_of(own) for own in tensors_in(result) if own.layout is torch.strided]
@@ -292,6 +292,8 @@ class Recorder(TorchFunctionMode):
         self.refusal: Refusal | None = None
         #: Whether PyTorch has drawn random numbers, written to what the program did not make, or may have done else.
         self.saw_change = False
+        #: Whether the program has written to what it did not make.
+        self._wrote = False
         #: How many functions run that are recorded.
         self.depth = 0
         #: Where the last one has written.
@@ -332,6 +334,10 @@ class Recorder(TorchFunctionMode):
         """Record nothing more."""
         if self.refusal is None:
             self.refusal = Refusal(kind, reason, line=line_of_program())
+
+    def changed(self) -> None:
+        """An operator has written to what the program did not make."""
+        self.saw_change = self._wrote = True
 
     def assume(self, begins: bool) -> None:
         """A function begins, or ends, whose results are taken to be constants."""
@@ -382,9 +388,10 @@ class Recorder(TorchFunctionMode):
             self.refuse("it writes to a tensor that it has printed")
         if own.layout is torch.strided and place_of(own) in self._given:
             return self._overwrites(place_of(own))
-        if self.reads and self._ages.get(place_of(own)) != len(self.reads):
+        age = self._ages.get(place_of(own))
+        if self.reads and age != len(self.reads):
             self._writes_back = True
-            if self.trains:
+            if self.trains and age is not None:
                 # What other backends return need not share memory as PyTorch's results do.
                 self.refuse("it writes to what it had before values decided")
         return True
@@ -417,7 +424,7 @@ class Recorder(TorchFunctionMode):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 return func(*args, **kwargs)
         if changes_more(func, args, kwargs):
-            self.saw_change = True
+            self.saw_change = self._wrote = True
         if self.refusal is not None:
             return func(*args, **kwargs)
         self.depth += 1
@@ -476,7 +483,7 @@ class Recorder(TorchFunctionMode):
         """
         assert self.reads is not None
         if self.saw_change:
-            if self.trains or self._rewritten is None:
+            if self._wrote if self.trains else self._rewritten is None:
                 raise TraceError(f"values decide ({name_of(func)}) after something was changed")
             # All of it can be put back.
             self.rewinds = True
@@ -617,7 +624,7 @@ class Recorder(TorchFunctionMode):
             self.statistics.update((id(own), own) for own in statistics)
             if not (self.trains or takes_statistics(func, args, kwargs)):
                 # PyTorch does not say that it does.
-                self.saw_change = True
+                self.saw_change = self._wrote = True
                 if not all(map(self.writes, statistics)):
                     raise TraceError(f"{name} may write to running statistics")
         op, what, nodes, keywords = call

@@ -25,6 +25,11 @@ from corsac._rewritten import Rewritten
 from corsac._sizes import SizeConditions
 from corsac._stages import Changes, Failure, Ran
 
+
+class ForDynamo(Exception):
+    """Dynamo does better with a program than who it was recorded for."""
+
+
 #: For how many sets of sizes there are programs.
 SIZES = 16
 #: How many programs there are for one of them, in situations that come and go.
@@ -680,6 +685,8 @@ class Recordings:
     def _made(self, call: Call, recorded: Recorded) -> Entry | Refusal:
         try:
             return self._make(call, recorded)
+        except ForDynamo as reason:
+            return Refusal(Kind.DYNAMO, str(reason))
         except self.failures as error:
             return Refusal(Kind.HOST, f"{type(error).__name__}: {error}")
 
@@ -726,4 +733,13 @@ def record_at_once(
     return recorded
 
 
-__all__ = ["ATTEMPTS", "SIZES", "Call", "Entry", "Recordings", "record_at_once", "state_key"]
+__all__ = [
+    "ATTEMPTS",
+    "SIZES",
+    "Call",
+    "Entry",
+    "ForDynamo",
+    "Recordings",
+    "record_at_once",
+    "state_key",
+]

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -30,6 +30,9 @@ from corsac._numbers import (
     names_in,
 )
 from corsac.fx import Graph, GraphModule, Node
+
+if TYPE_CHECKING:
+    from corsac._recordings import Call
 
 #: For how many sets of sizes there are programs of one stage: sizes may depend on values.
 SIZES = 64
@@ -369,6 +372,27 @@ class Changes:
 
 #: Makes of weights what tells whether they are as they were.
 Watching = Callable[[Iterable[torch.Tensor]], _core.Watch]
+#: What a stage is compiled anew for, of a tensor that it takes.
+Form = Callable[[torch.Tensor], Any]
+
+
+def type_and_size(own: torch.Tensor) -> Any:
+    """Its type and size."""
+    return own.dtype, own.shape
+
+
+def whole_form(own: torch.Tensor) -> Any:
+    """All that backends may compile a graph for, and what autograd records."""
+    return (
+        own.dtype,
+        own.shape,
+        own.stride(),
+        own.requires_grad,
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+    )
+
+
 #: Makes of a graph what compiles it for inputs.
 Make = Callable[[GraphModule], Callable[[Sequence[Any]], Callable[..., Any]]]
 
@@ -381,6 +405,7 @@ class Stage:
         before: the stages before it.
         make: makes what compiles a graph for inputs.
         watch: tells whether its weights are as they were.
+        form: what it is compiled anew for, of an input that is a tensor.
     """
 
     def __init__(
@@ -389,8 +414,9 @@ class Stage:
         before: tuple[Stage, ...],
         make: Make,
         watch: _core.Watch,
+        form: Form,
     ) -> None:
-        self.before, self.watch = before, watch
+        self.before, self.watch, self._form = before, watch, form
         self._writes = segment.writes
         self._graph, self._weights = segment.graph, segment.weights
         self._takes = segment.takes()
@@ -435,9 +461,8 @@ class Stage:
             return (self.gives, self._program(inputs), inputs) if does else None
 
     def _program(self, inputs: Sequence[Any]) -> Callable[..., Any]:
-        key = tuple(
-            [(own.dtype, own.shape) if isinstance(own, torch.Tensor) else own for own in inputs]
-        )
+        form = self._form
+        key = tuple([form(own) if isinstance(own, torch.Tensor) else own for own in inputs])
         known = self._programs.get(key)
         if known is None:
             known = self._programs[key] = self._compile(inputs)
@@ -456,7 +481,12 @@ Stages = WeakValueDictionary[Any, Stage]
 
 
 def _known_stage(
-    stages: Stages, segment: Segment, before: tuple[Stage, ...], make: Make, watch: Watching
+    stages: Stages,
+    segment: Segment,
+    before: tuple[Stage, ...],
+    make: Make,
+    watch: Watching,
+    form: Form,
 ) -> Stage:
     """The stage that computes a segment: one of another program that begins alike, or a new one."""
     key = (tuple(map(id, before)), segment.key())
@@ -464,7 +494,7 @@ def _known_stage(
     if known is not None and known.watch.is_current():
         known.give(segment.gives)
         return known
-    made = Stage(segment, before, make, watch(segment.weights.values()))
+    made = Stage(segment, before, make, watch(segment.weights.values()), form)
     stages[key] = made
     return made
 
@@ -478,10 +508,17 @@ class StagedRun:
         known: the stages of other programs, which it shares where it begins alike; its own are added.
         make: makes what compiles a graph for inputs.
         watch: makes what tells whether weights are as they were.
+        form: what stages are compiled anew for, of tensors that they take.
     """
 
     def __init__(
-        self, program: Staged, graph: Graph, known: Stages, make: Make, watch: Watching
+        self,
+        program: Staged,
+        graph: Graph,
+        known: Stages,
+        make: Make,
+        watch: Watching,
+        form: Form = type_and_size,
     ) -> None:
         self.program = program
         self._inputs = [own.name for own in graph.find_nodes(op="placeholder")]
@@ -489,7 +526,7 @@ class StagedRun:
         self.failure: Failure | None = None
         stages: list[Stage] = []
         for segment in program.segments:
-            stages.append(_known_stage(known, segment, tuple(stages), make, watch))
+            stages.append(_known_stage(known, segment, tuple(stages), make, watch, form))
         self.stages = tuple(stages)
 
     def begin(self, inputs: Sequence[Any], numbers: Mapping[str, float]) -> dict[str, Any]:
@@ -515,6 +552,26 @@ class StagedRun:
         except ArithmeticError:
             return False
         return True
+
+    def decides(self, call: Call) -> bool:
+        """Whether values decide that a call is for the program."""
+        if self.program.rewinds is not None:
+            # What others have computed is not from before these changes.
+            call.rewind()
+            call.ran.clear()
+            call.changes = self.changes(call.inputs)
+        try:
+            if self.decide(self.begin(call.inputs, call.numbers), call.ran):
+                return True
+        except Exception:
+            # PyTorch raises it, where the program may catch it.
+            pass
+        call.rewind()
+        return False
+
+    def results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
+        """What the graph returns in a call that the program is for, and all values."""
+        return self(self.begin(call.inputs, call.numbers), call.ran)
 
     def prepare(self, inputs: Sequence[Any]) -> None:
         """Compiles all stages for such inputs; all but the last are run, which changes nothing."""
@@ -593,4 +650,5 @@ __all__ = [
     "Stages",
     "sizes_of",
     "staged",
+    "whole_form",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,12 +16,15 @@ from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
 from corsac._record import Recorded, named_weights
 from corsac._recorder import Kind, Refusal
-from corsac._recordings import Call, Entry, Recordings
+from corsac._recordings import Call, Entry, ForDynamo, Recordings
 from corsac._result_template import ResultTemplate, flat_results
+from corsac._stages import StagedRun, Stages, sizes_of, whole_form
 from corsac._training._backend import TrainedGraph
-from corsac.fx import GraphModule
+from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._module_attributes import _get_attr
+from corsac.fx._own_copy import copied_graph
 from corsac.fx.convert import to_torch
+from corsac.passes._effects import effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,35 +33,85 @@ class TrainedProgram:
 
     Attributes:
         call: the arguments that it is for, without them.
-        graph: forward and backward graph.
+        step: forward and backward graph.
     """
 
     call: Call
-    graph: TrainedGraph
-    _weights: list[torch.Tensor]
+    step: _Step
     _statistics: tuple[torch.Tensor, ...]
-    _form: TreeSpec | ResultTemplate
+    _template: ResultTemplate | None
 
-    def __call__(self, inputs: Sequence[torch.Tensor]) -> Any:
+    def __call__(self, call: Call) -> Any:
         # PyTorch does not count what norms write to their statistics, and neither does autograd expect it.
         with torch.autograd._unsafe_preserve_version_counter(self._statistics):
-            results = self.graph(*self._weights, *inputs)
-        if isinstance(self._form, ResultTemplate):
-            return self._form.build(results)
-        return tree_unflatten(results, self._form)
+            results = self.step(*call.tensors)
+        return results if self._template is None else self._template.build(results)
+
+    def graphs(self) -> list[TrainedGraph]:
+        """Forward and backward graph."""
+        return [self.step.graph]
+
+    def explain(self) -> list[str]:
+        """What was compiled, and what PyTorch runs and why, a line each."""
+        return self.step.graph.explain().splitlines()
 
     def reads_only(self, known: Container[int]) -> bool:
         """Whether all tensors that it reads and that are no inputs have these identities."""
+        return all(id(own) in known for own in self.step.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedStages:
+    """What runs calls of some sizes where values decide: forward and backward graphs, and the values between them."""
+
+    call: Call
+    run: StagedRun
+    _weights: list[torch.Tensor]
+    _statistics: tuple[torch.Tensor, ...]
+    _template: ResultTemplate | None
+
+    def __call__(self, call: Call) -> Any:
+        with torch.autograd._unsafe_preserve_version_counter(self._statistics):
+            results, values = self.run.results(call)
+        return results if self._template is None else self._template.build(results, values=values)
+
+    def graphs(self) -> list[TrainedGraph]:
+        """Forward and backward graphs."""
+        return [own.graph for own in self.run.programs() if isinstance(own, _Step)]
+
+    def explain(self) -> list[str]:
+        """What was compiled, and what PyTorch runs and why, a line each."""
+        lines = [line for own in self.graphs() for line in own.explain().splitlines()]
+        return [*lines, "values decide:", *(f"  {own}" for own in self.run.reads())]
+
+    def reads_only(self, known: Container[int]) -> bool:
+        """As of :class:`TrainedProgram`."""
         return all(id(own) in known for own in self._weights)
 
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A graph, forward and backward, as a function of its inputs.
+
+    Attributes:
+        graph: both.
+        weights: the tensors that it reads and that are no inputs.
+    """
+
+    graph: TrainedGraph
+    weights: list[torch.Tensor]
+    _form: TreeSpec
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        results = self.graph(*self.weights, *inputs)
+        return tree_unflatten(results[: self._form.num_leaves], self._form)
+
     @classmethod
-    def made(cls, call: Call, recorded: Recorded, graph: TrainedGraph) -> Self:
-        """Compiles what was recorded of ``call``."""
-        module, weights, form = _with_weights_as_inputs(recorded)
-        inputs = [*weights, *call.tensors]
-        graph.capture(module, inputs, weights=len(weights))
-        known = Call((), call.key, call.objects)
-        return cls(known, graph, weights, tuple(recorded.statistics), form)
+    def made(cls, module: GraphModule, inputs: Sequence[torch.Tensor], graph: TrainedGraph) -> Self:
+        """Compiles a graph, which changes, for such inputs."""
+        with_inputs, weights, form = _with_weights_as_inputs(module)
+        graph.capture(with_inputs, [*weights, *inputs], weights=len(weights))
+        return cls(graph, weights, form)
 
 
 class Captures(Recordings):
@@ -73,6 +126,7 @@ class Captures(Recordings):
         program: is called; the model itself, or a function.
         sizes: for how many sets of sizes there are graphs.
         make: an empty graph, with the user's options.
+        decides: whether values may decide what programs do.
     """
 
     def __init__(
@@ -81,9 +135,11 @@ class Captures(Recordings):
         program: Callable[..., Any],
         sizes: int,
         make: Callable[[], TrainedGraph],
+        decides: bool,
     ) -> None:
-        super().__init__(model, program, self._compiled, trains=True, sizes=sizes)
+        super().__init__(model, program, self._compiled, trains=True, sizes=sizes, decides=decides)
         self._new_graph = make
+        self._stages: Stages = Stages()
 
     def key(self, call: Call) -> Any:
         return call.key, tuple(map(_form, call.tensors))
@@ -92,24 +148,69 @@ class Captures(Recordings):
         # Weights are read anew in each step: if they are still there, and want gradients again.
         known = {id(own) for _, own in named_weights(self._model)}
         program = entry.run
-        assert isinstance(program, TrainedProgram)
+        assert isinstance(program, TrainedProgram | TrainedStages)
         return program.reads_only(known) or entry.watch.is_current()
 
-    def programs(self) -> list[TrainedProgram]:
+    def programs(self) -> list[TrainedProgram | TrainedStages]:
         """All that there are."""
-        return [own.run for own in self.entries() if isinstance(own.run, TrainedProgram)]
+        made = [own.run for own in self.entries()]
+        return [own for own in made if isinstance(own, TrainedProgram | TrainedStages)]
 
     def _compiled(self, call: Call, recorded: Recorded) -> Entry:
-        watch = _core.Watch(
-            torch.nn.Module(), constants=[(None, own) for own in recorded.tensors], trains=True
+        known = Call((), call.key, call.objects)
+        statistics, template = tuple(recorded.statistics), recorded.template
+        program: TrainedProgram | TrainedStages
+        with self._compiling():
+            if recorded.stages is None:
+                step = _Step.made(recorded.module, call.tensors, self._new_graph())
+                program, run = TrainedProgram(known, step, statistics, template), None
+            else:
+                if any(own.function is sizes_of for own in recorded.stages.reads()):
+                    raise ForDynamo("sizes depend on values, and gradients are wanted")
+                graph = recorded.module.graph
+                run = StagedRun(
+                    recorded.stages, graph, self._stages, self._stage, _watch, whole_form
+                )
+                run.prepare(call.tensors)
+                program = TrainedStages(known, run, recorded.tensors, statistics, template)
+        return Entry(
+            known,
+            program,
+            recorded.guards,
+            _watch(recorded.tensors),
+            recorded.form,
+            decides=None if run is None else run.decides,
+            decided=lambda: None if run is None else run.failure,
         )
+
+    def _stage(self, module: GraphModule) -> Callable[[Sequence[Any]], Callable[..., Any]]:
+        """What compiles a part for inputs."""
+
+        def compile(inputs: Sequence[Any]) -> Callable[..., Any]:
+            own = GraphModule(module, copied_graph(module.graph))
+            with self._compiling():
+                return _Step.made(own, inputs, self._new_graph())
+
+        return compile
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        random = torch.get_rng_state()
         with (
             as_compile_error("it captured a model for training"),
             no_collection(),
             _without_hooks_of_saved_tensors(),
         ):
-            program = TrainedProgram.made(call, recorded, self._new_graph())
-        return Entry(program.call, program, recorded.guards, watch, recorded.form)
+            try:
+                yield
+            finally:
+                torch.set_rng_state(random)
+
+
+def _watch(weights: Iterable[torch.Tensor]) -> _core.Watch:
+    """Tells whether tensors are those that they were, whatever they hold."""
+    constants = [(None, own) for own in weights]
+    return _core.Watch(torch.nn.Module(), constants=constants, trains=True)
 
 
 class TrainedModel:
@@ -142,7 +243,7 @@ class TrainedModel:
             # Checkpoints count what is saved, in this call and when it is made again.
             return self._program(*args, **kwargs)
         if isinstance(found, Entry):
-            return found.run(call.tensors)
+            return found.run(call)
         if isinstance(found, Refusal):
             if found.kind is Kind.HOST:
                 self._note(found.reason)
@@ -184,11 +285,11 @@ def _without_hooks_of_saved_tensors() -> Iterator[None]:
 
 
 def _with_weights_as_inputs(
-    recorded: Recorded,
-) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec | ResultTemplate]:
-    """The graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights;
-    and what makes of the results what the program returns."""
-    module = recorded.module
+    module: GraphModule,
+) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec]:
+    """A graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights; and what results
+    are put into. The graph is changed. Random numbers that nobody uses are results, too, after the others: AOTAutograd would
+    not draw them, and whoever draws next would get them."""
     graph = module.graph
     first = next(iter(graph.nodes))
     weights: list[torch.Tensor] = []
@@ -199,8 +300,22 @@ def _with_weights_as_inputs(
         graph.erase_node(node)
     output = graph.output_node()
     results, spec = flat_results(output)
-    output.args = (tuple(results),)
-    return to_torch(GraphModule(torch.nn.Module(), graph)), weights, recorded.template or spec
+    output.args = ((*results, *_unused_random_numbers(graph)),)
+    return to_torch(GraphModule(torch.nn.Module(), graph)), weights, spec
 
 
-__all__ = ["Captures", "TrainedModel", "TrainedProgram"]
+def _unused_random_numbers(graph: Graph) -> list[Node]:
+    """The tensors of random numbers that neither the results of a graph nor what it writes depend on."""
+    known = {node: effects(node) for node in graph.nodes if node.op.startswith("call_")}
+    if not any(own.random for own in known.values()):
+        return []
+    left = [graph.output_node(), *(node for node, own in known.items() if own.mutates)]
+    used = set(left)
+    while left:
+        more = [own for own in left.pop().all_input_nodes if own not in used]
+        used.update(more)
+        left += more
+    return [node for node, own in known.items() if own.random and node not in used]
+
+
+__all__ = ["Captures", "TrainedModel", "TrainedProgram", "TrainedStages"]

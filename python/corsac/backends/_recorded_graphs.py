@@ -15,7 +15,7 @@ from corsac._collection import no_collection
 from corsac._record import Recorded
 from corsac._recordings import Call, Entry, Recordings
 from corsac._result_template import flat_results
-from corsac._stages import StagedRun, Stages
+from corsac._stages import StagedRun, Stages, whole_form
 from corsac.backends._graph_record import GraphRecord
 from corsac.fx import GraphModule, Node
 from corsac.fx.proxy import TraceError
@@ -47,16 +47,9 @@ class HostedProgram:
 
     def __call__(self, call: Call) -> Any:
         if self.stages is not None:
-            start = self.stages.begin(call.tensors, {})
-            return self.assemble(*self.stages(start, call.ran))
+            return self.assemble(*self.stages.results(call))
         assert self.compiled is not None
         return self.assemble(self.compiled(*call.tensors), {})
-
-    def decides(self, call: Call) -> bool:
-        """Whether values decide that a call is for it."""
-        if self.stages is None:
-            return True
-        return self.stages.decide(self.stages.begin(call.tensors, {}), call.ran)
 
 
 class HostedPrograms(Recordings):
@@ -120,7 +113,9 @@ class HostedPrograms(Recordings):
             else:
                 assemble, compiled = _returned(recorded), None
                 graph = recorded.module.graph
-                stages = StagedRun(recorded.stages, graph, self._stages, self._asked, self._watch)
+                stages = StagedRun(
+                    recorded.stages, graph, self._stages, self._asked, self._watch, whole_form
+                )
                 stages.prepare(call.tensors)
         program = HostedProgram(compiled, assemble, stages, recorded.repeats, len(recorded.guards))
         return Entry(
@@ -129,7 +124,7 @@ class HostedPrograms(Recordings):
             recorded.guards,
             watch,
             recorded.form,
-            decides=None if stages is None else program.decides,
+            decides=None if stages is None else stages.decides,
             decided=lambda: None if stages is None else stages.failure,
         )
 
