@@ -564,3 +564,23 @@ def test_indices_out_of_range_of_scatter():
             compiled(x, bad, y)
         assert torch.equal(x, torch.zeros(3, 5))
     assert torch.equal(compiled(x, index, y), x.scatter_add(1, index, y))
+
+
+@pytest.mark.parametrize(
+    "exponent",
+    [1, 3, 4, 5, 7, 8, 16, 31, 32, 33, 101, -1, -2, -3, -4, -31, 0.5, 1.5, -0.5, -1.5, 2.25, 1e10],
+)
+def test_powers(exponent):
+    special = [0.0, -0.0, INFINITY, -INFINITY, NAN, 1e-20, -1e-20, 3e38, -3e38, 1e-45, -1e-45, 1.0]
+    special = torch.tensor([*special, -1.0, 2.0, -2.0, 0.5, -0.5])
+    for x in (special, torch.randn(5), torch.randn(700), -torch.rand(64), special.repeat(30)):
+        check(lambda x: x**exponent, x)
+        check(lambda x: (x * 2) ** exponent * x + 1, x)
+    x = (torch.randn(1000) * 2).clamp(-10, 10)
+    exact = x.double() ** exponent
+    with torch.inference_mode():
+        compiled = corsac.compile(lambda x: x**exponent)
+        compiled(x)
+        found = compiled(x).double()
+    normal = (exact.abs() > 1e-37) & (exact.abs() < 3e38)
+    assert (((found - exact) / exact)[normal].abs() < 2e-7).all()

@@ -61,14 +61,72 @@ macro_rules! partial_functions {
             Unary::Cos => $do!(single::is_angle, single::cos, double::cos),
             Unary::Tan => $do!(single::is_angle, single::tan, double::tan),
             Unary::Rsqrt => $do!(single::is_usual, single::rsqrt, double::rsqrt),
-            Unary::Power(exponent) if exponent != 2.0 && exponent.is_finite() => $do!(
-                single::is_usual,
-                |x: f32| double::power_of_usual(x, exponent),
-                |x: f32| double::power(x, exponent)
-            ),
+            Unary::Power(exponent) if exponent.is_finite() && whole(exponent).is_none() => {
+                let of_negative = sign_of_negative(exponent);
+                $do!(
+                    is_usual_of_any_sign,
+                    |x: f32| {
+                        let sign = if x < 0.0 { of_negative } else { 1.0 };
+                        sign * double::power_of_usual(x.abs(), exponent)
+                    },
+                    |x: f32| double::power(x, exponent)
+                )
+            }
             _ => $otherwise,
         }
     };
+}
+
+#[inline(always)]
+fn is_usual_of_any_sign(x: f32) -> bool {
+    single::is_usual(x.abs())
+}
+
+/// What a power of a positive number is multiplied by to be that of the negative one.
+fn sign_of_negative(exponent: f32) -> f32 {
+    match exponent % 2.0 {
+        0.0 => 1.0,
+        1.0 | -1.0 => -1.0,
+        _ => f32::NAN,
+    }
+}
+
+/// A power that is a product of a few factors.
+#[inline(always)]
+fn whole(exponent: f32) -> Option<i32> {
+    const MOST: f32 = 32.0;
+    (exponent.fract() == 0.0 && exponent.abs() <= MOST).then_some(exponent as i32)
+}
+
+/// `data[i] = from[i] ^ exponent`, or of what is there: products in double precision, which no power of a number of single
+/// precision that is one, too, leaves.
+#[inline(always)]
+fn whole_powers(exponent: i32, from: Option<&[f32]>, data: &mut [f32]) {
+    let power = |piece: &mut [f32; PIECE]| {
+        let mut factors = piece.map(f64::from);
+        let mut products = [1.0; PIECE];
+        let mut rest = exponent.unsigned_abs();
+        while rest > 0 {
+            if rest % 2 == 1 {
+                let pairs = products.iter_mut().zip(&factors);
+                pairs.for_each(|(product, factor)| *product *= factor);
+            }
+            rest /= 2;
+            factors.iter_mut().for_each(|factor| *factor *= *factor);
+        }
+        for (x, product) in piece.iter_mut().zip(products) {
+            *x = (if exponent < 0 { 1.0 / product } else { product }) as f32;
+        }
+    };
+    if let Some(from) = from {
+        data.copy_from_slice(from);
+    }
+    let (pieces, rest) = data.as_chunks_mut::<PIECE>();
+    pieces.iter_mut().for_each(power);
+    let mut last = [1.0; PIECE];
+    last[..rest.len()].copy_from_slice(rest);
+    power(&mut last);
+    rest.copy_from_slice(&last[..rest.len()]);
 }
 
 /// Elements of which it is asked at once whether the quick function will do.
@@ -164,7 +222,10 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         Unary::Asin => map!(single::asin),
         Unary::Acos => map!(single::acos),
         Unary::Atan => map!(single::atan),
-        Unary::Power(exponent) => map!(|x: f32| double::power(x, exponent)),
+        Unary::Power(exponent) => match whole(exponent) {
+            Some(exponent) => whole_powers(exponent, from, data),
+            None => map!(|x: f32| double::power(x, exponent)),
+        },
         Unary::Sinh => map!(double::sinh),
         Unary::Cosh => map!(double::cosh),
         Unary::Asinh => map!(double::asinh),
@@ -212,6 +273,11 @@ fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
         Unary::Abs => map!(f32::abs),
         Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
         Unary::Power(2.0) => map!(|x: f32| x * x),
+        // As PyTorch has them.
+        Unary::Power(3.0) => map!(|x: f32| x * x * x),
+        Unary::Power(1.0) => map!(|x: f32| x),
+        Unary::Power(-1.0) => map!(|x: f32| 1.0 / x),
+        Unary::Power(-2.0) => map!(|x: f32| 1.0 / (x * x)),
         Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
         Unary::DivideBy(divisor) => map!(|x: f32| x / divisor),
         Unary::Floor => map!(f32::floor),
