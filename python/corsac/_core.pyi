@@ -1594,8 +1594,16 @@ def keyword_arguments(graph: Graph, *, budget: Any = None) -> Any:
     """
     ...
 
+def knows_switches() -> Any:
+    """Whether what is switched on is asked of functions of C++, for tests."""
+    ...
+
 def knows_tensor_layout() -> Any:
     """Whether structures of tensors are known, for tests."""
+    ...
+
+def makes_tensors_directly() -> Any:
+    """Whether results of programs are made so, for tests."""
     ...
 
 def map_aggregate(a: Any, fn: Callable[..., Any]) -> Any:

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import corsac
+from corsac import _core
 from corsac._compiled_function import module_of
 
 
@@ -114,6 +116,122 @@ def test_truth_values_that_are_other_bytes():
         both, neither = compiled(x, y)
         assert both.tolist() == [False, True, True, True]
         assert neither.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y, z: ~x,
+        lambda x, y, z: torch.where(x, y, z),
+        lambda x, y, z: y.masked_fill(x, 2.0),
+        lambda x, y, z: torch.where(x, y.sin(), z.cos() * 2),
+        lambda x, y, z: (~x, x | ~x, x),
+        lambda x, y, z: (torch.where(x, x, ~x), torch.where(x, y, z)),
+        lambda x, y, z: (x.float() * y, x.long(), x.any(), x.sum()),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 100])
+def test_truth_values_that_are_other_bytes_are_true(function, count):
+    x = torch.tensor([0, 1, 2, 255, 128] * count, dtype=torch.uint8).view(torch.bool)
+    # The same in bytes that are usual.
+    usual = x.view(torch.uint8).ne(0)
+    y, z = torch.randn(5 * count), torch.randn(5 * count)
+    compiled = corsac.compile(function)
+    for _ in range(3):
+        found, expected = compiled(x, y, z), function(usual, y, z)
+        for own, other in zip(
+            *([r] if torch.is_tensor(r) else r for r in (found, expected)), strict=True
+        ):
+            if own.dtype is torch.bool:
+                own = own.view(torch.uint8).ne(0)
+            torch.testing.assert_close(own, other, rtol=1e-6, atol=1e-6)
+
+
+def test_structures_and_functions_of_pytorch_are_known():
+    assert _core.knows_tensor_layout()
+    assert _core.knows_switches()
+    assert _core.makes_tensors_directly()
+
+
+@pytest.mark.parametrize("shape", [(3, 6), (6,), (), (2, 0, 6), (1, 1, 6), (1, 2, 1, 2, 1, 2, 6)])
+@pytest.mark.parametrize("inference", [True, False])
+def test_results_are_tensors_as_operators_make_them(shape, inference):
+    functions = [lambda x: x + 1, lambda x: (x * 2).long(), lambda x: x > 0]
+    compiled = corsac.compile(lambda x: tuple(f(x) for f in functions))
+    with torch.inference_mode(inference):
+        x = torch.randn(shape)
+        compiled(x)
+        for own, f in zip(compiled(x), functions, strict=True):
+            expected = f(x)
+            assert type(own) is torch.Tensor
+            assert torch.equal(own, expected)
+            for ask in (
+                lambda t: (t.dtype, t.device, t.layout, t.shape, t.stride(), t.storage_offset()),
+                lambda t: (t.is_inference(), t.requires_grad, t.is_leaf, t.grad_fn),
+                lambda t: (t.untyped_storage().nbytes(), t.untyped_storage().resizable()),
+                lambda t: None if t.is_inference() else t._version,
+                lambda t: (t.is_contiguous(), t.numel(), t.is_conj(), t.is_neg()),
+            ):
+                assert ask(own) == ask(expected)
+            own.resize_(100).zero_()
+            assert own.untyped_storage().nbytes() >= 100
+    if not inference:
+        leaf = compiled(torch.randn(shape))[0].requires_grad_()
+        leaf.sum().backward()
+        assert torch.equal(leaf.grad, torch.ones(shape))
+
+
+@pytest.mark.unverified
+def test_results_go_with_their_last_name(compiled):
+    freed = []
+    result = compiled(torch.randn(3, 6))
+    weakref.finalize(result, freed.append, True)
+    view = result[0]
+    del result
+    assert view.shape == (4,)
+    del view
+    assert freed == [True]
+
+
+@pytest.mark.unverified
+@pytest.mark.parametrize(
+    "mode",
+    [
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        TorchDispatchMode,
+    ],
+)
+def test_modes_of_this_thread_are_seen(compiled, mode):
+    x = torch.randn(3, 6)
+    assert is_quick(compiled, x)
+    with mode():
+        assert not is_quick(compiled, x)
+        quick = []
+        thread = threading.Thread(target=lambda: quick.append(is_quick(compiled, x)))
+        thread.start()
+        thread.join()
+        assert quick == [True]
+    assert is_quick(compiled, x)
+
+
+def test_elements_that_are_shared_until_they_are_written_to():
+    x = torch.randn(3, 6)
+    lazy = torch._lazy_clone(x)
+    compiled = corsac.compile(lambda x: x * 2 + 1)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(lazy), x * 2 + 1)
+    before = x.clone()
+
+    @torch.compile(backend="corsac")
+    def writes(x):
+        x.add_(1)
+        return x * 2
+
+    for _ in range(3):
+        with torch.no_grad():
+            writes(lazy)
+    assert torch.equal(x, before)
+    torch.testing.assert_close(lazy, before + 3)
 
 
 @pytest.mark.unverified

@@ -440,3 +440,147 @@ def test_numbers_as_integers():
         with torch.inference_mode():
             compiled(x)
             assert torch.equal(compiled(x), x.long())
+
+
+def test_extremes_of_rows_with_opposite_infinities():
+    for size in (2, 64, 65, 200):
+        x = torch.randn(3, size)
+        x[1, 0], x[1, size - 1] = INFINITY, -INFINITY
+        x[2] = 3e38
+        check(lambda x: (x.amax(-1), x.amin(-1)), x)
+
+
+def test_products_of_special_numbers():
+    for size in (1, 7, 64, 65, 128, 300):
+        for special in (NAN, INFINITY, -INFINITY, 0.0, -0.0):
+            for place in {0, size // 2, size - 1}:
+                x = torch.ones(4, size)
+                x[1, place] = special
+                x[2, place], x[2, 0] = special, -1.0
+                x[3], x[3, place] = 0.9, special
+                check(lambda x: x.prod(-1), x)
+                check(lambda x: x.t().contiguous().prod(0), x)
+    # In single precision, as PyTorch's: too large and too small.
+    check(lambda x: (x.prod(-1), x.prod(0), x.prod()), torch.full((65, 130), 10.0))
+    check(lambda x: (x.prod(-1), x.prod(0), x.prod()), torch.full((65, 130), -0.1))
+    x = torch.rand(40, 130) + 0.5
+    exact = x.double().prod(-1)
+    for result in (x.prod(-1), corsac.compile(lambda x: x.prod(-1))(x)):
+        assert ((result.double() - exact) / exact).abs().max() < 130 * 2**-24
+    check(lambda x: x.prod(-1), torch.randn(3, 0))
+    check(lambda x: x.prod(-1), torch.randint(-3, 4, (5, 70)))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 100])
+def test_reductions_of_columns(rows):
+    for shape in [(rows, 5), (rows, 300), (2, rows, 7)]:
+        for x in (torch.randn(shape), _numbers(*shape)):
+            dims = tuple(range(len(shape) - 1))
+            check(lambda x, dims=dims: (x.sum(dims), x.mean(dims)), x, close=1e-5)
+            check(lambda x, dims=dims: (x.amax(dims), x.amin(dims)), x)
+    check(lambda x: (x.sum(0), x.mean(0)), torch.randn(rows, 0))
+    check(lambda x: x.sum(0), torch.randn(0, rows))
+
+
+def test_sums_of_columns_are_close():
+    x = torch.rand(4000, 33)
+    exact = x.double().sum(0)
+    found = corsac.compile(lambda x: x.sum(0))(x)
+    assert ((found.double() - exact) / exact).abs().max() < 1e-6
+
+
+LONG = {
+    "relu": torch.relu,
+    "clamp": lambda x: x.clamp(-0.5, 0.5),
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "abs": torch.abs,
+    "mul": lambda x: x * 1.7,
+    "square": torch.square,
+    "reciprocal": torch.reciprocal,
+    "div": lambda x: x / 3,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "round": torch.round,
+    "trunc": torch.trunc,
+    "frac": torch.frac,
+    "sign": torch.sign,
+    "softsign": F.softsign,
+    "hardshrink": F.hardshrink,
+    "threshold": lambda x: F.threshold(x, 0.1, 20.0),
+    "leaky_relu": F.leaky_relu,
+    "sqrt": lambda x: x.abs().sqrt(),
+    "tanh": torch.tanh,
+}
+
+
+@pytest.mark.parametrize("function", list(LONG.values()), ids=list(LONG))
+def test_functions_of_many_elements(function):
+    for length in (131_071, 131_072, 140_003):
+        check(function, _numbers(length))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.minimum, F.prelu],
+)
+def test_pairs_of_many_elements(function):
+    x = _numbers(3, 130, 401)
+    others = [
+        _numbers(3, 130, 401),
+        _numbers(401),
+        _numbers(130, 1),
+        _numbers(3, 1, 401),
+        _numbers(1),
+    ]
+    if function is F.prelu:
+        others = [torch.tensor([0.25]), torch.randn(130)]
+        check(function, x[:, :, :3].contiguous(), others[1])
+    for other in others:
+        check(function, x, other)
+        if function is not F.prelu:
+            check(function, other, x)
+            # Of rows that are not long.
+            if other.dim() < 3:
+                check(function, x[:, :, :3].contiguous(), other[..., :3].contiguous())
+
+
+def test_three_of_many_elements():
+    a, b, c = (_numbers(3, 130, 401) for _ in range(3))
+    check(torch.lerp, a.nan_to_num(), b.nan_to_num(), torch.rand(3, 130, 401))
+    check(torch.addcmul, a, b, c)
+    check(lambda a, b, c: torch.addcdiv(a, b, c, value=2), a, b, c)
+
+
+def test_indices_out_of_range_of_scatter():
+    x, index, y = torch.zeros(3, 5), torch.zeros(3, 5, dtype=torch.int64), torch.ones(3, 5)
+    compiled = corsac.compile(lambda x, index, y: x.scatter_add(1, index, y))
+    for _ in range(2):
+        assert torch.equal(compiled(x, index, y), x.scatter_add(1, index, y))
+    for wrong in (5, -1):
+        bad = index.clone()
+        bad[2, 3] = wrong
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            compiled(x, bad, y)
+        assert torch.equal(x, torch.zeros(3, 5))
+    assert torch.equal(compiled(x, index, y), x.scatter_add(1, index, y))
+
+
+@pytest.mark.parametrize(
+    "exponent",
+    [1, 3, 4, 5, 7, 8, 16, 31, 32, 33, 101, -1, -2, -3, -4, -31, 0.5, 1.5, -0.5, -1.5, 2.25, 1e10],
+)
+def test_powers(exponent):
+    special = [0.0, -0.0, INFINITY, -INFINITY, NAN, 1e-20, -1e-20, 3e38, -3e38, 1e-45, -1e-45, 1.0]
+    special = torch.tensor([*special, -1.0, 2.0, -2.0, 0.5, -0.5])
+    for x in (special, torch.randn(5), torch.randn(700), -torch.rand(64), special.repeat(30)):
+        check(lambda x: x**exponent, x)
+        check(lambda x: (x * 2) ** exponent * x + 1, x)
+    x = (torch.randn(1000) * 2).clamp(-10, 10)
+    exact = x.double() ** exponent
+    with torch.inference_mode():
+        compiled = corsac.compile(lambda x: x**exponent)
+        compiled(x)
+        found = compiled(x).double()
+    normal = (exact.abs() > 1e-37) & (exact.abs() < 3e38)
+    assert (((found - exact) / exact)[normal].abs() < 2e-7).all()

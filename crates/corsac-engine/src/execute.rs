@@ -569,7 +569,7 @@ impl Executable {
         };
         let over = || Over {
             from: (!in_place).then(|| input(0)),
-            finish: &finish,
+            finish: (!step.post.is_empty()).then_some(&finish),
         };
         match (&step.op, &self.prepared[at]) {
             (Op::Conv(_) | Op::GatedConv(_) | Op::Linear, prepared) => {
@@ -752,7 +752,7 @@ impl Executable {
         if !step.post.is_empty() {
             let over = Over {
                 from: None,
-                finish: &finish,
+                finish: Some(&finish),
             };
             over.pieces(out, crate::kernels::GRAIN, |_, _| {});
         }

@@ -354,7 +354,7 @@ pub(crate) fn run(
         General::Not => match (work.data(0), out) {
             (Data::F32(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0.0)),
             (Data::I64(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
-            (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| x ^ 1),
+            (Data::Bool(x), DataMut::Bool(out)) => generic::map(x, out, |x| u8::from(x == 0)),
             (Data::I64(x), DataMut::I64(out)) => generic::map(x, out, |x| !x),
             _ => return Err(work.mismatch()),
         },
@@ -759,17 +759,24 @@ impl<'a> Work<'a> {
         let shape = self.shape(0);
         let indices = (self.data(1).integers(), self.shape(1));
         let from = self.shape(2);
+        // PyTorch runs the call again: what is an input's memory stays as it is.
+        let may_end = !self.in_place;
         let done = match (self.data(2), out) {
             (Data::F32(source), DataMut::F32(out)) => {
-                combined!(combination, f => generic::scatter(shape, dim, indices, (source, from), out, f))
+                combined!(combination, f => generic::scatter(shape, dim, indices, (source, from), (out, may_end), f))
             }
             (Data::I64(source), DataMut::I64(out)) => {
                 let f = of_integers_combined(combination);
-                generic::scatter(shape, dim, indices, (source, from), out, f)
+                generic::scatter(shape, dim, indices, (source, from), (out, may_end), f)
             }
-            (Data::Bool(source), DataMut::Bool(out)) => {
-                generic::scatter(shape, dim, indices, (source, from), out, |_, b| b)
-            }
+            (Data::Bool(source), DataMut::Bool(out)) => generic::scatter(
+                shape,
+                dim,
+                indices,
+                (source, from),
+                (out, may_end),
+                |_, b| b,
+            ),
             _ => return Err(self.mismatch()),
         };
         let size = shape[dim];
@@ -804,17 +811,11 @@ impl<'a> Work<'a> {
             };
         }
         match (self.data(0), out) {
-            (Data::F32(x), DataMut::F32(out)) => {
-                let mut sums = vec![0.0_f64; out.len()];
-                match folding {
-                    Folding::Product => {
-                        let f = |a, x| a * f64::from(x);
-                        fold!(x, &mut sums, 1.0, f, |a, b| a * b);
-                    }
-                    _ => fold!(x, &mut sums, 0.0, |a, x| a + f64::from(x), |a, b| a + b),
-                }
-                generic::map(&sums, out, |x| x as f32);
-            }
+            // In single precision, as PyTorch multiplies them.
+            (Data::F32(x), DataMut::F32(out)) => match folding {
+                Folding::Product => fold!(x, out, 1.0, |a: f32, x: f32| a * x, |a, b| a * b),
+                Folding::Sum | Folding::Max | Folding::Min => return Err(self.mismatch()),
+            },
             (Data::I64(x), DataMut::I64(out)) => match folding {
                 Folding::Sum => fold!(x, out, 0, i64::wrapping_add, i64::wrapping_add),
                 Folding::Product => fold!(x, out, 1, i64::wrapping_mul, i64::wrapping_mul),

@@ -713,6 +713,18 @@ impl Program {
         values
     }
 
+    /// Whether all that is done with an input of truth values is the same for any byte that is not 0.
+    #[must_use]
+    pub fn takes_any_bytes(&self, input: usize) -> bool {
+        let is_own = |value: &ValueId| self.value(self.root(*value)).source == Source::Input(input);
+        !self.results().iter().any(is_own)
+            && self.steps.iter().all(|step| match &step.op {
+                Op::Fused(_) | Op::General(General::Not) => true,
+                Op::General(General::Where) => !step.inputs.iter().skip(1).any(is_own),
+                _ => !step.reads().any(|value| is_own(&value)),
+            })
+    }
+
     /// The number of the result in whose memory an input lies that is written to.
     pub(crate) fn result_of_input(&self, input: usize) -> Option<usize> {
         let at = self.written.iter().position(|&(own, _)| own == input)?;

@@ -4,7 +4,8 @@
 //! processors from Sapphire Rapids on have (Intel, Architecture Instruction Set Extensions, chapter
 //! "Intel AMX"). The functions are safe to call: they check what they read and write, and whether the
 //! processor and the system know the instructions. [`transpose`] turns matrices of single precision, [`gather`]
-//! collects numbers, and [`cast`] makes integers of them. What is unsafe lies in the modules `x86_64` of these alone.
+//! collects numbers, [`scatter`] combines them with others, and [`cast`] makes integers of them. What is unsafe lies in
+//! the modules `x86_64` of these, and in one line of [`scatter`].
 //!
 //! This crate knows nothing of graphs, programs or threads.
 
@@ -12,4 +13,5 @@ pub mod amx;
 pub mod bf16;
 pub mod cast;
 pub mod gather;
+pub mod scatter;
 pub mod transpose;

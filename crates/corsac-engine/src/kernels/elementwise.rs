@@ -15,9 +15,20 @@ use crate::general::{Arithmetic, Ternary, floor_divide, of_floats};
 use crate::program::{Binary, Unary};
 use crate::spread::Spread;
 
+/// Results of as many elements leave the second-level cache. Stores of 32 bytes reach memory and the third-level cache
+/// up to a tenth faster than those of 64 (AMD EPYC, Zen 4), so that loops that do little else are for AVX2.
+const STREAMED: usize = 128 * 1024;
+
 /// Applies `function` to each element.
 pub fn unary(over: &Over<'_>, function: Unary, out: &mut [f32]) {
-    over.elements(out, |from, piece| unary_from(function, from, piece));
+    match out.len() < STREAMED {
+        true => over.elements(out, |from, piece| unary_from(function, from, piece)),
+        false => over.elements(out, |from, piece| {
+            if !streamed(function, from, piece) {
+                unary_from(function, from, piece);
+            }
+        }),
+    }
 }
 
 /// Applies `function` to each element of a piece that fits a cache.
@@ -50,14 +61,72 @@ macro_rules! partial_functions {
             Unary::Cos => $do!(single::is_angle, single::cos, double::cos),
             Unary::Tan => $do!(single::is_angle, single::tan, double::tan),
             Unary::Rsqrt => $do!(single::is_usual, single::rsqrt, double::rsqrt),
-            Unary::Power(exponent) if exponent != 2.0 && exponent.is_finite() => $do!(
-                single::is_usual,
-                |x: f32| double::power_of_usual(x, exponent),
-                |x: f32| double::power(x, exponent)
-            ),
+            Unary::Power(exponent) if exponent.is_finite() && whole(exponent).is_none() => {
+                let of_negative = sign_of_negative(exponent);
+                $do!(
+                    is_usual_of_any_sign,
+                    |x: f32| {
+                        let sign = if x < 0.0 { of_negative } else { 1.0 };
+                        sign * double::power_of_usual(x.abs(), exponent)
+                    },
+                    |x: f32| double::power(x, exponent)
+                )
+            }
             _ => $otherwise,
         }
     };
+}
+
+#[inline(always)]
+fn is_usual_of_any_sign(x: f32) -> bool {
+    single::is_usual(x.abs())
+}
+
+/// What a power of a positive number is multiplied by to be that of the negative one.
+fn sign_of_negative(exponent: f32) -> f32 {
+    match exponent % 2.0 {
+        0.0 => 1.0,
+        1.0 | -1.0 => -1.0,
+        _ => f32::NAN,
+    }
+}
+
+/// A power that is a product of a few factors.
+#[inline(always)]
+fn whole(exponent: f32) -> Option<i32> {
+    const MOST: f32 = 32.0;
+    (exponent.fract() == 0.0 && exponent.abs() <= MOST).then_some(exponent as i32)
+}
+
+/// `data[i] = from[i] ^ exponent`, or of what is there: products in double precision, which no power of a number of single
+/// precision that is one, too, leaves.
+#[inline(always)]
+fn whole_powers(exponent: i32, from: Option<&[f32]>, data: &mut [f32]) {
+    let power = |piece: &mut [f32; PIECE]| {
+        let mut factors = piece.map(f64::from);
+        let mut products = [1.0; PIECE];
+        let mut rest = exponent.unsigned_abs();
+        while rest > 0 {
+            if rest % 2 == 1 {
+                let pairs = products.iter_mut().zip(&factors);
+                pairs.for_each(|(product, factor)| *product *= factor);
+            }
+            rest /= 2;
+            factors.iter_mut().for_each(|factor| *factor *= *factor);
+        }
+        for (x, product) in piece.iter_mut().zip(products) {
+            *x = (if exponent < 0 { 1.0 / product } else { product }) as f32;
+        }
+    };
+    if let Some(from) = from {
+        data.copy_from_slice(from);
+    }
+    let (pieces, rest) = data.as_chunks_mut::<PIECE>();
+    pieces.iter_mut().for_each(power);
+    let mut last = [1.0; PIECE];
+    last[..rest.len()].copy_from_slice(rest);
+    power(&mut last);
+    rest.copy_from_slice(&last[..rest.len()]);
 }
 
 /// Elements of which it is asked at once whether the quick function will do.
@@ -125,6 +194,59 @@ fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
 /// Computes a function that is the same for all numbers.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
+    if brief(function, from, data) {
+        return;
+    }
+    macro_rules! map {
+        (|$x:ident: f32| $f:expr) => {
+            for_each(
+                from,
+                data,
+                #[inline(always)]
+                |$x: f32| $f,
+            )
+        };
+        ($f:path) => {
+            for_each(from, data, $f)
+        };
+    }
+    match function {
+        Unary::Tanh => map!(single::tanh),
+        Unary::Tanhshrink => map!(single::tanhshrink),
+        Unary::Erf => map!(single::erf),
+        Unary::Gelu => map!(single::gelu),
+        Unary::GeluTanh => map!(single::gelu_tanh),
+        Unary::Softplus(1.0, threshold) => map!(|x: f32| single::softplus(x, 1.0, threshold)),
+        Unary::Softplus(beta, threshold) => map!(|x: f32| single::softplus(x, beta, threshold)),
+        Unary::Elu(alpha) => map!(|x: f32| single::elu(x, alpha)),
+        Unary::Asin => map!(single::asin),
+        Unary::Acos => map!(single::acos),
+        Unary::Atan => map!(single::atan),
+        Unary::Power(exponent) => match whole(exponent) {
+            Some(exponent) => whole_powers(exponent, from, data),
+            None => map!(|x: f32| double::power(x, exponent)),
+        },
+        Unary::Sinh => map!(double::sinh),
+        Unary::Cosh => map!(double::cosh),
+        Unary::Asinh => map!(double::asinh),
+        Unary::Acosh => map!(double::acosh),
+        Unary::Expm1 => map!(double::expm1),
+        Unary::Mish => map!(double::mish),
+        Unary::LogSigmoid => map!(double::log_sigmoid),
+        Unary::Celu(alpha) => map!(|x: f32| double::celu(x, alpha)),
+        _ => unreachable!("it is not the same for all"),
+    }
+}
+
+/// Computes a function of one or a few instructions, for results that are long; whether it is one.
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn streamed(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
+    brief(function, from, data)
+}
+
+/// Computes a function of one or a few instructions; whether it is one.
+#[inline(always)]
+fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! map {
         (|$x:ident: f32| $f:expr) => {
             for_each(
@@ -151,6 +273,11 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         Unary::Abs => map!(f32::abs),
         Unary::Affine(scale, offset) => map!(|x: f32| scale * x + offset),
         Unary::Power(2.0) => map!(|x: f32| x * x),
+        // As PyTorch has them.
+        Unary::Power(3.0) => map!(|x: f32| x * x * x),
+        Unary::Power(1.0) => map!(|x: f32| x),
+        Unary::Power(-1.0) => map!(|x: f32| 1.0 / x),
+        Unary::Power(-2.0) => map!(|x: f32| 1.0 / (x * x)),
         Unary::DivideInto(numerator) => map!(|x: f32| numerator / x),
         Unary::DivideBy(divisor) => map!(|x: f32| x / divisor),
         Unary::Floor => map!(f32::floor),
@@ -173,28 +300,9 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         Unary::Hardshrink(by) => map!(|x: f32| if x >= -by && x <= by { 0.0 } else { x }),
         Unary::Threshold(least, value) => map!(|x: f32| if x <= least { value } else { x }),
         Unary::LeakyRelu(slope) => map!(|x: f32| prelu(x, slope)),
-        Unary::Tanh => map!(single::tanh),
-        Unary::Tanhshrink => map!(single::tanhshrink),
-        Unary::Erf => map!(single::erf),
-        Unary::Gelu => map!(single::gelu),
-        Unary::GeluTanh => map!(single::gelu_tanh),
-        Unary::Softplus(1.0, threshold) => map!(|x: f32| single::softplus(x, 1.0, threshold)),
-        Unary::Softplus(beta, threshold) => map!(|x: f32| single::softplus(x, beta, threshold)),
-        Unary::Elu(alpha) => map!(|x: f32| single::elu(x, alpha)),
-        Unary::Asin => map!(single::asin),
-        Unary::Acos => map!(single::acos),
-        Unary::Atan => map!(single::atan),
-        Unary::Power(exponent) => map!(|x: f32| double::power(x, exponent)),
-        Unary::Sinh => map!(double::sinh),
-        Unary::Cosh => map!(double::cosh),
-        Unary::Asinh => map!(double::asinh),
-        Unary::Acosh => map!(double::acosh),
-        Unary::Expm1 => map!(double::expm1),
-        Unary::Mish => map!(double::mish),
-        Unary::LogSigmoid => map!(double::log_sigmoid),
-        Unary::Celu(alpha) => map!(|x: f32| double::celu(x, alpha)),
-        _ => unreachable!("it is not the same for all"),
+        _ => return false,
     }
+    true
 }
 
 /// `data[i] = function(from[i])`, or of what is there.
@@ -266,6 +374,17 @@ pub fn binary_over(function: Binary, data: &mut [f32], other: &[f32]) {
 /// `out[i] = function(a[i], b[i])`
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 pub(crate) fn binary_chunk(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+    pairs(function, a, b, out);
+}
+
+/// The same for results that are [long](STREAMED).
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn binary_streamed(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
+    pairs(function, a, b, out);
+}
+
+#[inline(always)]
+fn pairs(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
     macro_rules! zip {
         ($f:expr) => {
             out.iter_mut()
@@ -392,49 +511,153 @@ type Steps = SmallVec<[usize; 6]>;
 /// `out[i] = function(a[i], b[i])`, after broadcasting to `shape`.
 pub fn binary(function: Binary, a: Operand<'_>, b: Operand<'_>, shape: &[usize], out: &mut [f32]) {
     if a.data.len() == out.len() && b.data.len() == out.len() {
+        let is_long = out.len() >= STREAMED;
         let chunks = out.par_chunks_mut(GRAIN).zip(a.data.par_chunks(GRAIN));
         chunks
             .zip(b.data.par_chunks(GRAIN))
-            .spread(|((out, a), b)| binary_chunk(function, a, b, out));
+            .spread(|((out, a), b)| match is_long {
+                true => binary_streamed(function, a, b, out),
+                false => binary_chunk(function, a, b, out),
+            });
         return;
     }
     let (shape, a_strides, b_strides) = a.together(b, shape);
     let Some((&row, outer)) = shape.split_last() else {
         return;
     };
-    let start = |strides: &[usize], mut index: usize| {
-        let mut offset = 0;
-        for (at, &size) in outer.iter().enumerate().rev() {
-            offset += index % size * strides[at];
-            index /= size;
-        }
-        offset
-    };
     let inner = shape.len() - 1;
-    out.par_chunks_mut(row.max(1))
+    let (a, b) = ((a.data, a_strides[inner]), (b.data, b_strides[inner]));
+    // Several rows at a time: to find out which loop it is takes as long as a short row.
+    let together = (GRAIN / 2 / row.max(1)).max(1);
+    let is_long = out.len() >= STREAMED;
+    out.par_chunks_mut((together * row).max(1))
         .enumerate()
-        .with_min_len(GRAIN.div_ceil(row.max(1)))
+        .with_min_len(2)
         .spread(|(index, out)| {
-            let (at_a, at_b) = (start(&a_strides, index), start(&b_strides, index));
-            match (a_strides[inner], b_strides[inner]) {
-                (0, 0) => {
-                    out.fill(a.data[at_a]);
-                    binary_rows(function, None, out, &[b.data[at_b]], row, false);
-                }
-                (0, _) => {
-                    let from = Some(&b.data[at_b..at_b + row]);
-                    binary_rows(function, from, out, &[a.data[at_a]], row, true);
-                }
-                (_, 0) => {
-                    let from = Some(&a.data[at_a..at_a + row]);
-                    binary_rows(function, from, out, &[b.data[at_b]], row, false);
-                }
-                (_, _) => {
-                    let (a, b) = (&a.data[at_a..][..row], &b.data[at_b..][..row]);
-                    binary_chunk(function, a, b, out);
-                }
+            let starts = Starts::from(index * together, outer, [&a_strides, &b_strides]);
+            match is_long {
+                true => binary_lines_streamed(function, a, b, starts, row, out),
+                false => binary_lines(function, a, b, starts, row, out),
             }
         });
+}
+
+/// Where the rows of two tensors begin that are broadcast to one.
+struct Starts<'a> {
+    outer: &'a [usize],
+    strides: [&'a [usize]; 2],
+    index: Steps,
+    at: [usize; 2],
+}
+
+impl<'a> Starts<'a> {
+    /// Those of row `first` and of all after it, of a tensor whose dimensions but the last are `outer`.
+    fn from(first: usize, outer: &'a [usize], strides: [&'a [usize]; 2]) -> Self {
+        let mut index: Steps = SmallVec::from_elem(0, outer.len());
+        let (mut rest, mut at) = (first, [0; 2]);
+        for (dim, &size) in outer.iter().enumerate().rev() {
+            index[dim] = rest % size;
+            rest /= size;
+            at = [0, 1].map(|own| at[own] + index[dim] * strides[own][dim]);
+        }
+        Self {
+            outer,
+            strides,
+            index,
+            at,
+        }
+    }
+}
+
+impl Iterator for Starts<'_> {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let own = (self.at[0], self.at[1]);
+        for dim in (0..self.outer.len()).rev() {
+            let steps = self.strides.map(|strides| strides[dim]);
+            self.index[dim] += 1;
+            if self.index[dim] < self.outer[dim] {
+                self.at = [0, 1].map(|own| self.at[own] + steps[own]);
+                break;
+            }
+            self.at = [0, 1].map(|own| self.at[own] - steps[own] * (self.outer[dim] - 1));
+            self.index[dim] = 0;
+        }
+        Some(own)
+    }
+}
+
+/// `function` of elements of `a` and `b`, for each row of `row` elements from where it starts in both; the steps of both
+/// are 0, or 1.
+#[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
+fn binary_lines<S: Iterator<Item = (usize, usize)>>(
+    function: Binary,
+    a: (&[f32], usize),
+    b: (&[f32], usize),
+    starts: S,
+    row: usize,
+    out: &mut [f32],
+) {
+    lines(function, a, b, starts, row, out);
+}
+
+/// The same for results that are [long](STREAMED).
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn binary_lines_streamed<S: Iterator<Item = (usize, usize)>>(
+    function: Binary,
+    a: (&[f32], usize),
+    b: (&[f32], usize),
+    starts: S,
+    row: usize,
+    out: &mut [f32],
+) {
+    lines(function, a, b, starts, row, out);
+}
+
+#[inline(always)]
+fn lines<S: Iterator<Item = (usize, usize)>>(
+    function: Binary,
+    (a, a_step): (&[f32], usize),
+    (b, b_step): (&[f32], usize),
+    starts: S,
+    row: usize,
+    out: &mut [f32],
+) {
+    macro_rules! lines {
+        ($f:expr) => {
+            for (out, (at_a, at_b)) in out.chunks_mut(row).zip(starts) {
+                match (a_step, b_step) {
+                    (0, 0) => out.fill($f(a[at_a], b[at_b])),
+                    (0, _) => {
+                        let x = a[at_a];
+                        let pairs = out.iter_mut().zip(&b[at_b..][..row]);
+                        pairs.for_each(|(out, &y)| *out = $f(x, y));
+                    }
+                    (_, 0) => {
+                        let y = b[at_b];
+                        let pairs = out.iter_mut().zip(&a[at_a..][..row]);
+                        pairs.for_each(|(out, &x)| *out = $f(x, y));
+                    }
+                    (_, _) => {
+                        let pairs = a[at_a..][..row].iter().zip(&b[at_b..][..row]);
+                        let all = out.iter_mut().zip(pairs);
+                        all.for_each(|(out, (&x, &y))| *out = $f(x, y));
+                    }
+                }
+            }
+        };
+    }
+    match function {
+        Binary::Add => lines!(|x: f32, y: f32| x + y),
+        Binary::Sub => lines!(|x: f32, y: f32| x - y),
+        Binary::Mul => lines!(|x: f32, y: f32| x * y),
+        Binary::Div => lines!(|x: f32, y: f32| x / y),
+        Binary::Maximum => lines!(maximum),
+        Binary::Minimum => lines!(|x: f32, y: f32| -maximum(-x, -y)),
+        Binary::Prelu => lines!(prelu),
+    }
 }
 
 /// Functions of two numbers that [`Binary`] has not: `out[i] = function(a[i], b[i])`.
@@ -533,7 +756,18 @@ pub(crate) fn arithmetic(
 
 /// `out[i] = function(a[i], b[i], c[i])`
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-pub(crate) fn ternary_chunk(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
+pub(crate) fn ternary_chunk(function: Ternary, operands: [&[f32]; 3], out: &mut [f32]) {
+    triples(function, operands, out);
+}
+
+/// The same for results that are [long](STREAMED).
+#[multiversion(targets("x86_64+avx2+fma"))]
+fn ternary_streamed(function: Ternary, operands: [&[f32]; 3], out: &mut [f32]) {
+    triples(function, operands, out);
+}
+
+#[inline(always)]
+fn triples(function: Ternary, [a, b, c]: [&[f32]; 3], out: &mut [f32]) {
     macro_rules! zip {
         ($f:expr) => {
             for (out, (&a, (&b, &c))) in out.iter_mut().zip(a.iter().zip(b.iter().zip(c))) {
@@ -562,12 +796,17 @@ pub(crate) fn ternary(
     out: &mut [f32],
 ) {
     let [a, b, c] = operands.map(|own| own.data);
-    if [a.len(), b.len(), c.len()] == [out.len(); 3] {
+    let out_len = out.len();
+    if [a.len(), b.len(), c.len()] == [out_len; 3] {
         let chunks = out.par_chunks_mut(GRAIN).zip(a.par_chunks(GRAIN));
         let others = b.par_chunks(GRAIN).zip(c.par_chunks(GRAIN));
+        let is_long = out_len >= STREAMED;
         return chunks
             .zip(others)
-            .spread(|((out, a), (b, c))| ternary_chunk(function, [a, b, c], out));
+            .spread(|((out, a), (b, c))| match is_long {
+                true => ternary_streamed(function, [a, b, c], out),
+                false => ternary_chunk(function, [a, b, c], out),
+            });
     }
     /// Elements that are computed at a time.
     const PIECE: usize = 512;

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use corsac_kernels::scatter::are_inside;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use smallvec::SmallVec;
@@ -200,13 +201,6 @@ fn place(index: i64, size: usize, wraps: bool) -> Result<usize, i64> {
     }
 }
 
-/// Whether all indices are places among `size` elements; all are looked at, several at a time.
-#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
-fn are_inside(indices: &[i64], size: usize) -> bool {
-    let is_inside = |inside, index: &i64| inside & (index.cast_unsigned() < size as u64);
-    indices.iter().fold(true, is_inside)
-}
-
 /// For each block of `size` rows of `inner` elements, the rows that `indices` say.
 ///
 /// # Errors
@@ -307,18 +301,23 @@ pub fn gather<T: Gathered>(
 /// `out[i][index[i][j][k]][k] = f(out[…], source[i][j][k])` along dimension `dim`, one after the other.
 ///
 /// # Errors
-/// An index that is out of range; nothing is written then.
+/// An index that is out of range; if `may_end` is false, nothing is written then.
 pub fn scatter<T: Copy>(
     shape: &[usize],
     dim: usize,
     (indices, index_shape): (&[i64], &[usize]),
     (source, source_shape): (&[T], &[usize]),
-    out: &mut [T],
+    (out, may_end): (&mut [T], bool),
     f: impl Fn(T, T) -> T,
 ) -> Result<(), i64> {
     let size = shape[dim];
-    if !are_inside(indices, size)
-        && let Some(index) = indices.iter().find_map(|&i| place(i, size, false).err())
+    let outside = |indices: &[i64]| indices.iter().find_map(|&i| place(i, size, false).err());
+    let is_of_rows = dim + 1 == shape.len();
+    // Rows are looked at one by one, while they are in a cache.
+    let is_looked_at_later = is_of_rows && may_end;
+    if !is_looked_at_later
+        && !are_inside(indices, size)
+        && let Some(index) = outside(indices)
     {
         return Err(index);
     }
@@ -340,12 +339,10 @@ pub fn scatter<T: Copy>(
     for (number, indices) in indices.chunks(row.max(1)).enumerate() {
         let read = start(outer, &from[..outer.len()], number).unsigned_abs();
         let at = start(outer, to, number).unsigned_abs();
-        if own == 0 && along == 1 {
-            // Along rows, which are found once.
+        if is_of_rows {
             let out = &mut out[at..at + size];
-            for (&index, &x) in indices.iter().zip(&source[read..]) {
-                let out = &mut out[index.unsigned_abs() as usize];
-                *out = f(*out, x);
+            if !corsac_kernels::scatter::scatter(&source[read..], indices, out, &f) {
+                return outside(indices).map_or(Ok(()), Err);
             }
             continue;
         }
@@ -688,10 +685,22 @@ pub fn fold<T: Copy, A: Copy>(
             out[from] = join(out[from], fold_row(input, zero, &f, &join));
             continue;
         }
+        if own == 1 {
+            fold_into(input, &mut out[from..from + row], &f);
+            continue;
+        }
         for (at, &x) in input.iter().enumerate() {
             let out = &mut out[from + at * own];
             *out = f(*out, x);
         }
+    }
+}
+
+/// Combines elements of a row with those before.
+#[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2+fma"))]
+fn fold_into<T: Copy, A: Copy, F: Fn(A, T) -> A>(row: &[T], out: &mut [A], f: &F) {
+    for (out, &x) in out.iter_mut().zip(row) {
+        *out = f(*out, x);
     }
 }
 
@@ -703,19 +712,25 @@ fn fold_row<T: Copy, A: Copy, F: Fn(A, T) -> A, J: Fn(A, A) -> A>(
     f: &F,
     join: &J,
 ) -> A {
-    let (whole, rest) = row.as_chunks::<32>();
-    let mut lanes = [zero; 32];
-    for chunk in whole {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = f(*lane, x);
-        }
-    }
+    let (whole, rest) = row.as_chunks::<64>();
     let mut all = zero;
+    if let Some((first, more)) = whole.split_first() {
+        let mut lanes = first.map(|x| f(zero, x));
+        for chunk in more {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = f(*lane, x);
+            }
+        }
+        for half in [32, 16, 8, 4, 2, 1] {
+            let (low, high) = lanes.split_at_mut(half);
+            for (a, &b) in low.iter_mut().zip(&*high) {
+                *a = join(*a, b);
+            }
+        }
+        all = lanes[0];
+    }
     for &x in rest {
         all = f(all, x);
-    }
-    for lane in lanes {
-        all = join(all, lane);
     }
     all
 }

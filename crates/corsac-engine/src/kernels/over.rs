@@ -8,13 +8,16 @@ use crate::spread::Spread;
 /// How many elements are worked on at once where rows need not be whole: they stay in the first-level cache.
 pub(super) const TILE: usize = 4 * 1024;
 
+/// What is done to a piece of a result, which begins at an element.
+type Finish<'a> = &'a (dyn Fn(usize, &mut [f32]) + Sync);
+
 /// What is done to each piece of a result before and after.
 #[derive(Clone, Copy)]
 pub struct Over<'a> {
     /// The numbers that the piece begins with; what is there, if there are none.
     pub from: Option<&'a [f32]>,
-    /// Called at last, with where the piece begins.
-    pub finish: &'a (dyn Fn(usize, &mut [f32]) + Sync),
+    /// Called at last, with where the piece begins; None if nothing is done any more.
+    pub finish: Option<Finish<'a>>,
 }
 
 impl Over<'_> {
@@ -63,7 +66,9 @@ impl Over<'_> {
         out: &mut [f32],
         compute: impl Fn(Option<&[f32]>, &mut [f32]) + Sync,
     ) {
-        self.tiles(out, [GRAIN, TILE], 1, |_, from, piece| compute(from, piece));
+        // What is not looked at again need not stay in a cache.
+        let tile = if self.finish.is_some() { TILE } else { GRAIN };
+        self.tiles(out, [GRAIN, tile], 1, |_, from, piece| compute(from, piece));
     }
 
     fn tiles(
@@ -81,7 +86,9 @@ impl Over<'_> {
                 let start = number * row + at * tile;
                 let from = self.from.map(|from| &from[start..start + piece.len()]);
                 compute(number, from, piece);
-                (self.finish)(start, piece);
+                if let Some(finish) = self.finish {
+                    finish(start, piece);
+                }
             }
         };
         if out.len().saturating_mul(cost) <= GRAIN {
@@ -118,7 +125,7 @@ mod tests {
             let mut out = vec![f32::NAN; rows * row];
             let over = |from| Over {
                 from,
-                finish: &add_place,
+                finish: Some(&add_place),
             };
             over(Some(&from)).pieces(&mut out, row, |number, piece| {
                 piece.iter_mut().for_each(|x| *x += number as f32);
@@ -135,7 +142,7 @@ mod tests {
         let finish = |_: usize, _: &mut [f32]| unreachable!("there is nothing");
         let over = Over {
             from: Some(&[]),
-            finish: &finish,
+            finish: Some(&finish),
         };
         over.pieces(&mut [], 0, |_, _| unreachable!("there is nothing"));
         over.rows(&mut [], 4, 1, |_| unreachable!("there is nothing"));

@@ -5,13 +5,17 @@
 //! operator, whether it is spelled as a function, a method or a module of `torch.nn` ([`call`]);
 //! what becomes of it is in [`operators`] and [`views`].
 
+mod arrangement;
 mod attention;
 mod call;
 mod composed;
 mod einsum;
+mod indexing;
 mod losses;
 mod narrow;
+mod norms;
 mod operators;
+mod ordering;
 mod recurrent;
 mod resample;
 mod scatter;

@@ -1,5 +1,6 @@
 //! Programs of the engine, for Python: compiled from a graph, run on tensors and arrays.
 
+mod allocation;
 mod cache;
 mod model;
 mod planted;
@@ -8,6 +9,7 @@ mod runner;
 mod situation;
 mod tensor_layout;
 mod tensors;
+mod torch_library;
 mod watch;
 mod weights;
 
@@ -198,6 +200,8 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(planted::plant_panic, m)?)?;
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
     m.add_function(wrap_pyfunction!(tensors::are_native, m)?)?;
+    m.add_function(wrap_pyfunction!(allocation::makes_tensors_directly, m)?)?;
+    m.add_function(wrap_pyfunction!(situation::knows_switches, m)?)?;
     m.add_function(wrap_pyfunction!(tensor_layout::knows_tensor_layout, m)?)?;
     m.add_function(wrap_pyfunction!(situation::unusual_mode, m)?)
 }

@@ -36,6 +36,8 @@ pub(super) struct Spec {
     /// What it is made of for PyTorch.
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
+    /// Whether its truth values may be any bytes.
+    any_bytes: bool,
 }
 
 impl Spec {
@@ -44,6 +46,15 @@ impl Spec {
             element: Element::F32,
             dtype,
             shape: Vec::new(),
+            any_bytes: false,
+        }
+    }
+
+    /// The elements of a tensor, if they are these and can be read where they are.
+    fn data<'a>(&self, tensor: &Described<'a>) -> Option<Data<'a>> {
+        match self.any_bytes {
+            true => tensor.data_of_any_bytes(self.element, &self.shape),
+            false => tensor.data(self.element, &self.shape),
         }
     }
 
@@ -158,12 +169,10 @@ fn lent<'a>(tensor: &'a Bound<'_, PyAny>, spec: &Spec) -> PyResult<Input<'a>> {
         Some(exchange) => exchange.described(tensor)?,
         None => None,
     };
-    Ok(
-        match described.and_then(|own| own.data(spec.element, &spec.shape)) {
-            Some(data) => Input::There(data),
-            None => Input::Copied(elements(tensor, spec.element)?),
-        },
-    )
+    Ok(match described.and_then(|own| spec.data(&own)) {
+        Some(data) => Input::There(data),
+        None => Input::Copied(elements(tensor, spec.element)?),
+    })
 }
 
 impl PyProgram {
@@ -178,6 +187,8 @@ impl PyProgram {
         for value in &program.values {
             if let Source::Input(number) = value.source {
                 inputs[number].element = value.element;
+                inputs[number].any_bytes =
+                    value.element == Element::Bool && program.takes_any_bytes(number);
                 inputs[number].shape.clone_from(&value.shape);
             }
         }
@@ -186,6 +197,7 @@ impl PyProgram {
             element: program.element(value),
             dtype,
             shape: program.shape(value).to_vec(),
+            any_bytes: false,
         });
         let outputs: Vec<Spec> = outputs.collect();
         Self {
@@ -193,7 +205,10 @@ impl PyProgram {
             weights_in: Vec::new(),
             inputs,
             lent: Vec::new(),
-            templates: outputs.iter().map(|_| Template::new()).collect(),
+            templates: outputs
+                .iter()
+                .map(|own| Template::new(own.element, &own.shape))
+                .collect(),
             outputs,
             executable,
             strict,
@@ -212,6 +227,11 @@ impl PyProgram {
     pub(super) fn with_weights_in(mut self, memory: Vec<Range<usize>>) -> Self {
         self.weights_in = memory;
         self
+    }
+
+    /// Whether it writes to inputs.
+    pub(super) fn writes_inputs(&self) -> bool {
+        !self.written.is_empty()
     }
 
     /// What it takes.
@@ -325,15 +345,14 @@ impl PyProgram {
         let given = described.iter().zip(tensors).zip(&self.inputs);
         for (number, ((own, tensor), spec)) in given.enumerate() {
             let is_written = self.written.contains(&number);
-            let there =
-                (spec.is_direct() && !is_written).then(|| own.data(spec.element, &spec.shape));
+            let there = (spec.is_direct() && !is_written).then(|| spec.data(own));
             inputs.push(match there.flatten() {
                 Some(data) => Input::There(data),
                 None if is_written => Input::Copied(Elements::default()),
                 None => Input::Copied(elements(tensor, spec.element)?),
             });
         }
-        if !self.written.is_empty() {
+        if self.writes_inputs() {
             return self.call_writing(py, exchange, &inputs, (described, tensors), None);
         }
         self.call_inputs(py, exchange, (&inputs, tensors), Vec::new(), None)
@@ -443,12 +462,15 @@ impl PyProgram {
         let mut inputs = Vec::with_capacity(tensors.len());
         let mut all = Vec::with_capacity(tensors.len());
         for (number, (tensor, spec)) in tensors.iter().zip(&self.inputs).enumerate() {
-            let described = exchange.described(tensor)?;
             let is_written = self.written.contains(&number);
+            let described = match is_written {
+                true => exchange.described_by_torch(tensor)?,
+                false => exchange.described(tensor)?,
+            };
             let there = described
                 .as_ref()
                 .filter(|_| spec.is_direct() && !is_written);
-            let input = match there.and_then(|own| own.data(spec.element, &spec.shape)) {
+            let input = match there.and_then(|own| spec.data(own)) {
                 Some(data) => Input::There(data),
                 None => {
                     self.check_type(number, tensor)?;
@@ -612,7 +634,7 @@ impl PyProgram {
     /// Whether it writes to inputs.
     #[getter]
     fn writes(&self) -> bool {
-        !self.written.is_empty()
+        self.writes_inputs()
     }
 
     /// With what convolutions and linear layers multiply: `"bf16"` where that is wanted and the

@@ -297,14 +297,18 @@ impl PyRunner {
             }
             self.used(&own.program);
             // What was looked at may have run code of Python, which may have changed a tensor.
+            let program = own.program.get();
             let mut described: SmallVec<[Described<'_>; 4]> = SmallVec::new();
             for tensor in &tensors {
-                match exchange.described(tensor)? {
+                let now = match program.writes_inputs() {
+                    true => exchange.described_by_torch(tensor)?,
+                    false => exchange.described(tensor)?,
+                };
+                match now {
                     Some(own) => described.push(own),
                     None => return unknown(),
                 }
             }
-            let program = own.program.get();
             let results = program.call_described(py, exchange, &described, &tensors)?;
             return match &own.build {
                 Some(build) => build.bind(py).call1((results,)),

@@ -1,12 +1,22 @@
 //! What a call depends on besides its arguments: modes of PyTorch that make it something else.
 
+#![expect(unsafe_code, reason = "functions of C++")]
+
+use std::ffi::c_void;
+use std::mem::transmute;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict};
 
+use super::tensor_layout::within;
+use super::torch_library::Library;
+
 /// Functions that tell what is switched on.
 pub(super) struct Situation {
+    /// The same questions as functions of C++, where they give the same answers.
+    switches: Option<Switches>,
     is_grad_enabled: Py<PyAny>,
     is_any_autocast_enabled: Py<PyAny>,
     is_autocast_enabled: Py<PyAny>,
@@ -15,6 +25,91 @@ pub(super) struct Situation {
     forward_gradients: Py<PyDict>,
     /// Hooks of all modules, empty as a rule.
     hooks: Vec<Py<PyDict>>,
+}
+
+/// Functions of `libc10` and `libtorch_cpu` that tell what is switched on in this thread.
+#[derive(Clone, Copy)]
+struct Switches {
+    /// `c10::GradMode::is_enabled()`
+    is_grad_enabled: unsafe extern "C" fn() -> bool,
+    /// `at::autocast::is_autocast_enabled(c10::DeviceType)`
+    is_autocast_enabled: unsafe extern "C" fn(i8) -> bool,
+    /// `c10::impl::TorchDispatchModeTLS::stack_len()`
+    dispatch_modes: unsafe extern "C" fn() -> i64,
+}
+
+/// `c10::DeviceType::CPU`
+const CPU: i8 = 0;
+
+impl Switches {
+    fn load(py: Python<'_>) -> PyResult<Self> {
+        let (core, cpu) = (
+            Library::loaded(py, "libc10.so")?,
+            Library::loaded(py, "libtorch_cpu.so")?,
+        );
+        let grad = core.function("_ZN3c108GradMode10is_enabledEv")?;
+        let autocast = cpu.function("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE")?;
+        let modes = core.function("_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv")?;
+        // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries that stay loaded.
+        Ok(unsafe {
+            Self {
+                is_grad_enabled: transmute::<*const c_void, unsafe extern "C" fn() -> bool>(grad),
+                is_autocast_enabled: transmute::<*const c_void, unsafe extern "C" fn(i8) -> bool>(
+                    autocast,
+                ),
+                dispatch_modes: transmute::<*const c_void, unsafe extern "C" fn() -> i64>(modes),
+            }
+        })
+    }
+
+    fn records(self) -> bool {
+        // SAFETY: `load` has found the function, which takes nothing and reads a variable of the thread.
+        unsafe { (self.is_grad_enabled)() }
+    }
+
+    fn autocasts(self) -> bool {
+        // SAFETY: as above; it takes the number of a device.
+        unsafe { (self.is_autocast_enabled)(CPU) }
+    }
+
+    fn dispatch_modes(self) -> i64 {
+        // SAFETY: as above.
+        unsafe { (self.dispatch_modes)() }
+    }
+
+    /// Whether they tell what the functions of Python do, whatever is on.
+    fn are_right(self, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
+        let py = torch.py();
+        let core = torch.getattr("_C")?;
+        let modules = py.import("torch.utils._python_dispatch")?;
+        let mut is_so = true;
+        let mut compare = || {
+            let records: bool = torch.call_method0("is_grad_enabled")?.extract()?;
+            let autocasts: bool = torch
+                .call_method1("is_autocast_enabled", ("cpu",))?
+                .extract()?;
+            let modes: i64 = core.call_method0("_len_torch_dispatch_stack")?.extract()?;
+            let ours = (self.records(), self.autocasts(), self.dispatch_modes());
+            is_so &= ours == (records, autocasts, modes);
+            PyResult::Ok(())
+        };
+        compare()?;
+        for records in [true, false] {
+            let mode = torch.call_method1("set_grad_enabled", (records,))?;
+            within(&mode, &mut compare)?;
+            let options = PyDict::new(py);
+            options.set_item("enabled", records)?;
+            let mode = torch.call_method("autocast", ("cpu",), Some(&options))?;
+            within(&mode, &mut compare)?;
+        }
+        let mode = modules.getattr("TorchDispatchMode")?.call0()?;
+        within(&mode, || {
+            compare()?;
+            let inner = modules.getattr("TorchDispatchMode")?.call0()?;
+            within(&inner, &mut compare)
+        })?;
+        Ok(is_so)
+    }
 }
 
 fn is_true(value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -42,7 +137,10 @@ impl Situation {
         ];
         let hooks = hooks.map(|name| Ok(modules.getattr(name)?.cast_into::<PyDict>()?.unbind()));
         let forward_gradients = py.import("torch.autograd.forward_ad")?.dict();
+        let switches = Switches::load(py).ok();
+        let are_right = |own: &Switches| own.are_right(&torch).unwrap_or(false);
         Ok(Self {
+            switches: switches.filter(are_right),
             is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
             is_any_autocast_enabled: core.getattr("_is_any_autocast_enabled")?.unbind(),
             is_autocast_enabled: torch.getattr("is_autocast_enabled")?.unbind(),
@@ -54,7 +152,10 @@ impl Situation {
 
     /// Whether autograd may record.
     pub(super) fn records(&self, py: Python<'_>) -> PyResult<bool> {
-        is_true(&self.is_grad_enabled.bind(py).call0()?)
+        match self.switches {
+            Some(own) => Ok(own.records()),
+            None => is_true(&self.is_grad_enabled.bind(py).call0()?),
+        }
     }
 
     /// Whether there are hooks of all modules, which are run before the program is asked for.
@@ -62,20 +163,31 @@ impl Situation {
         self.hooks.iter().any(|hooks| !hooks.bind(py).is_empty())
     }
 
-    /// What is switched on that only PyTorch can do, for a message.
-    pub(super) fn unusual(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+    /// Whether operators on the CPU take other types than they are given.
+    fn autocasts(&self, py: Python<'_>) -> PyResult<bool> {
+        if let Some(own) = self.switches {
+            return Ok(own.autocasts());
+        }
         // The first question is the quicker one, and the answer nearly always no.
-        if is_true(&self.is_any_autocast_enabled.bind(py).call0()?)?
+        Ok(is_true(&self.is_any_autocast_enabled.bind(py).call0()?)?
             && is_true(
                 &self
                     .is_autocast_enabled
                     .bind(py)
                     .call1((intern!(py, "cpu"),))?,
-            )?
-        {
+            )?)
+    }
+
+    /// What is switched on that only PyTorch can do, for a message.
+    pub(super) fn unusual(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        if self.autocasts(py)? {
             return Ok(Some("autocast is on"));
         }
-        if is_true(&self.dispatch_modes.bind(py).call0()?)? {
+        let has_modes = match self.switches {
+            Some(own) => own.dispatch_modes() > 0,
+            None => is_true(&self.dispatch_modes.bind(py).call0()?)?,
+        };
+        if has_modes {
             return Ok(Some("a mode of torch.utils._python_dispatch is on"));
         }
         let level = intern!(py, "_current_level");
@@ -92,4 +204,10 @@ impl Situation {
 #[pyfunction]
 pub(super) fn unusual_mode(py: Python<'_>) -> PyResult<Option<&'static str>> {
     Situation::get(py)?.unusual(py)
+}
+
+/// Whether what is switched on is asked of functions of C++, for tests.
+#[pyfunction]
+pub(super) fn knows_switches(py: Python<'_>) -> PyResult<bool> {
+    Ok(Situation::get(py)?.switches.is_some())
 }

@@ -1,4 +1,4 @@
-//! Whether anything of a tensor has changed, seen in PyTorch's own structures without a call of it.
+//! Where a tensor lies, and whether anything of it has changed, seen in PyTorch's own structures without a call of it.
 //!
 //! A program has hundreds of weights, and asking for the version and the layout of one takes 150 ns. The structures are
 //! those of `c10/core/TensorImpl.h`, `StorageImpl.h` and `torch/csrc/autograd/python_variable.h`, as far as they are
@@ -7,13 +7,15 @@
 
 #![expect(unsafe_code, reason = "structures of PyTorch")]
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use corsac_engine::DType;
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 /// `THPVariable`
 #[repr(C)]
@@ -39,6 +41,8 @@ struct TensorImpl {
 const FORM: usize = 15;
 /// The most dimensions of which sizes lie in the structure itself.
 const MOST: u64 = 5;
+/// Of the word that also has flags, the type of elements and the device.
+const TYPE_AND_DEVICE: u64 = (1 << 40) - 1;
 
 /// `c10::VariableVersion::VersionCounter`
 #[repr(C)]
@@ -71,7 +75,7 @@ pub(super) struct Seen {
 impl Seen {
     /// A tensor of PyTorch itself, that is strided and counts writes; None where structures are not known.
     pub(super) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        if !is_known(tensor.py())? {
+        if known(tensor.py())?.is_none() {
             return Ok(None);
         }
         // SAFETY: the structures are as they are written down here, and the tensor is alive.
@@ -112,11 +116,61 @@ impl Seen {
     }
 }
 
-/// Whether the structures are this PyTorch's.
-fn is_known(py: Python<'_>) -> PyResult<bool> {
-    static KNOWN: PyOnceLock<bool> = PyOnceLock::new();
-    let known = KNOWN.get_or_try_init(py, || PyResult::Ok(probed(py).unwrap_or(false)))?;
-    Ok(*known)
+/// An ordinary tensor on the CPU: strided, with elements that are what they are stored as.
+pub(super) struct Dense {
+    /// Where its storage begins.
+    pub(super) data: *mut c_void,
+    /// How many elements before its own.
+    pub(super) offset: u64,
+    pub(super) dtype: DType,
+    pub(super) rank: i32,
+    /// So many sizes, and so many strides: the tensor's own.
+    pub(super) sizes: *mut i64,
+    pub(super) strides: *mut i64,
+}
+
+impl Dense {
+    /// What `tensor`, which is PyTorch's own and no subclass, is; None where it is something else, or not known.
+    #[inline]
+    pub(super) fn of(tensor: &Bound<'_, PyAny>) -> Option<Self> {
+        let known = known(tensor.py()).ok()??;
+        // SAFETY: the structures are as they are written down here, and the tensor is alive. One on the CPU has storage.
+        unsafe {
+            let own = (*tensor.as_ptr().cast::<TensorObject>()).own;
+            let form = &(*own).form;
+            let is_ordinary =
+                (*own).extra == 0 && form[0] <= MOST && known.keys.contains(&form[FORM - 1]);
+            if !is_ordinary {
+                return None;
+            }
+            let kind = form[FORM - 2] & TYPE_AND_DEVICE;
+            let (_, dtype) = known.types.iter().find(|(own, _)| *own == kind)?;
+            let numbers = form.as_ptr().cast::<i64>().cast_mut();
+            Some(Self {
+                data: (*(*own).storage).data as *mut c_void,
+                offset: form[11],
+                dtype: *dtype,
+                rank: form[0] as i32,
+                sizes: numbers.add(1),
+                strides: numbers.add(6),
+            })
+        }
+    }
+}
+
+/// Words of structures that are this PyTorch's.
+struct Known {
+    /// Keys of dispatch of ordinary tensors on the CPU: those made as usual, and those made in inference mode.
+    keys: [u64; 2],
+    /// Types of elements, on the CPU.
+    types: Vec<(u64, DType)>,
+}
+
+/// What is known of the structures; None if they are not those that are written down here.
+fn known(py: Python<'_>) -> PyResult<Option<&Known>> {
+    static KNOWN: PyOnceLock<Option<Known>> = PyOnceLock::new();
+    let known = KNOWN.get_or_try_init(py, || PyResult::Ok(probed(py).unwrap_or(None)))?;
+    Ok(known.as_ref())
 }
 
 /// The memory of this process, read without risk.
@@ -183,23 +237,87 @@ fn agreed(memory: &Memory, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Words>>
     })
 }
 
-fn probed(py: Python<'_>) -> PyResult<bool> {
+fn probed(py: Python<'_>) -> PyResult<Option<Known>> {
     if size_of::<usize>() != 8 || size_of::<TensorImpl>() != 22 * 8 {
-        return Ok(false);
+        return Ok(None);
     }
     let Ok(memory) = std::fs::File::open("/proc/self/mem").map(Memory) else {
-        return Ok(false);
+        return Ok(None);
     };
     let torch = py.import("torch")?;
     let tensor = torch.getattr("Tensor")?;
     if tensor.getattr("__basicsize__")?.extract::<usize>()? < size_of::<TensorObject>() {
-        return Ok(false);
+        return Ok(None);
     }
-    let no_grad = torch.call_method0("no_grad")?;
-    no_grad.call_method0("__enter__")?;
-    let result = all_agree(&memory, &torch);
-    no_grad.call_method1("__exit__", (py.None(), py.None(), py.None()))?;
+    let is_so = within(&torch.call_method0("no_grad")?, || {
+        let usual = torch.call_method1("inference_mode", (false,))?;
+        within(&usual, || all_agree(&memory, &torch))
+    })?;
+    match is_so {
+        true => known_words(&memory, &torch),
+        false => Ok(None),
+    }
+}
+
+/// Calls `work` in a context of Python.
+pub(super) fn within<T>(
+    context: &Bound<'_, PyAny>,
+    work: impl FnOnce() -> PyResult<T>,
+) -> PyResult<T> {
+    let none = context.py().None();
+    context.call_method0("__enter__")?;
+    let result = work();
+    context.call_method1("__exit__", (&none, &none, &none))?;
     result
+}
+
+/// The words of ordinary tensors.
+fn known_words(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<Option<Known>> {
+    let py = torch.py();
+    let words = |device: &str, dtype: DType| -> PyResult<Option<[u64; 22]>> {
+        let options = PyDict::new(py);
+        options.set_item("dtype", torch.getattr(dtype.name())?)?;
+        options.set_item("device", device)?;
+        let own = torch.call_method("empty", (2, 3), Some(&options))?;
+        Ok(memory.words(own.getattr("_cdata")?.extract()?))
+    };
+    let of_mode = |inference: bool| {
+        let mode = torch.call_method1("inference_mode", (inference,))?;
+        within(&mode, || words("cpu", DType::Float32))
+    };
+    let (Some(usual), Some(inference)) = (of_mode(false)?, of_mode(true)?) else {
+        return Ok(None);
+    };
+    let dtypes = [
+        DType::Float32,
+        DType::Int64,
+        DType::Bool,
+        DType::Int32,
+        DType::Int16,
+        DType::Int8,
+        DType::UInt8,
+    ];
+    let mut types: Vec<(u64, DType)> = Vec::new();
+    for dtype in dtypes {
+        let usual = torch.call_method1("inference_mode", (false,))?;
+        let (own, elsewhere) =
+            within(&usual, || Ok((words("cpu", dtype)?, words("meta", dtype)?)))?;
+        let (Some(own), Some(elsewhere)) = (own, elsewhere) else {
+            return Ok(None);
+        };
+        let kind = own[20] & TYPE_AND_DEVICE;
+        let is_told_apart = kind != elsewhere[20] & TYPE_AND_DEVICE
+            && own[21] != elsewhere[21]
+            && types.iter().all(|(other, _)| *other != kind);
+        if !is_told_apart {
+            return Ok(None);
+        }
+        types.push((kind, dtype));
+    }
+    Ok(Some(Known {
+        keys: [usual[21], inference[21]],
+        types,
+    }))
 }
 
 /// A view of a tensor with these sizes and strides, from this element on.
@@ -218,7 +336,7 @@ fn strided<'py>(
 fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
     let py = torch.py();
     let zeros = |len: usize, dtype: &str| {
-        let options = pyo3::types::PyDict::new(py);
+        let options = PyDict::new(py);
         options.set_item("dtype", torch.getattr(dtype)?)?;
         options.set_item("device", "cpu")?;
         torch.call_method("zeros", (len,), Some(&options))
@@ -258,7 +376,11 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
     let (Some(negative), form) = (agreed(memory, &negated)?, 7..22) else {
         return Ok(false);
     };
+    // The type and the device stand apart from what depends on sizes and strides.
+    let whole = agreed(memory, &base)?;
+    let kind = |words: &[u64; 22]| words[20] & TYPE_AND_DEVICE;
     let mut is_so = first.0[form.clone()] == other.0[form]
+        && whole.is_some_and(|own| kind(&own.0) == kind(&first.0))
         && first.0[20] != typed.0[20]
         && first.0[21] != negative.0[21]
         && first.0[5] != other.0[5];
@@ -288,5 +410,5 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
 /// Whether structures of tensors are known, for tests.
 #[pyfunction]
 pub(super) fn knows_tensor_layout(py: Python<'_>) -> PyResult<bool> {
-    is_known(py)
+    Ok(known(py)?.is_some())
 }

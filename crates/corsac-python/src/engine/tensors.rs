@@ -21,6 +21,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyCapsuleMethods, PyDict, PyString, PyTuple, PyType};
 use rustc_hash::FxHasher;
 
+use super::allocation::{Allocator, Form};
+use super::tensor_layout::Dense;
 use crate::runtime::TorchValues;
 
 /// The major version of DLPack whose layouts these are.
@@ -145,13 +147,19 @@ pub(crate) struct Described<'a> {
     of: PhantomData<&'a Bound<'a, PyAny>>,
 }
 
-/// A tensor without memory that results are made like: `torch.empty_like` takes half of the time that `torch.empty`
-/// takes, which reads sizes, type and device each time.
-pub(crate) struct Template(PyOnceLock<Py<PyAny>>);
+/// What results are made like: sizes, and for PyTorch, where that makes them, a tensor without memory. `torch.empty_like`
+/// takes half of the time that `torch.empty` takes, which reads sizes, type and device each time.
+pub(crate) struct Template {
+    form: Form,
+    like: PyOnceLock<Py<PyAny>>,
+}
 
 impl Template {
-    pub(crate) fn new() -> Self {
-        Self(PyOnceLock::new())
+    pub(crate) fn new(element: Element, shape: &[usize]) -> Self {
+        Self {
+            form: Form::new(element, shape),
+            like: PyOnceLock::new(),
+        }
     }
 }
 
@@ -222,6 +230,20 @@ impl Exchange {
         &self,
         tensor: &'a Bound<'_, PyAny>,
     ) -> PyResult<Option<Described<'a>>> {
+        if !self.is_tensor(tensor) {
+            return Ok(None);
+        }
+        if let Some(own) = Dense::of(tensor) {
+            return Ok(Some(own.into()));
+        }
+        self.described_by_torch(tensor)
+    }
+
+    /// The same as PyTorch says it, which copies elements that are shared until they are written to.
+    pub(super) fn described_by_torch<'a>(
+        &self,
+        tensor: &'a Bound<'_, PyAny>,
+    ) -> PyResult<Option<Described<'a>>> {
         let py = tensor.py();
         if !self.is_tensor(tensor) {
             return Ok(None);
@@ -234,7 +256,7 @@ impl Exchange {
         {
             return Ok(None);
         }
-        Ok(self.described_as_stored(tensor))
+        Ok(self.asked(tensor))
     }
 
     /// The same for a tensor of PyTorch itself, as it is stored: which may be as its negative.
@@ -242,6 +264,13 @@ impl Exchange {
         &self,
         tensor: &'a Bound<'_, PyAny>,
     ) -> Option<Described<'a>> {
+        match Dense::of(tensor) {
+            Some(own) => Some(own.into()),
+            None => self.asked(tensor),
+        }
+    }
+
+    fn asked<'a>(&self, tensor: &'a Bound<'_, PyAny>) -> Option<Described<'a>> {
         let description = self.description(tensor);
         let on_cpu = |own: &Description| own.device.kind == CPU && own.rank >= 0;
         description.filter(on_cpu).map(|description| Described {
@@ -351,31 +380,44 @@ impl Exchange {
         shape: &[usize],
         template: &Template,
     ) -> PyResult<Fresh<'py>> {
-        let template = template.0.get_or_try_init(py, || {
-            let options = self.options(py, element)?;
-            let sizes = PyTuple::new(py, shape)?;
-            let template = self.empty.bind(py).call((sizes,), Some(&options))?;
-            // Its elements are never looked at.
-            template
-                .call_method0(intern!(py, "untyped_storage"))?
-                .call_method1(intern!(py, "resize_"), (0,))?;
-            PyResult::Ok(template.unbind())
-        })?;
-        let tensor = self.empty_like.bind(py).call1((template,))?;
+        let made = Allocator::get(py).and_then(|own| own.empty(py, &template.form));
+        let tensor = match made {
+            Some(tensor) => tensor,
+            None => self.empty_like(py, element, shape, template)?,
+        };
         let data = match self.is_plain(&tensor) {
             true => self
                 .described_as_stored(&tensor)
                 .and_then(|own| own.fits(element, shape).then(|| own.start())),
             false => None,
         };
-        let wrong =
-            || pyo3::exceptions::PyRuntimeError::new_err("torch.empty_like made another tensor");
+        let wrong = || pyo3::exceptions::PyRuntimeError::new_err("PyTorch made another tensor");
         Ok(Fresh {
             tensor,
             data: data.ok_or_else(wrong)?,
             len: shape.iter().product(),
             element,
         })
+    }
+
+    /// A new tensor like `template`, as PyTorch makes it.
+    fn empty_like<'py>(
+        &self,
+        py: Python<'py>,
+        element: Element,
+        shape: &[usize],
+        template: &Template,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let like = template.like.get_or_try_init(py, || {
+            let options = self.options(py, element)?;
+            let sizes = PyTuple::new(py, shape)?;
+            let like = self.empty.bind(py).call((sizes,), Some(&options))?;
+            // Its elements are never looked at.
+            like.call_method0(intern!(py, "untyped_storage"))?
+                .call_method1(intern!(py, "resize_"), (0,))?;
+            PyResult::Ok(like.unbind())
+        })?;
+        self.empty_like.bind(py).call1((like,))
     }
 
     /// The keywords that tensors of this type are made with, always the same.
@@ -393,6 +435,40 @@ impl Exchange {
             PyResult::Ok(options.unbind())
         })?;
         Ok(options.bind(py).clone())
+    }
+}
+
+impl From<Dense> for Described<'_> {
+    fn from(own: Dense) -> Self {
+        let (code, bytes) = match own.dtype {
+            // `kDLFloat`, `kDLInt`, `kDLUInt`, `kDLBool`
+            DType::Float32 => (2, 4),
+            DType::Int64 => (0, 8),
+            DType::Int32 => (0, 4),
+            DType::Int16 => (0, 2),
+            DType::Int8 => (0, 1),
+            DType::UInt8 => (1, 1),
+            _ => (6, 1),
+        };
+        Self {
+            description: Description {
+                data: own.data,
+                device: Device {
+                    kind: CPU,
+                    number: 0,
+                },
+                rank: own.rank,
+                dtype: DataType {
+                    code,
+                    bits: 8 * bytes,
+                    lanes: 1,
+                },
+                shape: own.sizes,
+                strides: own.strides,
+                byte_offset: own.offset * u64::from(bytes),
+            },
+            of: PhantomData,
+        }
     }
 }
 
@@ -496,6 +572,15 @@ impl<'a> Described<'a> {
 
     /// Its elements, if they can be read where they are.
     pub(crate) fn data(&self, element: Element, shape: &[usize]) -> Option<Data<'a>> {
+        match self.data_of_any_bytes(element, shape) {
+            // Bytes that were made truth values by another name may be anything.
+            Some(Data::Bool(bytes)) if !are_truth_values(bytes) => None,
+            data => data,
+        }
+    }
+
+    /// The same where truth values may be any bytes.
+    pub(super) fn data_of_any_bytes(&self, element: Element, shape: &[usize]) -> Option<Data<'a>> {
         if !self.fits(element, shape) {
             return None;
         }
@@ -515,14 +600,7 @@ impl<'a> Described<'a> {
             match element {
                 Element::F32 => Data::F32(std::slice::from_raw_parts(start.cast(), len)),
                 Element::I64 => Data::I64(std::slice::from_raw_parts(start.cast(), len)),
-                Element::Bool => {
-                    let bytes: &[u8] = std::slice::from_raw_parts(start.cast(), len);
-                    // Bytes that were made truth values by another name may be anything.
-                    if !are_truth_values(bytes) {
-                        return None;
-                    }
-                    Data::Bool(bytes)
-                }
+                Element::Bool => Data::Bool(std::slice::from_raw_parts(start.cast(), len)),
             }
         })
     }

@@ -200,7 +200,10 @@ impl Fused {
         match data {
             Data::F32(data) => self.inputs[input].read(data, start, to, |x| x),
             Data::I64(data) => self.inputs[input].read(data, start, to, |x| x as f32),
-            Data::Bool(data) => self.inputs[input].read(data, start, to, f32::from),
+            Data::Bool(data) => {
+                let as_number = |x: u8| if x != 0 { 1.0 } else { 0.0 };
+                self.inputs[input].read(data, start, to, as_number);
+            }
         }
     }
 }

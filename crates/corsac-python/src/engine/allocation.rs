@@ -1,0 +1,197 @@
+//! New tensors, made by PyTorch's functions of C and C++ without what a call from Python takes besides.
+//!
+//! `torch.empty_like` takes 0.7 µs, half of it to read arguments, to let go of the interpreter and to find the operator.
+//! `aoti_torch_empty_strided` is of the stable interface that compiled programs of PyTorch use, and makes a tensor as the
+//! operator does; `THPVariable_Wrap` gives it to Python. [`Allocator::get`] compares tensors that are made so with those of
+//! `torch.empty`, and where they differ, or a function is missing, there is no such allocator.
+
+#![expect(unsafe_code, reason = "functions of C")]
+
+use std::ffi::c_void;
+
+use corsac_engine::Element;
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::tensor_layout::within;
+use super::torch_library::Library;
+
+/// `AtenTensorHandle`: an `at::Tensor` of the heap.
+type Handle = *mut c_void;
+/// `aoti_torch_empty_strided`: 0, or 1 after writing to the log why not.
+type EmptyStrided =
+    unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> i32;
+/// `aoti_torch_delete_tensor_object`
+type Delete = unsafe extern "C" fn(Handle) -> i32;
+/// `THPVariable_Wrap(at::TensorBase&&)`: takes the tensor out of what it is given.
+type Wrap = unsafe extern "C-unwind" fn(Handle) -> *mut PyObject;
+/// `aoti_torch_dtype_float32` and the like
+type Number = unsafe extern "C" fn() -> i32;
+
+/// The most bytes of a tensor that is made so. Larger ones may find no memory, which `torch.empty` tells as an exception.
+const MOST_BYTES: usize = 64 << 20;
+
+/// The functions that make tensors.
+pub(super) struct Allocator {
+    empty_strided: EmptyStrided,
+    delete: Delete,
+    wrap: Wrap,
+    /// The numbers of float32, int64 and bool.
+    dtypes: [i32; 3],
+    cpu: i32,
+}
+
+/// Sizes and strides of a tensor that lies row by row, and the type of its elements.
+pub(super) struct Form {
+    sizes: Vec<i64>,
+    strides: Vec<i64>,
+    element: Element,
+    is_small: bool,
+}
+
+impl Form {
+    pub(super) fn new(element: Element, shape: &[usize]) -> Self {
+        let mut strides = vec![1; shape.len()];
+        for at in (1..shape.len()).rev() {
+            strides[at - 1] = strides[at] * shape[at].max(1) as i64;
+        }
+        let len = shape.iter().fold(element.size_bytes(), |len, &size| {
+            len.saturating_mul(size.max(1))
+        });
+        Self {
+            sizes: shape.iter().map(|&size| size as i64).collect(),
+            strides,
+            element,
+            is_small: len <= MOST_BYTES,
+        }
+    }
+}
+
+impl Allocator {
+    /// The allocator of the installed PyTorch, if it makes tensors as `torch.empty` does.
+    pub(super) fn get(py: Python<'_>) -> Option<&Self> {
+        static ALLOCATOR: PyOnceLock<Option<Allocator>> = PyOnceLock::new();
+        let own = ALLOCATOR.get_or_init(py, || {
+            let own = Self::load(py).ok()?;
+            own.is_right(py).unwrap_or(false).then_some(own)
+        });
+        own.as_ref()
+    }
+
+    fn load(py: Python<'_>) -> PyResult<Self> {
+        let cpu = Library::loaded(py, "libtorch_cpu.so")?;
+        let python = Library::loaded(py, "libtorch_python.so")?;
+        let number = |name: &str| -> PyResult<i32> {
+            let function = cpu.function(name)?;
+            // SAFETY: it is the function of this name, which PyTorch declares so, in a library that stays loaded.
+            Ok(unsafe { std::mem::transmute::<*const c_void, Number>(function)() })
+        };
+        let empty_strided = cpu.function("aoti_torch_empty_strided")?;
+        let delete = cpu.function("aoti_torch_delete_tensor_object")?;
+        let wrap = python.function("_Z16THPVariable_WrapON2at10TensorBaseE")?;
+        // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries that stay loaded.
+        let (empty_strided, delete, wrap) = unsafe {
+            (
+                std::mem::transmute::<*const c_void, EmptyStrided>(empty_strided),
+                std::mem::transmute::<*const c_void, Delete>(delete),
+                std::mem::transmute::<*const c_void, Wrap>(wrap),
+            )
+        };
+        Ok(Self {
+            empty_strided,
+            delete,
+            wrap,
+            dtypes: [
+                number("aoti_torch_dtype_float32")?,
+                number("aoti_torch_dtype_int64")?,
+                number("aoti_torch_dtype_bool")?,
+            ],
+            cpu: number("aoti_torch_device_type_cpu")?,
+        })
+    }
+
+    /// A new tensor, whose elements are not set; None where PyTorch is to make it, and to say what is wrong.
+    pub(super) fn empty<'py>(&self, py: Python<'py>, form: &Form) -> Option<Bound<'py, PyAny>> {
+        if !form.is_small {
+            return None;
+        }
+        let dtype = match form.element {
+            Element::F32 => self.dtypes[0],
+            Element::I64 => self.dtypes[1],
+            Element::Bool => self.dtypes[2],
+        };
+        let mut handle: Handle = std::ptr::null_mut();
+        // SAFETY: there are as many sizes and strides as it is told; it sets `handle` if it gives 0. The thread is attached
+        // to the interpreter, and `wrap` takes the tensor, of which there is no other name, and gives a new reference or
+        // null with an exception. What is left of the handle is deleted once.
+        unsafe {
+            let rank = form.sizes.len() as i64;
+            let (sizes, strides) = (form.sizes.as_ptr(), form.strides.as_ptr());
+            let failed =
+                (self.empty_strided)(rank, sizes, strides, dtype, self.cpu, 0, &raw mut handle);
+            if failed != 0 || handle.is_null() {
+                return None;
+            }
+            let tensor = (self.wrap)(handle);
+            (self.delete)(handle);
+            let tensor = Bound::from_owned_ptr_or_opt(py, tensor);
+            if tensor.is_none() {
+                drop(PyErr::take(py));
+            }
+            tensor
+        }
+    }
+
+    /// Whether tensors are those of `torch.empty`, in inference mode and without.
+    fn is_right(&self, py: Python<'_>) -> PyResult<bool> {
+        let torch = py.import("torch")?;
+        let count = py.import("sys")?.getattr("getrefcount")?;
+        let mut is_so = true;
+        for inference in [false, true] {
+            let mode = torch.call_method1("inference_mode", (inference,))?;
+            within(&mode, || {
+                for (element, dtype) in [
+                    (Element::F32, "float32"),
+                    (Element::I64, "int64"),
+                    (Element::Bool, "bool"),
+                ] {
+                    for shape in [&[2, 3][..], &[4, 0, 5], &[]] {
+                        let Some(own) = self.empty(py, &Form::new(element, shape)) else {
+                            is_so = false;
+                            continue;
+                        };
+                        let options = PyDict::new(py);
+                        options.set_item("dtype", torch.getattr(dtype)?)?;
+                        options.set_item("device", "cpu")?;
+                        let sizes = PyTuple::new(py, shape)?;
+                        let other = torch.call_method("empty", (sizes,), Some(&options))?;
+                        is_so &= own.get_type().is(other.get_type())
+                            && count.call1((&own,))?.eq(count.call1((&other,))?)?;
+                        for name in ["dtype", "device", "layout", "shape", "requires_grad"] {
+                            is_so &= own.getattr(name)?.eq(other.getattr(name)?)?;
+                        }
+                        for name in ["stride", "is_inference", "storage_offset", "is_contiguous"] {
+                            is_so &= own.call_method0(name)?.eq(other.call_method0(name)?)?;
+                        }
+                        let [own, other] =
+                            [own, other].map(|own| own.call_method0("untyped_storage"));
+                        let (own, other) = (own?, other?);
+                        for name in ["nbytes", "resizable"] {
+                            is_so &= own.call_method0(name)?.eq(other.call_method0(name)?)?;
+                        }
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(is_so)
+    }
+}
+
+/// Whether results of programs are made so, for tests.
+#[pyfunction]
+pub(super) fn makes_tensors_directly(py: Python<'_>) -> bool {
+    Allocator::get(py).is_some()
+}
