@@ -282,7 +282,7 @@ def test_steps_are_captured_without_dynamo(kind):
     "kind",
     [
         *(Assigning, Reversed, Rounded, Checkpointed, ReadingWeights),
-        *(ReadingBuffers, Deciding, Hooking, Asking, Counting),
+        *(ReadingBuffers, Hooking, Asking, Counting),
     ],
 )
 def test_what_a_graph_would_not_do_is_not_captured(kind):

@@ -15,6 +15,7 @@ import collections
 import importlib
 import io
 import math
+import re
 import sys
 import types
 import warnings
@@ -253,6 +254,19 @@ SAMPLES = {
     "_io.TextIOWrapper.write": "r = _io.TextIOWrapper.write(OUT, s.t)",
     "_io.TextIOWrapper.flush": "r = _io.TextIOWrapper.flush(OUT)",
     "_io.StringIO.write": "r = _io.StringIO.write(TEXT, s.t)",
+    "re.Pattern.match": "r = re.Pattern.match(PATTERN, s.t).group()",
+    "re.Pattern.search": "r = re.Pattern.search(PATTERN, s.t).group()",
+    "re.Pattern.fullmatch": "r = re.Pattern.fullmatch(PATTERN, s.t).group()",
+    "re.Pattern.findall": "r = re.Pattern.findall(PATTERN, s.t)",
+    "re.Pattern.split": "r = re.Pattern.split(PATTERN, s.t)",
+    "re.Pattern.sub": "r = re.Pattern.sub(PATTERN, 'a', s.t)",
+    "re.Match.group": "r = re.Match.group(PATTERN.match(s.t))",
+    "re.Match.groups": "r = re.Match.groups(PATTERN.match(s.t))",
+    "re.Match.groupdict": "r = re.Match.groupdict(PATTERN.match(s.t))",
+    "re.Match.start": "r = re.Match.start(PATTERN.search(s.t), 1)",
+    "re.Match.end": "r = re.Match.end(PATTERN.search(s.t), 1)",
+    "re.Match.span": "r = re.Match.span(PATTERN.search(s.t), 1)",
+    "re.Match.__getitem__": "r = re.Match.__getitem__(PATTERN.match(s.t), 1)",
     "_warnings.warn": "r = _warnings.warn('of the sample')",
     "_warnings.warn_explicit": "r = _warnings.warn_explicit('of the sample', UserWarning, 'a', 1)",
     "str.format_map": "r = str.format_map('{a}', s.d)",
@@ -284,6 +298,8 @@ MODULES = {
     "sys": sys,
     "torch": torch,
     "types": types,
+    "re": re,
+    "PATTERN": re.compile("(?P<first>.)(.*)"),
     "OUT": io.TextIOWrapper(io.BytesIO()),
     "TEXT": io.StringIO(),
     "Plain": Plain,

@@ -3,15 +3,16 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyModule, PyString, PyTuple, PyType,
+    PyBool, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyList, PyModule, PyString, PyTuple,
+    PyType,
 };
 
 use super::cpython::{self, Frame, Slots};
 use super::effects::Effect;
 use super::guards::address;
 use super::look::{
-    COMPARED, Look, PRINTED, Step, called_name, full_name, is_atom, is_constant, is_in_python,
-    short_name,
+    COMPARED, Look, PRINTED, Step, called_name, full_name, is_atom, is_class, is_constant,
+    is_in_python, is_number_class_of_numpy, short_name,
 };
 use super::recording::{DEEPEST, Kind};
 
@@ -147,6 +148,15 @@ impl<'py> Look<'_, 'py> {
                     Ok(())
                 }
             }
+            "numpy.ufunc" | "numpy._ArrayFunctionDispatcher"
+                if self.is_of_numbers(callable, arguments) =>
+            {
+                // A function of numbers, in Python and in C: nothing of it is the program's.
+                self.symbols_used(arguments, false)?;
+                self.uses(arguments)?;
+                self.state.is_skipping = true;
+                Ok(())
+            }
             "weakref.ReferenceType" => self.state.reads.call(callable, &PyTuple::empty(py)),
             "staticmethod" => {
                 let function = callable.getattr(intern!(py, "__func__"))?;
@@ -168,6 +178,26 @@ impl<'py> Look<'_, 'py> {
                 }
             }
         }
+    }
+
+    /// Whether a function of NumPy gets numbers and texts, and containers of some, of which it computes another one; it does
+    /// not read or write files.
+    fn is_of_numbers(&self, function: &Bound<'py, PyAny>, arguments: &[Bound<'py, PyAny>]) -> bool {
+        const FILES: [&str; 6] = ["save", "load", "memmap", "genfrom", "from", "to"];
+        let name = short_name(function);
+        !FILES.iter().any(|own| name.starts_with(own))
+            && arguments.iter().all(|own| self.is_number(own, 0))
+    }
+
+    fn is_number(&self, own: &Bound<'py, PyAny>, depth: usize) -> bool {
+        let is_container = own.is_instance_of::<PyTuple>() || own.is_exact_instance_of::<PyList>();
+        if is_container && depth < DEEPEST {
+            let parts = own
+                .try_iter()
+                .map(|parts| parts.collect::<PyResult<Vec<_>>>());
+            return matches!(parts, Ok(Ok(parts)) if parts.iter().all(|own| self.is_number(own, depth + 1)));
+        }
+        is_constant(own) || is_class(own)
     }
 
     /// The names of the last arguments of the call at hand, if some have any; None if they are not known.
@@ -417,7 +447,7 @@ impl<'py> Look<'_, 'py> {
         let why: Option<String> = prints
             .call1(self.py, (called, given, self.names_of_arguments()))?
             .extract(self.py)?;
-        self.state.is_printing = why.is_none();
+        self.state.is_skipping = why.is_none();
         if let Some(why) = why {
             self.state.refuse(Kind::Writes, why);
         }
@@ -526,6 +556,8 @@ impl<'py> Look<'_, 'py> {
                     }
                 }
             }
+            None if is_number_class_of_numpy(class)
+                && arguments.iter().all(|own| self.is_number(own, 0)) => {}
             None => self
                 .state
                 .opaque(format!("it makes a {}", full_name(class))),

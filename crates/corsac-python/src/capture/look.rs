@@ -53,6 +53,7 @@ pub(super) fn full_name(kind: &Bound<'_, PyType>) -> String {
 pub(super) fn is_constant(own: &Bound<'_, PyAny>) -> bool {
     let kind = own.get_type();
     is_atom(own)
+        || is_number_class_of_numpy(&kind)
         || matches!(
             &*full_name(&kind),
             "torch.dtype"
@@ -67,6 +68,15 @@ pub(super) fn is_constant(own: &Bound<'_, PyAny>) -> bool {
                 | "types.GenericAlias"
                 | "types.UnionType"
         )
+}
+
+/// Whether a class is one of NumPy's numbers, which never change.
+pub(super) fn is_number_class_of_numpy(kind: &Bound<'_, PyType>) -> bool {
+    let name = full_name(kind);
+    name.strip_prefix("numpy.").is_some_and(|name| {
+        let kinds = ["float", "int", "uint", "bool", "complex"];
+        kinds.iter().any(|own| name.starts_with(own))
+    })
 }
 
 /// Whether a method is one that Python runs, so that its instructions are seen.

@@ -150,8 +150,8 @@ pub(super) struct State {
     pub(super) makes_number: bool,
     /// Calls a function with arguments, whose operators are not recorded.
     pub(super) quiet: Option<Py<PyAny>>,
-    /// Whether the instruction prints, later once more: what is called for that is nothing of the program's.
-    pub(super) is_printing: bool,
+    /// Whether what the instruction calls is nothing of the program's: it prints, or computes numbers of others.
+    pub(super) is_skipping: bool,
     /// Is told of calls that print.
     pub(super) prints: Option<Py<PyAny>>,
     /// Code of the recorder that was called.
@@ -302,7 +302,7 @@ impl PyRecording {
                     None => self.meet(py, state, frame)?,
                 };
                 let is_assumed = state.assumed.take() == Some(code);
-                if state.skipped > 0 || is_ours || is_assumed || state.is_printing {
+                if state.skipped > 0 || is_ours || is_assumed || state.is_skipping {
                     if state.skipped == 0 && is_assumed {
                         state.is_assumed = true;
                         self.assume.call1(py, (true,))?;
@@ -353,7 +353,7 @@ impl PyRecording {
             }
             ffi::PyTrace_OPCODE if state.skipped == 0 => {
                 self.settle(state);
-                (state.makes_number, state.is_printing) = (false, false);
+                (state.makes_number, state.is_skipping) = (false, false);
                 state.note_iterator(frame);
                 if let Some(pending) = state.frames.last_mut().and_then(|own| own.pending.take()) {
                     state.symbols.settle(pending, frame)?;
