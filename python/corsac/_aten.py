@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+#: More names of attributes by which Dynamo is told something.
+_MARKS = ("_specialize_on", "_has_dynamo_dim_marking")
 IS_RANDOM = "draws random numbers"
 #: What operators do of which something depends on values that decides what comes after them.
 READS_VALUES = frozenset(["reads a value", "gives a tensor whose size depends on values"])
@@ -67,7 +69,9 @@ def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
 def has_attributes(own: torch.Tensor) -> bool:
     """Whether a tensor has attributes that programs may ask for: not those by which Dynamo is told what to make symbols of,
     which models set on their caches."""
-    return bool(own.__dict__) and not all(name.startswith("_dynamo_") for name in own.__dict__)
+    return bool(own.__dict__) and not all(
+        name.startswith("_dynamo_") or name in _MARKS for name in own.__dict__
+    )
 
 
 def place_of(own: torch.Tensor) -> int:

@@ -123,8 +123,9 @@ def compile(
             rounded to bfloat16 (8 bits of precision) and sum up in float32, where the processor has
             tiles for it (AMX); elsewhere, and in everything else, they are float32. Inputs, weights
             and results are float32 tensors all the same.
-        dynamic: whether Dynamo makes symbols of sizes: from the start, never, or (None) of those that
-            have changed. With True Dynamo captures all calls.
+        dynamic: whether a program is for many sizes: from the first one on (of all sizes but 0 and 1), never, or (None)
+            of those that have changed, or were marked (``torch._dynamo.mark_dynamic``). In training Dynamo captures all
+            calls with True.
         fullgraph: raise :class:`CompileError` instead of running on PyTorch.
         options: for the backend; the engine knows ``{"precision": …}``, ``{"training": …}``, which is
             ``"measured"``, ``"native"`` (wherever the engine can) or ``"host"`` (PyTorch), and
@@ -235,7 +236,7 @@ class CompiledModule(EngineModule):
             fullgraph,
             inference == INFERENCE[0] and not fullgraph,
             self._runner,
-            dynamic is not False,
+            dynamic,
         )
 
     def __reduce__(self) -> Any:
@@ -277,8 +278,6 @@ class CompiledModule(EngineModule):
             return self._training_call(call.tensors)(*args, **kwargs)
         if reason is not None:
             return self._by_host(reason, args, kwargs)
-        if self._dynamic:
-            return self._by_dynamo()(*args, **kwargs)
         found = self._recorded.find(call)
         if isinstance(found, Entry):
             program = found.run

@@ -111,7 +111,7 @@ class RecordedPrograms:
         fullgraph: whether PyTorch may run a part.
         measures: whether calls are left to PyTorch where it is faster.
         runner: runs programs without a step of Python where nothing is special about a call.
-        symbols: whether a program may be for many sizes.
+        dynamic: whether a program may be for many sizes: from the first one on, never, or (None) where sizes were others.
     """
 
     #: Whether results share memory where PyTorch's do. Programs of which they are all new are whole.
@@ -125,7 +125,7 @@ class RecordedPrograms:
         fullgraph: bool,
         measures: bool,
         runner: _core.Runner,
-        symbols: bool,
+        dynamic: bool | None,
     ) -> None:
         self._precision, self._fullgraph, self._runner = precision, fullgraph, runner
         self._measures = measures
@@ -139,9 +139,10 @@ class RecordedPrograms:
             self._made,
             forget=self._forget,
             replays=True,
-            resize=self._resized if symbols else None,
+            resize=None if dynamic is False else self._resized,
             decides=not fullgraph,
             writes=True,
+            dynamic=bool(dynamic),
         )
         self._stages: Stages = Stages()
         self._recordings.failures = (

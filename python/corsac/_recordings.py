@@ -392,6 +392,7 @@ class Recordings:
         resize: makes a program that is for many sizes one for those of a call; None where there are none such.
         decides: whether values may decide what programs do.
         writes: whether programs may write to what was there before.
+        dynamic: whether all sizes but 0 and 1 may be others from the first program on.
     """
 
     #: What says that a program cannot be made.
@@ -410,8 +411,9 @@ class Recordings:
         sizes: int = SIZES,
         decides: bool = False,
         writes: bool = False,
+        dynamic: bool = False,
     ) -> None:
-        self._decides, self._writes = decides, writes
+        self._decides, self._writes, self._dynamic = decides, writes, dynamic
         self._model, self._program = model, program
         self._make, self._dropped = make, forget
         self._trains, self._replays, self._sizes = trains, replays, sizes
@@ -512,6 +514,25 @@ class Recordings:
                 return family, inputs
         return None
 
+    def _dynamic_sizes(
+        self, call: Call, family: tuple[_Family, tuple[torch.Tensor, ...]] | None
+    ) -> dict[int, set[int]]:
+        """The dimensions of inputs that may have other sizes, by the identity of tensors: those that have been others,
+        and those that were said to be (:func:`torch._dynamo.mark_dynamic`), but for those that were said to be static."""
+        if self._resize is None:
+            return {}
+        found = {} if family is None else family[0].differs(family[1])
+        for own in call.tensors:
+            marks = own.__dict__
+            dims = set(found.get(id(own), ()))
+            if self._dynamic:
+                dims |= {dim for dim, size in enumerate(own.shape) if size > 1}
+            for name in ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices"):
+                dims |= set(marks.get(name, ()))
+            dims -= set(marks.get("_dynamo_static_indices", ()))
+            found[id(own)] = dims
+        return {key: dims for key, dims in found.items() if dims}
+
     def _note_family(self, call: Call, made: Entry, family: _Family | None) -> None:
         """A call was recorded."""
         if self._resize is None:
@@ -592,7 +613,7 @@ class Recordings:
             trains=self._trains,
             compiling=before is not None and before.compiling,
             structures=call.structures if self._replays else None,
-            dynamic={} if found is None else found[0].differs(found[1]),
+            dynamic=self._dynamic_sizes(call, found),
             decides=self._decides,
             counters=counters,
             rewritten=self._rewritten(before) if self._writes else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections import deque
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac._aten import place_of
+from corsac._native_graph import GraphFailed
 from corsac._panic import EngineError
 from corsac._replay import found_now
 
@@ -55,15 +57,17 @@ def verified(
     tensors = {id(own): own for own in (*call.inputs, *weights)}
     written = [_Kept(own) for own in tensors.values()]
     random = torch.get_rng_state()
-    try:
-        returned, edits = program.outcome(call)
-    except (ValueError, EngineError):
-        # PyTorch makes such calls.
-        return run()
+    outcome = None
+    # PyTorch makes calls that fail.
+    with contextlib.suppress(ValueError, EngineError, GraphFailed):
+        outcome = program.outcome(call)
     drawn = torch.get_rng_state()
     torch.set_rng_state(random)
     for own in written:
         own.swap()
+    if outcome is None:
+        return run()
+    returned, edits = outcome
     compare = _Compare(TOLERANCES.get(precision, COARSE), call.inputs, shares)
     try:
         expected = run()
@@ -77,8 +81,8 @@ def verified(
         for number, (own, then) in enumerate(zip(*found_now(edit), strict=True)):
             compare(own, then, f"{edit[1]} {edit[2]!r} of a {type(edit[0]).__name__}, {number}")
     for own in written:
-        if own.changed is not None:
-            compare(own.changed, own.tensor.detach(), "what was written to an input or a weight")
+        made = own.before if own.changed is None else own.changed
+        compare.elements(made, own.tensor.detach(), "what an input or a weight holds")
     compare.memory()
     if not torch.equal(drawn, torch.get_rng_state()):
         compare.found.append("random numbers were drawn")
@@ -97,16 +101,16 @@ class _Kept:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         with torch.no_grad():
-            self._before = tensor.detach().clone()
+            self.before = tensor.detach().clone()
         self.changed: torch.Tensor | None = None
 
     def swap(self) -> None:
         """Notes what is there, if it is something else, and puts back what was."""
         own = self.tensor
-        if own.shape != self._before.shape or not _are_bits(own.detach(), self._before):
+        if own.shape != self.before.shape or not _are_bits(own.detach(), self.before):
             with torch.no_grad():
                 self.changed = own.detach().clone()
-                own.detach().copy_(self._before)
+                own.detach().copy_(self.before)
 
 
 def _are_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -227,7 +231,14 @@ class _Compare:
             return
         if self._shares:
             self._memory_of(own, then, where)
+        self.elements(own, then, where)
+
+    def elements(self, own: torch.Tensor, then: torch.Tensor, where: str) -> None:
+        """Compares what strided tensors of one type and size hold."""
         left, right = own.detach(), then.detach()
+        if left.shape != right.shape:
+            self.found.append(f"{where} has the size {list(left.shape)}, not {list(right.shape)}")
+            return
         if left.dtype.is_floating_point or left.dtype.is_complex:
             finite = right[right.isfinite()].abs()
             scale = max(1.0, finite.max().item() if finite.numel() else 0.0)

@@ -274,15 +274,34 @@ def test_many_sizes():
     agree(compiled, model, torch.randn(40, 6))
 
 
-def test_dynamic_says_who_captures():
+def test_dynamic_says_for_how_many_sizes_programs_are():
+    def function(x):
+        return (x.relu() + x.sum(0)) * x.shape[0]
+
+    dynamic = corsac.compile(function, dynamic=True)
+    for rows in (3, 5, 7, 1):
+        agree(dynamic, function, torch.randn(rows, 6))
+    programs = module_of(dynamic)._recorded.programs()
+    assert len({id(own.graph) for own in programs}) == 1 and is_sized(dynamic)
     model = BySize().eval()
-    dynamic = corsac.compile(model, dynamic=True)
-    agree(dynamic, model, X)
-    assert not dynamic._recorded.programs()
     static = corsac.compile(model, dynamic=False)
     for rows in range(1, 11):
         agree(static, model, torch.randn(rows, 6))
     assert len(static._recorded.programs()) == 10 and is_sized(static)
+
+
+@pytest.mark.parametrize("mark, graphs", [("mark_dynamic", 1), ("mark_static", 4)])
+def test_sizes_that_are_marked(mark, graphs):
+    def function(x):
+        return (x.relu() + x.sum(0)) * x.shape[0]
+
+    compiled = corsac.compile(function)
+    for rows in (3, 5, 7, 9):
+        x = torch.randn(rows, 6)
+        getattr(torch._dynamo, mark)(x, 0)
+        agree(compiled, function, x)
+    assert len({id(own.graph) for own in module_of(compiled)._recorded.programs()}) == graphs
+    assert is_sized(compiled)
 
 
 # What depends on values.

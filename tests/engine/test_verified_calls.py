@@ -94,6 +94,6 @@ def test_writes_to_inputs_are_told(monkeypatch):
     x = torch.ones(3)
     with torch.no_grad():
         compiled(x)
-        with pytest.raises(corsac.VerifyError, match="what was written"):
+        with pytest.raises(corsac.VerifyError, match="what an input or a weight holds"):
             compiled(x)
     assert torch.equal(x, torch.ones(3))
