@@ -104,9 +104,42 @@ def test_what_a_trace_makes_is_not_looked_at():
     assert run.native_programs() == programs
 
 
-def test_tensors_of_inference_mode_do_not_tell():
+@pytest.mark.parametrize("size", [3, 100_003])
+def test_tensors_of_inference_mode_are_compared(size):
     with torch.inference_mode():
-        w = torch.ones(3)
+        w = torch.ones(size)
+    x = torch.randn(size)
+
+    def function(x):
+        return x + w
+
+    run = corsac.compile(function)
+    with torch.inference_mode():
+        for _ in range(2):
+            assert torch.equal(run(x), function(x))
+        assert run.native_programs()
+        for change in (
+            lambda: w.add_(1),
+            lambda: w[-1].sub_(3),
+            lambda: w.__setitem__(0, float("nan")),
+            lambda: setattr(w, "data", torch.zeros(size)),
+            lambda: w.neg_(),
+            lambda: w.resize_(1).fill_(7),
+        ):
+            change()
+            for _ in range(2):
+                torch.testing.assert_close(run(x), function(x), rtol=0, atol=0, equal_nan=True)
+                assert run(x).signbit().equal(function(x).signbit())
+
+
+@pytest.mark.parametrize(
+    "w", [(2_000_000, torch.float32), (3, torch.int64)], ids=["large", "integers"]
+)
+def test_other_tensors_of_inference_mode_do_not_tell(w):
+    size, dtype = w
+    with torch.inference_mode():
+        w = torch.ones(size, dtype=dtype)
+    x = torch.randn(size)
 
     def function(x):
         return x + w
@@ -114,10 +147,10 @@ def test_tensors_of_inference_mode_do_not_tell():
     run = corsac.compile(function)
     with torch.inference_mode():
         with pytest.warns(corsac.HostWarning, match="do not tell when they are written to"):
-            run(X)
-        run(X)
+            run(x)
+        run(x)
         w.add_(1)
-        assert torch.equal(run(X), function(X))
+        assert torch.equal(run(x), function(x))
 
 
 def test_one_that_wants_gradients_later():

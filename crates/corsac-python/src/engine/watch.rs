@@ -70,7 +70,11 @@ struct Mode {
     hooked: bool,
 }
 
-/// A tensor that is written to without counting it, as batch norms do with their statistics, and what it held.
+/// The most bytes of tensors made in inference mode that are compared in each call.
+const MOST_COMPARED: usize = 4 << 20;
+
+/// A tensor that is written to without counting it, as batch norms do with their statistics, and what it held. Those that
+/// were made in inference mode count nothing.
 struct WatchedContent {
     tensor: Py<PyAny>,
     shape: Vec<usize>,
@@ -141,7 +145,7 @@ pub(crate) struct PyWatch {
     tensors: Vec<WatchedTensor>,
     modules: Vec<WatchedModule>,
     contents: Vec<WatchedContent>,
-    /// Whether all tensors count how often they are written to: not those made in inference mode.
+    /// Whether it can be seen that tensors are written to: not of large ones made in inference mode.
     #[pyo3(get)]
     pub(super) counts_writes: bool,
     /// Whether a module has hooks; in training those of the way back, too.
@@ -301,6 +305,12 @@ impl WatchedTensor {
         self.tensor.is_none() || self.version.is_some()
     }
 
+    /// The tensor, if it does not count how often it is written to.
+    fn uncounted<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        let tensor = self.tensor.as_ref().filter(|_| self.version.is_none())?;
+        Some(tensor.bind(py).clone())
+    }
+
     /// Whether it is still in its place.
     fn is_there(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.place {
@@ -390,6 +400,27 @@ impl WatchedModule {
     }
 }
 
+/// What tensors hold that do not count how often they are written to; None if that is too much, or not known.
+fn compared<'py>(
+    uncounted: impl Iterator<Item = Bound<'py, PyAny>>,
+    exchange: Option<&Exchange>,
+) -> PyResult<Option<Vec<WatchedContent>>> {
+    let (mut left, mut all) = (MOST_COMPARED, Vec::new());
+    for own in uncounted {
+        let size: usize = own.getattr(intern!(own.py(), "nbytes"))?.extract()?;
+        let Some(rest) = left.checked_sub(size) else {
+            return Ok(None);
+        };
+        left = rest;
+        let content = WatchedContent::new(own, exchange)?;
+        if content.content.is_none() {
+            return Ok(None);
+        }
+        all.push(content);
+    }
+    Ok(Some(all))
+}
+
 #[pymethods]
 impl PyWatch {
     /// Takes note of `root`, a module, and all that is in it; and of other tensors: `constants` has for each the
@@ -435,21 +466,36 @@ impl PyWatch {
                 modules.push(WatchedModule::new(Some(place), child, purpose)?);
             }
         }
-        for own in &mut tensors {
+        let is_rewritten = |own: &WatchedTensor| {
             let tensor = own.tensor.as_ref();
-            if tensor.is_some_and(|own| rewritten.iter().any(|other| other.is(own))) {
+            tensor.is_some_and(|own| rewritten.iter().any(|other| other.is(own)))
+        };
+        let contents = contents.into_iter();
+        let contents = contents.map(|own| WatchedContent::new(own, exchange));
+        let mut contents: Vec<WatchedContent> = contents.collect::<PyResult<_>>()?;
+        let mut counts_writes = true;
+        if purpose == Purpose::Inference {
+            let read = tensors.iter().filter(|own| !is_rewritten(own));
+            let uncounted = read.filter_map(|own| own.uncounted(py));
+            match compared(uncounted, exchange)? {
+                Some(more) => contents.extend(more),
+                None => counts_writes = false,
+            }
+        } else {
+            counts_writes = tensors.iter().all(WatchedTensor::counts_writes);
+        }
+        for own in &mut tensors {
+            if is_rewritten(own) {
                 (own.version, own.seen) = (None, None);
+                counts_writes = false;
             }
         }
         Ok(Self {
-            counts_writes: tensors.iter().all(WatchedTensor::counts_writes),
+            counts_writes,
             has_hooks: modules.iter().any(|module| module.mode.hooked),
             tensors,
             modules,
-            contents: contents
-                .into_iter()
-                .map(|own| WatchedContent::new(own, exchange))
-                .collect::<PyResult<_>>()?,
+            contents,
             purpose,
         })
     }

@@ -1,0 +1,425 @@
+//! Programs with their weights packed, ready to run.
+
+mod error;
+mod step;
+mod values;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::data::{Data, DataMut, Elements};
+use crate::general::{self, General};
+use crate::memory::{Context, Kept, Memory, Taken, Written};
+use crate::plan::Plan;
+use crate::prepare::{Loader, Prepared, Weights, conv_shape};
+use crate::program::{Element, Op, Program, Source, Step, ValueId};
+use crate::threads::on_threads;
+use crate::weight_cache::{Packed, WeightCache};
+use crate::work::work;
+
+pub use error::RunError;
+use step::product;
+pub(crate) use values::Values;
+
+/// A run of less [work](crate::work) than this stays on the caller's thread: some 25 µs.
+///
+/// To wake a thread of the pool and to be woken by it took 13 to 20 µs on two processors of an AMD EPYC (2026-11-23,
+/// Linux in a virtual machine), and one more thread came 30 to 50 µs after that. Of 85 programs (linear layers, chains
+/// of elements, convolutions, attention, softmax; each in turn on the caller's thread and in the pool) none below this
+/// bound had a lower median in the pool, and most had not up to 100 µs. The best of many calls was up to 2 µs lower there
+/// for three of them, while threads were still awake. Where threads wake faster, 25 µs are about what a pool saves.
+const SMALL: usize = 1024 * 1024;
+
+/// A run of less work than this, some 3 µs, keeps the interpreter, if its caller has one: to let go of that and take it
+/// back takes 0.04 µs, but up to 5 ms if another thread takes it meanwhile, as long as Python's threads take turns.
+const BRIEF: usize = 128 * 1024;
+
+/// Who is told of steps, by their number, how long they took.
+pub type Observe<'a> = &'a mut dyn FnMut(usize, Duration);
+
+/// A program ready to run. Any number of threads may run it, each with its own [`Context`].
+#[derive(Debug)]
+pub struct Executable {
+    program: Program,
+    plan: Plan,
+    /// Weights that steps read as they are, by value.
+    weights: Vec<Option<Arc<Vec<f32>>>>,
+    /// Integers and truth values among them.
+    other_weights: Vec<Option<Arc<Elements>>>,
+    prepared: Vec<Prepared>,
+    /// Roughly how much [work] a run is.
+    work: usize,
+    /// Whether a step leaves products to rten-gemm, which may start threads.
+    uses_library: bool,
+    /// The first step that writes to an input.
+    first_write: usize,
+    /// The [results](Program::results) of the program.
+    results: Vec<ValueId>,
+}
+
+impl Executable {
+    /// Packs the weights of `program`.
+    ///
+    /// # Errors
+    /// A weight that is not there, or has another size than the program says.
+    pub fn new(program: Program, source: &dyn Weights) -> Result<Self, RunError> {
+        Self::with_cache(program, source, &WeightCache::default())
+    }
+
+    /// The same, with what other programs of the model have packed: `cache` is for the same `source`.
+    ///
+    /// # Errors
+    /// As [`Executable::new`].
+    pub fn with_cache(
+        program: Program,
+        source: &dyn Weights,
+        cache: &WeightCache,
+    ) -> Result<Self, RunError> {
+        check_elements(&program)?;
+        let plan = Plan::of(&program);
+        let mut loader = Loader::new(&program, source, cache);
+        let steps = program.steps.iter().enumerate();
+        let prepared = steps
+            .map(|(at, step)| loader.prepare(at, step))
+            .collect::<Result<_, _>>()?;
+        for value in program.results() {
+            loader.keep(value)?;
+        }
+        let other_weights = loader.take_others();
+        let weights = loader.unpacked();
+        let mut steps = program.steps.iter().zip(&prepared);
+        let uses_library = steps.any(|(step, prepared)| uses_library(&program, step, prepared));
+        let given = program.outputs().len();
+        let writes = |step: &Step| {
+            let place = plan.place(program.root(step.output));
+            place
+                .and_then(|place| place.result)
+                .is_some_and(|result| result >= given)
+        };
+        let first_write = program.steps.iter().position(writes);
+        Ok(Self {
+            work: work(&program),
+            uses_library,
+            first_write: first_write.unwrap_or(program.steps.len()),
+            results: program.results(),
+            program,
+            plan,
+            weights,
+            other_weights,
+            prepared,
+        })
+    }
+
+    /// Whether a run is so short that the caller's thread is best for it, however many others there are.
+    #[must_use]
+    pub fn is_small(&self) -> bool {
+        self.work < SMALL && !self.uses_library
+    }
+
+    /// Whether a run is over before another thread could do anything with what the caller lets go meanwhile.
+    #[must_use]
+    pub fn is_brief(&self) -> bool {
+        self.work < BRIEF
+    }
+
+    /// Does `run`, which runs this program, on up to so many threads: those of a [pool](on_threads), or the caller's
+    /// alone, if the run [is small](Self::is_small) or it would be one thread of a pool.
+    pub fn on_threads<T: Send>(&self, threads: usize, run: impl FnOnce() -> T + Send) -> T {
+        let alone = self.is_small() || threads == 1 && !self.uses_library;
+        match alone {
+            true => run(),
+            false => on_threads(threads, run),
+        }
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Where its values lie.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Memory for runs, which the first one takes. It may have been another program's.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        Context::default()
+    }
+
+    /// Runs the program on `inputs`, row by row, and writes its results to `outputs`: by the calling thread alone,
+    /// unless it is one of a pool ([`Self::on_threads`]).
+    ///
+    /// # Errors
+    /// Inputs or outputs of another number or size than the program has; too little memory.
+    pub fn run(
+        &self,
+        context: &mut Context,
+        inputs: &[&[f32]],
+        outputs: &mut [&mut [f32]],
+    ) -> Result<(), RunError> {
+        let inputs: Vec<Data<'_>> = inputs.iter().map(|&input| Data::F32(input)).collect();
+        let outputs = outputs.iter_mut();
+        let mut outputs: Vec<DataMut<'_>> = outputs.map(|out| DataMut::F32(out)).collect();
+        self.run_typed(context, &inputs, &mut outputs)
+    }
+
+    /// The same for inputs and outputs of any type of elements.
+    ///
+    /// # Errors
+    /// Inputs or outputs of another number, size or type than the program has; indices out of range; too
+    /// little memory.
+    ///
+    /// Inputs that are [written](Program::written) to come after the results, with their elements in them; in
+    /// their places among `inputs` is anything.
+    pub fn run_typed(
+        &self,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+    ) -> Result<(), RunError> {
+        self.run_observed(context, inputs, outputs, None)
+    }
+
+    /// The same; `observe` is told of each of [all steps](Program::all_steps) how long it took, those of
+    /// portions for each portion.
+    ///
+    /// # Errors
+    /// As of [`Self::run_typed`].
+    pub fn run_observed(
+        &self,
+        context: &mut Context,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
+        self.check(inputs, outputs)?;
+        context.fit(self.plan.lens())?;
+        self.run_steps(&mut context.memory(), inputs, outputs, observe)
+    }
+
+    /// Runs the program on inputs that are as it wants them.
+    fn run_steps(
+        &self,
+        memory: &mut Memory<'_>,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        mut observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
+        // Those of portions are counted in.
+        let mut number = 0;
+        for (at, step) in self.program.steps.iter().enumerate() {
+            let start = observe.is_some().then(Instant::now);
+            let mut within = observe
+                .as_mut()
+                .map(|observe| |step: usize, time: Duration| observe(number + step, time));
+            let within = within.as_mut().map(|observe| observe as Observe<'_>);
+            let done = self.run_step(at, step, memory, inputs, outputs, within);
+            done.map_err(|error| match at > self.first_write {
+                true => RunError::AfterWrites {
+                    step: step.op.name(),
+                    error: Box::new(error),
+                },
+                false => error,
+            })?;
+            if let (Some(start), Some(observe)) = (start, &mut observe)
+                && !matches!(step.op, Op::Portions(_))
+            {
+                observe(number, start.elapsed());
+            }
+            number += step.count();
+        }
+        // Those that no step wrote: inputs, weights, and what is returned twice.
+        for (number, &value) in self.results.iter().enumerate() {
+            if !self.plan.is_result(self.program.root(value), number) {
+                let mut own = std::mem::take(&mut outputs[number]);
+                own.copy_from(self.values(memory.all(outputs), inputs).data(value));
+                outputs[number] = own;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_step(
+        &self,
+        at: usize,
+        step: &Step,
+        memory: &mut Memory<'_>,
+        inputs: &[Data<'_>],
+        outputs: &mut [DataMut<'_>],
+        observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
+        let root = self.program.root(step.output);
+        let Some(place) = self.plan.place(root) else {
+            return Ok(());
+        };
+        let info = self.program.value(root);
+        let workspace = self.plan.workspace(at);
+        // Others can be read meanwhile.
+        let mut taken = Taken::out_of(outputs, place, workspace.0);
+        let own = (place, info.element, info.stored_len());
+        let (written, kept) = memory.take_out(own, workspace, &mut taken, outputs);
+        let values = self.values(kept, inputs);
+        let Written { result, workspace } = written;
+        let done = match (&step.op, result) {
+            (Op::Fused(fused), result) => {
+                self.run_fused(at, step, fused, &values, result);
+                Ok(())
+            }
+            (Op::Portions(portions), DataMut::F32(result)) => self.run_portions(
+                (at, step),
+                portions.count,
+                &values,
+                workspace,
+                result,
+                observe,
+            ),
+            (Op::Recurrent(recurrent), DataMut::F32(result)) => {
+                self.run_recurrent((at, step), recurrent, &values, workspace, result)
+            }
+            (op, DataMut::F32(result)) if !matches!(op, Op::General(_)) => {
+                self.step(at, step, &values, workspace, result);
+                Ok(())
+            }
+            (_, result) => general::run(
+                &self.program,
+                step,
+                &values,
+                self.plan.is_in_place(at),
+                result,
+            ),
+        };
+        taken.back(outputs);
+        done
+    }
+
+    fn run_portions(
+        &self,
+        (at, step): (usize, &Step),
+        count: usize,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        result: &mut [f32],
+        mut observe: Option<Observe<'_>>,
+    ) -> Result<(), RunError> {
+        let Prepared::Portions(body) = &self.prepared[at] else {
+            unreachable!("prepared when the program was made");
+        };
+        let len = result.len() / count;
+        for (number, result) in result.chunks_exact_mut(len).enumerate() {
+            let inputs = step.inputs.iter().map(|&value| {
+                let all = values.get(value);
+                let len = all.len() / count;
+                Data::F32(&all[number * len..][..len])
+            });
+            let inputs: SmallVec<[Data<'_>; 4]> = inputs.collect();
+            let mut memory = Memory::from(&mut *workspace);
+            let observe = observe
+                .as_mut()
+                .map(|observe| &mut **observe as Observe<'_>);
+            body.run_steps(&mut memory, &inputs, &mut [DataMut::F32(result)], observe)?;
+        }
+        Ok(())
+    }
+
+    fn values<'a>(&'a self, kept: Kept<'a>, inputs: &'a [Data<'a>]) -> Values<'a> {
+        Values {
+            executable: self,
+            kept,
+            inputs,
+        }
+    }
+
+    fn check(&self, inputs: &[Data<'_>], outputs: &[DataMut<'_>]) -> Result<(), RunError> {
+        let fits = |what, number, value: ValueId, element: Element, got: usize| {
+            let info = self.program.value(value);
+            if info.element != element {
+                return Err(RunError::Element {
+                    what,
+                    number,
+                    expected: info.element.name(),
+                    got: element.name(),
+                });
+            }
+            match info.len() == got {
+                true => Ok(()),
+                false => Err(RunError::Length {
+                    what,
+                    number,
+                    expected: info.len(),
+                    got,
+                }),
+            }
+        };
+        if inputs.len() != self.program.inputs {
+            return Err(RunError::InputCount {
+                expected: self.program.inputs,
+                got: inputs.len(),
+            });
+        }
+        for (at, value) in self.program.values.iter().enumerate() {
+            if let Source::Input(number) = value.source {
+                let result = self.program.result_of_input(number);
+                let given = match result {
+                    Some(result) => outputs.get(result).map(DataMut::shared),
+                    None => Some(inputs[number]),
+                };
+                // The number of results is checked below.
+                let Some(given) = given else { continue };
+                let value = ValueId::new(at);
+                fits("input", number, value, given.element(), given.len())?;
+            }
+        }
+        let results = &self.results;
+        if results.len() != outputs.len() {
+            return Err(RunError::OutputCount {
+                expected: results.len(),
+                got: outputs.len(),
+            });
+        }
+        for (number, (&value, out)) in results.iter().zip(outputs).enumerate() {
+            fits("output", number, value, out.element(), out.len())?;
+        }
+        Ok(())
+    }
+}
+
+/// That steps which compute with floating-point numbers alone are given no others.
+fn check_elements(program: &Program) -> Result<(), RunError> {
+    let is_typed = |step: &Step| match step.op {
+        Op::General(_) | Op::Fused(_) | Op::Recurrent(_) => true,
+        _ => {
+            let values = step.reads().chain([step.output]);
+            values
+                .into_iter()
+                .all(|value| program.element(value) == Element::F32)
+        }
+    };
+    match program.steps.iter().find(|step| !is_typed(step)) {
+        None => Ok(()),
+        Some(step) => Err(RunError::Mismatch {
+            step: step.op.name(),
+        }),
+    }
+}
+
+/// Whether a step leaves products to rten-gemm.
+fn uses_library(program: &Program, step: &Step, prepared: &Prepared) -> bool {
+    match (&step.op, prepared) {
+        (Op::Conv(_) | Op::GatedConv(_), Prepared::Packed(Packed::Conv(kernel))) => {
+            kernel.uses_library()
+        }
+        (Op::Conv(_) | Op::GatedConv(_), Prepared::Nothing) => {
+            conv_shape(program, step).uses_library()
+        }
+        (Op::MatMul { .. }, _) => !product(program, step, &[]).is_small(),
+        (Op::Portions(_), Prepared::Portions(body)) => body.uses_library,
+        (Op::General(General::Volume(volume)), _) => !volume.product().is_small(),
+        _ => false,
+    }
+}

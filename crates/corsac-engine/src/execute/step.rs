@@ -1,0 +1,347 @@
+//! Steps over floating-point numbers, done.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::data::{Data, DataMut};
+use crate::kernels::blocked::attention::Operands;
+use crate::kernels::blocked::linear::LinearWeight;
+use crate::kernels::blocked::{self, reorder};
+use crate::kernels::conv::ConvKernel;
+use crate::kernels::elementwise::{self, Operand};
+use crate::kernels::fused::Fused;
+use crate::kernels::matmul::Product;
+use crate::kernels::over::Over;
+use crate::kernels::pool::Averages;
+use crate::kernels::{layout, normalise, pool, recurrent, reduce, softmax};
+use crate::prepare::{Prepared, conv_shape, linear_kernel};
+use crate::program::{Cell, Layout, Op, Post, Program, Recurrent, Step};
+use crate::weight_cache::Packed;
+
+use super::{Executable, RunError, Values};
+
+impl Executable {
+    pub(super) fn run_fused(
+        &self,
+        at: usize,
+        step: &Step,
+        fused: &Fused,
+        values: &Values<'_>,
+        result: DataMut<'_>,
+    ) {
+        let in_place = self.plan.is_in_place(at);
+        let read = step.inputs.iter().enumerate();
+        let read: SmallVec<[Data<'_>; 8]> = read
+            .map(|(index, &value)| match in_place && index == 0 {
+                true => Data::F32(&[]),
+                false => values.data(value),
+            })
+            .collect();
+        fused.run(&read, in_place, result);
+    }
+
+    pub(super) fn run_recurrent(
+        &self,
+        (at, step): (usize, &Step),
+        recurrent: &Recurrent,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        result: &mut [f32],
+    ) -> Result<(), RunError> {
+        let weights = step.weights();
+        let made;
+        let linear = match &self.prepared[at] {
+            Prepared::Packed(Packed::Linear(kernel)) => kernel,
+            // Weights that are computed while the program runs.
+            _ => {
+                let weight = LinearWeight {
+                    data: values.get(weights[0]),
+                    sizes: [recurrent.gates(), recurrent.width],
+                    by_input: false,
+                };
+                let bias = weights.get(1).map(|&bias| values.get(bias));
+                made = Arc::new(linear_kernel(&self.program, step, &weight, bias));
+                &made
+            }
+        };
+        let mut others = step.inputs[1 + weights.len()..].iter().copied();
+        let mut next = || others.next().map_or(&[][..], |value| values.get(value));
+        let gates = values.get(step.inputs[0]);
+        let hidden = next();
+        let cells = match recurrent.cell {
+            Cell::Lstm => next(),
+            Cell::Gru | Cell::Tanh | Cell::Relu => &[],
+        };
+        let projection = (recurrent.width != recurrent.hidden).then(next);
+        let rows = gates.len() / recurrent.gates().max(1);
+        let all: Vec<i64>;
+        let batch_sizes = match (recurrent.varies, step.inputs.last()) {
+            (true, Some(&sizes)) => values.data(sizes).integers(),
+            _ => {
+                all = vec![recurrent.batch as i64; rows / recurrent.batch.max(1)];
+                &all
+            }
+        };
+        if recurrent.varies && !recurrent.fits(rows, batch_sizes) {
+            return Err(RunError::BatchSizes);
+        }
+        let operands = recurrent::Operands {
+            gates,
+            hidden,
+            cells,
+            projection,
+            batch_sizes,
+        };
+        recurrent.run(&operands, linear, workspace, result);
+        Ok(())
+    }
+
+    pub(super) fn step(
+        &self,
+        at: usize,
+        step: &Step,
+        values: &Values<'_>,
+        workspace: &mut [f32],
+        out: &mut [f32],
+    ) {
+        let program = &self.program;
+        let input = |index: usize| values.get(step.inputs[index]);
+        let shape_of = |index: usize| program.shape(step.inputs[index]);
+        let shape = program.shape(step.output);
+        let in_place = self.plan.is_in_place(at);
+        let in_blocks = program.value(step.output).layout == Layout::Blocks;
+        let finish = |start: usize, chunk: &mut [f32]| {
+            finish(&step.post, values, start, chunk);
+        };
+        let over = || Over {
+            from: (!in_place).then(|| input(0)),
+            finish: (!step.post.is_empty()).then_some(&finish),
+        };
+        match (&step.op, &self.prepared[at]) {
+            (Op::Conv(_) | Op::GatedConv(_) | Op::Linear, prepared) => {
+                let bias = || step.inputs.get(2).map(|&bias| values.get(bias));
+                match (prepared, &step.op) {
+                    (Prepared::Packed(Packed::Conv(kernel)), _) => {
+                        kernel.run(input(0), out, &finish);
+                    }
+                    (Prepared::Packed(Packed::BlockedConv(kernel)), op) => {
+                        let factors = matches!(op, Op::GatedConv(_)).then(|| input(3));
+                        kernel.run(input(0), factors, workspace, out, &finish);
+                    }
+                    (Prepared::Packed(Packed::Bf16Conv(kernel)), _) => {
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    (Prepared::Packed(Packed::BlockedDepthwise(kernel)), _) => {
+                        kernel.run(input(0), out, &finish);
+                    }
+                    (Prepared::Packed(Packed::Linear(kernel)), _) => {
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    // Weights that are computed while the program runs.
+                    (_, Op::Linear) => {
+                        let weight = LinearWeight {
+                            data: input(1),
+                            sizes: [shape_of(1)[0], shape_of(1)[1]],
+                            by_input: false,
+                        };
+                        let kernel = linear_kernel(program, step, &weight, bias());
+                        kernel.run(input(0), workspace, out, &finish);
+                    }
+                    _ => {
+                        let shape = conv_shape(program, step);
+                        ConvKernel::new(shape, input(1), bias()).run(input(0), out, &finish);
+                    }
+                }
+                return;
+            }
+            (Op::MatMul { .. }, Prepared::Pairs(pairs)) => {
+                product(program, step, pairs).run(input(0), input(1), out);
+            }
+            (Op::Attention(attention), Prepared::Attention(kernel)) => {
+                let operands = Operands {
+                    query: input(0),
+                    key: input(1),
+                    value: input(2),
+                    mask: attention.mask.as_ref().map_or(&[], |_| input(3)),
+                };
+                kernel.run(&operands, out);
+            }
+            (Op::ChannelAffine, _) => {
+                let plane = shape[2..].iter().product();
+                let channel_affine = match in_blocks {
+                    true => blocked::affine::channel_affine,
+                    false => elementwise::channel_affine,
+                };
+                channel_affine(&over(), out, input(1), input(2), plane);
+                return;
+            }
+            (
+                Op::LayerNorm {
+                    dims,
+                    eps,
+                    weight,
+                    bias,
+                },
+                _,
+            ) => {
+                let row = shape[shape.len() - dims..].iter().product();
+                let weight_values = weight.then(|| input(1));
+                let bias_values = bias.then(|| input(1 + usize::from(*weight)));
+                normalise::layer_norm(&over(), out, row, [weight_values, bias_values], *eps);
+                return;
+            }
+            (Op::Unary(function), _) => {
+                elementwise::unary(&over(), *function, out);
+                return;
+            }
+            (Op::Binary(function), _) => {
+                if in_blocks && shape_of(0) != shape_of(1) {
+                    let plane = shape[2] * shape[3];
+                    let reversed = shape_of(0) != shape;
+                    let (image, numbers) = match reversed {
+                        true => (input(1), input(0)),
+                        false => (input(0), input(1)),
+                    };
+                    blocked::affine::with_channels(*function, image, numbers, reversed, plane, out);
+                } else if in_place {
+                    elementwise::binary_over(*function, out, input(1));
+                } else {
+                    let operand = |index: usize| Operand {
+                        data: input(index),
+                        shape: shape_of(index),
+                    };
+                    elementwise::binary(*function, operand(0), operand(1), shape, out);
+                }
+            }
+            (Op::Softmax { dim, log }, _) => {
+                let inner = shape[dim + 1..].iter().product();
+                softmax::softmax_strided(&over(), out, shape[*dim], inner, *log);
+                return;
+            }
+            (Op::MaxPool(pool), _) => {
+                let max_pool = match in_blocks {
+                    true => blocked::pool::max_pool,
+                    false => pool::max_pool,
+                };
+                max_pool(input(0), image(shape_of(0)), pool, image(shape), out);
+            }
+            (
+                Op::AvgPool {
+                    pool,
+                    count_padding,
+                    divisor,
+                },
+                _,
+            ) => {
+                let averages = Averages {
+                    pool,
+                    count_padding: *count_padding,
+                    divisor: *divisor,
+                };
+                let avg_pool = match in_blocks {
+                    true => blocked::pool::avg_pool,
+                    false => pool::avg_pool,
+                };
+                avg_pool(input(0), image(shape_of(0)), &averages, image(shape), out);
+            }
+            (Op::AdaptiveAvgPool, _) => {
+                let adaptive_avg_pool = match in_blocks {
+                    true => blocked::pool::adaptive_avg_pool,
+                    false => pool::adaptive_avg_pool,
+                };
+                adaptive_avg_pool(input(0), image(shape_of(0)), image(shape), out);
+            }
+            (Op::ToBlocks(order), _) => {
+                let plane = shape[2] * shape[3];
+                reorder::to_blocks(input(0), *order, shape[1], plane, out);
+            }
+            (Op::FromBlocks(order), _) => {
+                let image = shape_of(0);
+                reorder::from_blocks(input(0), *order, image[1], image[2] * image[3], out);
+            }
+            (Op::Reduce { reduction, dims }, _) => {
+                reduce::reduce(*reduction, input(0), shape_of(0), dims, out);
+            }
+            (Op::Copy { offset, strides }, _) => {
+                layout::copy(input(0), *offset, strides, shape, out);
+            }
+            (Op::Concat { dim }, _) => {
+                let inner: usize = shape[dim + 1..].iter().product();
+                // Blocks of channels follow each other as channels do.
+                let along = |shape: &[usize]| match in_blocks {
+                    true => shape[*dim].next_multiple_of(blocked::BLOCK),
+                    false => shape[*dim],
+                };
+                let mut start = 0;
+                for (index, &operand) in step.inputs.iter().enumerate() {
+                    let row = along(shape_of(index)) * inner;
+                    if !self.plan.lies_in(program, operand, (step.output, start)) {
+                        layout::place(input(index), row, out, along(shape) * inner, start);
+                    }
+                    start += row;
+                }
+            }
+            (Op::Pad { widths, value }, _) => {
+                layout::pad(input(0), shape_of(0), widths, *value, out);
+            }
+            (
+                Op::MatMul { .. }
+                | Op::Attention(_)
+                | Op::Recurrent(_)
+                | Op::BatchNorm { .. }
+                | Op::General(_)
+                | Op::Fused(_)
+                | Op::Portions(_),
+                _,
+            ) => unreachable!("prepared when the program was made, or done elsewhere"),
+        }
+        if !step.post.is_empty() {
+            let over = Over {
+                from: None,
+                finish: Some(&finish),
+            };
+            over.pieces(out, crate::kernels::GRAIN, |_, _| {});
+        }
+    }
+}
+
+/// The product that a step is.
+pub(super) fn product<'a>(program: &Program, step: &Step, pairs: &'a [[usize; 2]]) -> Product<'a> {
+    let Op::MatMul {
+        first_transposed,
+        transposed,
+        scale,
+    } = step.op
+    else {
+        unreachable!("asked of products only")
+    };
+    let (a, shape) = (program.shape(step.inputs[0]), program.shape(step.output));
+    Product {
+        rows: shape[shape.len() - 2],
+        depth: a[a.len() - if first_transposed { 2 } else { 1 }],
+        columns: shape[shape.len() - 1],
+        first_transposed,
+        transposed,
+        scale,
+        pairs,
+    }
+}
+
+/// Rows and columns.
+fn image(shape: &[usize]) -> [usize; 2] {
+    [shape[shape.len() - 2], shape[shape.len() - 1]]
+}
+
+/// What is done to a piece of a result that begins at `start`.
+fn finish(post: &[Post], values: &Values<'_>, start: usize, chunk: &mut [f32]) {
+    for post in post {
+        match post {
+            Post::Add(value) => {
+                let other = &values.get(*value)[start..start + chunk.len()];
+                elementwise::binary_in_place(crate::program::Binary::Add, chunk, other);
+            }
+            Post::Unary(function) => elementwise::unary_chunk(*function, chunk),
+        }
+    }
+}

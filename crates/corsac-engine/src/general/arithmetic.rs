@@ -1,0 +1,145 @@
+//! Functions of two elements of one type.
+
+use crate::program::Element;
+
+/// Functions of two elements of one type, which the result has, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// The larger one.
+    Maximum,
+    /// The smaller one.
+    Minimum,
+    /// The larger one; if one is NaN, the other.
+    Fmax,
+    /// The smaller one; if one is NaN, the other.
+    Fmin,
+    /// Division, rounded down.
+    FloorDivide,
+    /// Division, rounded to zero.
+    TruncDivide,
+    /// What is left of division rounded down: the sign is that of `b`.
+    Remainder,
+    /// What is left of division rounded to zero: the sign is that of `a`.
+    Fmod,
+    /// `a ** b`
+    Power,
+    /// The angle of the point `(b, a)`.
+    Atan2,
+    /// `sqrt(a * a + b * b)`
+    Hypot,
+    /// The bits that are set in both.
+    And,
+    /// The bits that are set in one.
+    Or,
+    /// The bits that are set in one only.
+    Xor,
+}
+
+impl Arithmetic {
+    /// Whether it is a function of elements of this type.
+    #[must_use]
+    pub fn is_of(self, element: Element) -> bool {
+        match self {
+            Self::Add | Self::Mul | Self::Maximum | Self::Minimum | Self::Fmax | Self::Fmin => true,
+            Self::And | Self::Or | Self::Xor => element != Element::F32,
+            Self::Sub
+            | Self::FloorDivide
+            | Self::TruncDivide
+            | Self::Remainder
+            | Self::Fmod
+            | Self::Power => element != Element::Bool,
+            Self::Atan2 | Self::Hypot => element == Element::F32,
+        }
+    }
+}
+
+/// A function of floating-point numbers.
+pub(crate) fn of_floats(function: Arithmetic) -> fn(f32, f32) -> f32 {
+    match function {
+        Arithmetic::Add => |a, b| a + b,
+        Arithmetic::Sub => |a, b| a - b,
+        Arithmetic::Mul => |a, b| a * b,
+        Arithmetic::Maximum => |a, b| if a > b || a.is_nan() { a } else { b },
+        Arithmetic::Minimum => |a, b| if a < b || a.is_nan() { a } else { b },
+        Arithmetic::Fmax => f32::max,
+        Arithmetic::Fmin => f32::min,
+        Arithmetic::FloorDivide => |a, b| floor_divide(a, b, a % b),
+        Arithmetic::TruncDivide => |a, b| (a / b).trunc(),
+        Arithmetic::Remainder => |a, b| {
+            let rest = a % b;
+            if rest != 0.0 && (rest < 0.0) != (b < 0.0) {
+                rest + b
+            } else {
+                rest
+            }
+        },
+        Arithmetic::Fmod => |a, b| a % b,
+        Arithmetic::Power => f32::powf,
+        Arithmetic::Atan2 => f32::atan2,
+        Arithmetic::Hypot => f32::hypot,
+        // Bits of floating-point numbers are not combined.
+        Arithmetic::And | Arithmetic::Or | Arithmetic::Xor => |a, _| a,
+    }
+}
+
+/// The next integer below a quotient, of which `rest` is what is left of `a`.
+/// Source: `div_floor_floating` of PyTorch, which is Python's.
+#[inline(always)]
+pub(crate) fn floor_divide(a: f32, b: f32, rest: f32) -> f32 {
+    let exact = (a - rest) / b;
+    let is_below = rest != 0.0 && (b < 0.0) != (rest < 0.0);
+    let exact = if is_below { exact - 1.0 } else { exact };
+    let floor = exact.floor();
+    let nearest = if exact - floor > 0.5 {
+        floor + 1.0
+    } else {
+        floor
+    };
+    let zero = 0.0_f32.copysign(a / b);
+    let found = if exact == 0.0 { zero } else { nearest };
+    if b == 0.0 { a / b } else { found }
+}
+
+pub(super) fn of_integers(function: Arithmetic) -> fn(i64, i64) -> i64 {
+    match function {
+        Arithmetic::Add => i64::wrapping_add,
+        Arithmetic::Sub => i64::wrapping_sub,
+        Arithmetic::Mul => i64::wrapping_mul,
+        Arithmetic::Maximum | Arithmetic::Fmax => i64::max,
+        Arithmetic::Minimum | Arithmetic::Fmin => i64::min,
+        Arithmetic::FloorDivide => |a, b| {
+            let quotient = a.wrapping_div(b);
+            let inexact = a.wrapping_rem(b) != 0 && (a < 0) != (b < 0);
+            quotient - i64::from(inexact)
+        },
+        Arithmetic::TruncDivide => i64::wrapping_div,
+        Arithmetic::Remainder => |a, b| {
+            let rest = a.wrapping_rem(b);
+            match rest != 0 && (rest < 0) != (b < 0) {
+                true => rest + b,
+                false => rest,
+            }
+        },
+        Arithmetic::Fmod => i64::wrapping_rem,
+        Arithmetic::Power => |a, b| match u32::try_from(b) {
+            Ok(exponent) => a.wrapping_pow(exponent),
+            // Exponents that are negative are refused when a program is made, if they are known.
+            Err(_) => match (a, b % 2 == 0) {
+                (1, _) | (-1, true) => 1,
+                (-1, false) => -1,
+                _ => 0,
+            },
+        },
+        Arithmetic::And => |a, b| a & b,
+        Arithmetic::Or => |a, b| a | b,
+        Arithmetic::Xor => |a, b| a ^ b,
+        // Results are floating-point numbers.
+        Arithmetic::Atan2 | Arithmetic::Hypot => |a, _| a,
+    }
+}

@@ -1,0 +1,162 @@
+//! Functions of single elements and of pairs, and what rows are reduced to.
+
+/// Functions of one number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unary {
+    /// `max(x, 0)`, NaN for NaN
+    Relu,
+    /// `min(max(x, low), high)`
+    Clamp(f32, f32),
+    /// `x` if positive, otherwise times the slope
+    LeakyRelu(f32),
+    /// `x` if positive, otherwise `alpha * (exp(x) - 1)`
+    Elu(f32),
+    /// `x * min(max(x + 3, 0), 6) / 6`
+    Hardswish,
+    /// `min(max(x + 3, 0), 6) / 6`
+    Hardsigmoid,
+    /// `1 / (1 + exp(-x))`
+    Sigmoid,
+    /// `x * sigmoid(x)`
+    Silu,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `x * Φ(x)`, by the error function
+    Gelu,
+    /// `gelu` by its approximation with the hyperbolic tangent
+    GeluTanh,
+    /// The error function.
+    Erf,
+    /// Exponential function.
+    Exp,
+    /// Natural logarithm.
+    Log,
+    /// Square root.
+    Sqrt,
+    /// One over the square root.
+    Rsqrt,
+    /// Absolute value.
+    Abs,
+    /// `scale * x + offset`. Adding -0.0 changes nothing, not even the sign of a zero.
+    Affine(f32, f32),
+    /// `x / divisor`
+    DivideBy(f32),
+    /// `x ** exponent`
+    Power(f32),
+    /// `numerator / x`
+    DivideInto(f32),
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
+    /// Tangent.
+    Tan,
+    /// Inverse sine.
+    Asin,
+    /// Inverse cosine.
+    Acos,
+    /// Inverse tangent.
+    Atan,
+    /// Hyperbolic sine.
+    Sinh,
+    /// Hyperbolic cosine.
+    Cosh,
+    /// Inverse hyperbolic sine.
+    Asinh,
+    /// Inverse hyperbolic cosine.
+    Acosh,
+    /// Inverse hyperbolic tangent.
+    Atanh,
+    /// `2 ** x`
+    Exp2,
+    /// `exp(x) - 1`
+    Expm1,
+    /// `log(1 + x)`
+    Log1p,
+    /// Logarithm to base 2.
+    Log2,
+    /// Logarithm to base 10.
+    Log10,
+    /// The next integer below.
+    Floor,
+    /// The next integer above.
+    Ceil,
+    /// The nearest integer, the even one of two.
+    Round,
+    /// The next integer towards zero.
+    Trunc,
+    /// What is behind the point.
+    Frac,
+    /// -1, 0 or 1.
+    Sign,
+    /// `log(1 + exp(beta * x)) / beta`; `x` where `beta * x` is larger than the threshold.
+    Softplus(f32, f32),
+    /// `x * tanh(softplus(x))`
+    Mish,
+    /// `x / (1 + |x|)`
+    Softsign,
+    /// `log(sigmoid(x))`
+    LogSigmoid,
+    /// `x` moved towards zero, as far as it is.
+    Softshrink(f32),
+    /// `x`; 0 within this distance of it.
+    Hardshrink(f32),
+    /// `x - tanh(x)`
+    Tanhshrink,
+    /// `x` above the first number, otherwise the second.
+    Threshold(f32, f32),
+    /// `max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`
+    Celu(f32),
+}
+
+impl Unary {
+    /// `factor * x`, with the sign that PyTorch gives a zero.
+    #[must_use]
+    pub fn scale(factor: f32) -> Self {
+        Self::Affine(factor, -0.0)
+    }
+
+    /// `x / divisor`: a product where that is the same.
+    #[must_use]
+    pub fn divide_by(divisor: f32) -> Self {
+        let factor = 1.0 / divisor;
+        // A power of two, whose fraction has no bits, and whose inverse is one.
+        let is_exact = divisor.to_bits() << 9 == 0 && divisor.is_normal() && factor.is_normal();
+        match is_exact {
+            true => Self::scale(factor),
+            false => Self::DivideBy(divisor),
+        }
+    }
+}
+
+/// Functions of two numbers, over tensors of broadcast shapes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// `a + b`
+    Add,
+    /// `a - b`
+    Sub,
+    /// `a * b`
+    Mul,
+    /// `a / b`
+    Div,
+    /// The larger one, NaN if one is.
+    Maximum,
+    /// The smaller one, NaN if one is.
+    Minimum,
+    /// The first if it is positive, otherwise their product.
+    Prelu,
+}
+
+/// What is computed of the elements along some dimensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    Mean,
+    /// The largest.
+    Max,
+    /// The smallest.
+    Min,
+}

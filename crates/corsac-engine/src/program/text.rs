@@ -1,0 +1,121 @@
+//! Programs as text.
+
+use std::fmt;
+
+use super::{Binary, Layout, Op, Post, Program, Source, Step, ValueId};
+
+impl Program {
+    /// How many steps there are, with those that are done in portions of the batch.
+    #[must_use]
+    pub fn step_count(&self) -> usize {
+        self.steps.iter().map(Step::count).sum()
+    }
+
+    /// All steps in order, a line of text each, with those that are done in portions of the batch.
+    #[must_use]
+    pub fn all_steps(&self) -> Vec<String> {
+        let mut lines = Vec::with_capacity(self.steps.len());
+        for step in &self.steps {
+            match &step.op {
+                Op::Portions(portions) => {
+                    let inner = portions.body.all_steps().into_iter();
+                    let count = portions.count;
+                    lines.extend(inner.map(|line| format!("{line}, {count} times")));
+                }
+                _ => lines.push(self.line(step)),
+            }
+        }
+        lines
+    }
+
+    fn name(&self, value: ValueId) -> String {
+        match self.value(self.root(value)).source {
+            Source::Input(number) => format!("in{number}"),
+            Source::Weight(number) => format!("w{number}"),
+            Source::Derived(number) => format!("d{number}"),
+            Source::Step | Source::Alias(_) => format!("%{}", self.root(value).index()),
+        }
+    }
+
+    /// A step as a line of text.
+    #[must_use]
+    pub fn line(&self, step: &Step) -> String {
+        let inputs: Vec<String> = step.inputs.iter().map(|&v| self.name(v)).collect();
+        let mut line = format!(
+            "{}{:?}{} = {}({})",
+            self.name(step.output),
+            self.shape(step.output),
+            match self.value(step.output).layout {
+                Layout::Rows => "",
+                Layout::Blocks => " in blocks",
+            },
+            step.op.name(),
+            inputs.join(", ")
+        );
+        if let Op::Fused(fused) = &step.op {
+            line += &format!(": {fused}");
+        }
+        for post in &step.post {
+            line += &match post {
+                Post::Add(value) => format!(" + {}", self.name(*value)),
+                Post::Unary(unary) => format!(" -> {unary:?}"),
+            };
+        }
+        line
+    }
+}
+
+impl fmt::Display for Program {
+    /// One line for a step: `%5[1, 64, 112, 112] = conv(%0, w0) + %3 -> relu`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in self.all_steps() {
+            writeln!(f, "{line}")?;
+        }
+        let name = |value: ValueId| self.name(value);
+        for &(input, value) in &self.written {
+            writeln!(f, "in{input} := {}", name(value))?;
+        }
+        let outputs: Vec<String> = self.outputs().into_iter().map(name).collect();
+        writeln!(f, "return {}", outputs.join(", "))
+    }
+}
+
+impl Op {
+    /// A word for it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Conv(_) => "conv",
+            Self::GatedConv(_) => "gated_conv",
+            Self::Linear => "linear",
+            Self::MatMul { .. } => "matmul",
+            Self::BatchNorm { .. } => "batch_norm",
+            Self::ChannelAffine => "channel_affine",
+            Self::LayerNorm { .. } => "layer_norm",
+            Self::Unary(_) => "unary",
+            Self::Binary(Binary::Add) => "add",
+            Self::Binary(Binary::Sub) => "sub",
+            Self::Binary(Binary::Mul) => "mul",
+            Self::Binary(Binary::Div) => "div",
+            Self::Binary(Binary::Maximum) => "maximum",
+            Self::Binary(Binary::Minimum) => "minimum",
+            Self::Binary(Binary::Prelu) => "prelu",
+            Self::Fused(_) => "fused",
+            Self::MaxPool(_) => "max_pool",
+            Self::AvgPool { .. } => "avg_pool",
+            Self::AdaptiveAvgPool => "adaptive_avg_pool",
+            Self::Reduce { .. } => "reduce",
+            Self::Softmax { log: false, .. } => "softmax",
+            Self::Softmax { log: true, .. } => "log_softmax",
+            Self::Attention(_) => "attention",
+            Self::Copy { .. } => "copy",
+            Self::Recurrent(_) => "recurrent",
+            Self::Concat { .. } => "concat",
+            Self::ToBlocks(_) => "to_blocks",
+            Self::FromBlocks(_) => "from_blocks",
+            Self::Pad { .. } => "pad",
+            Self::Portions(_) => "portions",
+            Self::General(general) => general.name(),
+        }
+    }
+}
