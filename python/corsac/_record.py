@@ -61,6 +61,8 @@ class Recorded:
         rewritten: tensors that are inputs after these, since they hold something else in each call: the program, or
             others, write to them.
         overwritten: the numbers of the inputs that it writes to.
+        integers: the numbers of arguments that may be other integers: inputs after the tensors among the arguments, as
+            sizes of tensors without elements.
         replay: makes of results and of the objects that guards find what the program returns, and changes them, in
             the place of ``template``; None if it looks at no such places.
         sizes: what it needs of sizes, if it is for others, too.
@@ -79,6 +81,7 @@ class Recorded:
     state: list[torch.Tensor] | None
     rewritten: tuple[torch.Tensor, ...]
     overwritten: tuple[int, ...]
+    integers: tuple[int, ...]
     replay: Replay | None
     sizes: SizeConditions | None
     stages: Staged | None
@@ -240,6 +243,7 @@ def record(
     decides: bool = False,
     counters: Sequence[tuple[Any, Any]] = (),
     rewritten: Collection[int] | None = None,
+    integers: Mapping[int, int | str] = MappingProxyType({}),
 ) -> tuple[Any, Recorded | Refusal]:
     """Calls ``program``, and records what it does with tensors of these types and sizes.
 
@@ -259,6 +263,8 @@ def record(
         counters: places of numbers that may be others in the next call: dictionaries with keys, and cells.
         rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
             to what was there before it, but in training to buffers.
+        integers: arguments that may be other integers in the next call: where they are, by the numbers that
+            :attr:`Recorded.integers` has.
 
     Returns:
         What the program returns; what it did, or why that is not known.
@@ -279,6 +285,7 @@ def record(
             decides,
             counters,
             rewritten,
+            integers,
         )
 
 
@@ -324,6 +331,7 @@ def _recorded(
     decides: bool,
     counters: Sequence[tuple[Any, Any]],
     rewritten: Collection[int] | None,
+    integers: Mapping[int, int | str],
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
     modes = _Modes()
@@ -343,13 +351,30 @@ def _recorded(
     recording.count(list(counters))
     names = {id(own): name for name, own in named_weights(model)}
     recorder = Recorder(
-        recording, names, trains, dynamic, decides, bool(counters), rewritten, deferred
+        recording,
+        names,
+        trains,
+        dynamic,
+        bool(integers),
+        decides,
+        bool(counters),
+        rewritten,
+        deferred,
     )
     tensors: dict[int, torch.Tensor] = {}
     for name, own in [*named_arguments(program, args), *kwargs.items()]:
         if isinstance(own, torch.Tensor) and id(own) not in tensors:
             tensors[id(own)] = own
             recorder.placeholder(name, own)
+    given = list(tensors.values())
+    for number, place in integers.items():
+        own = args[place] if isinstance(place, int) else kwargs[place]
+        size, symbol = recorder.integer(f"integer_{number}", own)
+        given.append(size)
+        if isinstance(place, int):
+            args = (*args[:place], symbol, *args[place + 1 :])
+        else:
+            kwargs = {**kwargs, place: symbol}
     gradients, collections = torch.is_grad_enabled(), _collections()
     _recorded_here.depth += 1
     around, markers.here.recorder = markers.here.recorder, recorder
@@ -368,7 +393,6 @@ def _recorded(
         recording.ask(warnings_are_raised)
     if torch.is_grad_enabled() is not gradients:
         recorder.refuse("it leaves gradients switched on or off")
-    given = list(tensors.values())
     found = recording.finish(program, given, list(structures or ()), structures is not None)
     if _collections() != collections:
         # Whether the program has made an object is told by how young it is.
@@ -402,7 +426,7 @@ def _recorded(
     written: list[torch.Tensor] = []
     template = replay = None
     try:
-        if found_again or dynamic:
+        if found_again or recorder.sizes is not None:
             given += recorder.state(held["tensors"])
         if rewritten is not None:
             written = recorder.rewritten(given)
@@ -453,6 +477,7 @@ def _recorded(
         state=held["tensors"] if found_again else None,
         rewritten=tuple(written),
         overwritten=recorder.overwritten(given),
+        integers=tuple(integers),
         replay=replay,
         sizes=sizes,
         stages=stages,

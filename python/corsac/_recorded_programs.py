@@ -210,7 +210,7 @@ class RecordedPrograms:
         for own in recorded.rewritten:
             if (reason := why_not_native("a tensor that it writes to", own)) is not None:
                 raise CompileError(reason)
-        call.inputs = (*call.tensors, *found, *recorded.rewritten)
+        call.inputs = (*call.given(recorded.integers), *found, *recorded.rewritten)
         watch = _watch(recorded.tensors, recorded.statistics)
         if not watch.counts_writes:
             raise CompileError(
@@ -242,6 +242,12 @@ class RecordedPrograms:
             sizes=recorded.sizes,
             decides=program.decides(),
             rewritten=_rewritten(recorded),
+            integers=recorded.integers,
+            constants=tuple(
+                (number, own)
+                for number, (_, own) in enumerate(call.integers)
+                if number not in recorded.integers
+            ),
             decided=_decided(program),
         )
 
@@ -378,6 +384,7 @@ class RecordedPrograms:
             and program.replay is None
             and program.layouts is None
             and entry.rewritten is None
+            and not entry.integers
             and entry.form is None
             and all(own.is_contiguous() for own in tensors)
             and len({id(own) for own in tensors}) == len(tensors)

@@ -64,7 +64,7 @@ from corsac._markers import breaks, nothing
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
-from corsac._sizes import Sizes
+from corsac._sizes import Sizes, as_size
 from corsac._stages import sizes_of
 from corsac._strides import Layout, layouts_of
 from corsac.fx import Graph, Node
@@ -230,6 +230,7 @@ class Recorder(TorchFunctionMode):
         weights: the names of parameters and buffers, by identity.
         trains: whether autograd is to go back through the graph.
         dynamic: tensors, by identity, and their dimensions that may be other ones in the next call.
+        integers: whether arguments may be other integers in the next call.
         decides: whether values may decide what the program does.
         counts: whether numbers in state may be others in the next call.
         rewritten: tensors, by identity, that hold something else in each call; None if the program may not write
@@ -243,6 +244,7 @@ class Recorder(TorchFunctionMode):
         weights: Mapping[int, str],
         trains: bool,
         dynamic: Mapping[int, Collection[int]],
+        integers: bool,
         decides: bool,
         counts: bool,
         rewritten: Collection[int] | None,
@@ -285,7 +287,7 @@ class Recorder(TorchFunctionMode):
         self.writing: set[Node] = set()
         self._writes_back = False
         self.graph = Graph()
-        self.sizes = Sizes(recording, self.graph, dynamic) if dynamic else None
+        self.sizes = Sizes(recording, self.graph, dynamic) if dynamic or integers else None
         #: Where in the program nodes are made.
         self._sources = _core.SourceNotes()
         self.watch = OperatorWatch(self)
@@ -375,6 +377,15 @@ class Recorder(TorchFunctionMode):
         self._given.add(place_of(own))
         self._inputs[id(own)] = node = self.graph.placeholder(name)
         self._know(own, node)
+
+    def integer(self, name: str, own: int) -> tuple[torch.Tensor, int]:
+        """Makes an input of an argument that may be another integer: the size of a tensor without elements; this, and the
+        integer for the program."""
+        assert self.sizes is not None
+        size = as_size(own)
+        node = self.graph.placeholder(name)
+        self._inputs[id(size)] = node
+        return size, self.sizes.integer(size, node)
 
     def made(self, places: Iterable[int]) -> None:
         """Tensors are new that lie here."""

@@ -22,7 +22,7 @@ from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
 from corsac._recorder import Kind, Refusal
 from corsac._rewritten import Rewritten
-from corsac._sizes import SizeConditions
+from corsac._sizes import SizeConditions, as_size
 from corsac._stages import Changes, Failure, Ran
 
 
@@ -48,6 +48,10 @@ MET = 256
 LENGTHS = 256
 #: What may be given besides tensors: a program is for these values.
 _CONSTANTS = (type(None), bool, int, str, torch.dtype, torch.device)
+#: Integers from here on are constants.
+LARGEST = 2**31
+#: What integers are called in keys, in which they are sizes.
+_NUMBER = "number"
 #: Containers, of which each call may make a new one.
 _CONTAINERS = (dict, list, tuple)
 #: How many elements containers among the arguments may have in all.
@@ -69,6 +73,7 @@ class Call:
         key: types and sizes of tensors, whether they have attributes, and what the others are.
         objects: those that are neither tensors nor constants: a program is for these objects.
         structures: containers, and objects that calls make anew: a program is for what they hold.
+        integers: those that are integers and not negative: by their numbers, or their names.
         inputs: the tensors that a program takes: also those that it finds in containers and in state, and those that
             hold something else in each call.
         met: the containers and objects in which it finds them, by their numbers.
@@ -82,6 +87,7 @@ class Call:
     key: Any
     objects: tuple[Any, ...] = ()
     structures: tuple[Any, ...] = ()
+    integers: tuple[tuple[int | str, int], ...] = ()
     inputs: tuple[torch.Tensor, ...] = ()
     met: Sequence[Any] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -95,6 +101,12 @@ class Call:
             self.changes.rewind()
             self.changes = None
             self.ran.clear()
+
+    def given(self, integers: Sequence[int]) -> tuple[torch.Tensor, ...]:
+        """What programs take of the arguments: tensors, and these of the integers, as sizes of tensors without elements."""
+        if not integers:
+            return self.tensors
+        return (*self.tensors, *(as_size(self.integers[own][1]) for own in integers))
 
     def forget(self) -> None:
         """What was found, and what was computed, may be another one now."""
@@ -133,9 +145,12 @@ class Call:
         """
         tensors: dict[int, torch.Tensor] = {}
         key: list[Any] = []
-        objects, held = [], []
-        for own in (*args, *kwargs.values()):
-            if isinstance(own, torch.Tensor):
+        objects, held, integers = [], [], []
+        for place, own in (*enumerate(args), *kwargs.items()):
+            if type(own) is int and 0 <= own < LARGEST:
+                integers.append((place, own))
+                key.append((_NUMBER, torch.Size([own])))
+            elif isinstance(own, torch.Tensor):
                 if id(own) in tensors:
                     # Programs may ask whether two of their arguments are one.
                     key.append(("the same as", list(tensors).index(id(own))))
@@ -165,6 +180,7 @@ class Call:
             (tuple(kwargs), tuple(key)),
             tuple(objects),
             tuple(held),
+            tuple(integers),
             tuple(tensors.values()),
         )
 
@@ -236,6 +252,8 @@ def _sizeless(key: Any) -> Any:
 
 
 def _described(kind: Any, value: Any, *_: Any) -> str:
+    if kind == _NUMBER:
+        return str(*value)
     if isinstance(kind, torch.dtype):
         return str(list(value))
     if kind == "object":
@@ -260,6 +278,8 @@ class Entry:
         sizes: what has to be so of the sizes of inputs, if they may be others than ``call`` and ``state`` say.
         decides: tells of a call whether values decide that it is for this program; None if none do.
         rewritten: the tensors that hold something else in each call; None if there are none, and none is written to.
+        integers: the arguments that may be other integers, by their numbers among those.
+        constants: those that may not, and what they are.
         decided: why the last call for which that was asked was for another program, and what was and is there.
     """
 
@@ -273,6 +293,8 @@ class Entry:
     sizes: SizeConditions | None = None
     decides: Callable[[Call], bool] | None = None
     rewritten: Rewritten | None = None
+    integers: tuple[int, ...] = ()
+    constants: tuple[tuple[int, int], ...] = ()
     decided: Callable[[], Failure | None] = lambda: None
 
     def is_current(self, call: Call, trains: bool) -> bool:
@@ -293,7 +315,7 @@ class Entry:
         """Notes in a call what the program takes; whether that is of the types, and where nothing is said of any size
         of the sizes, that it is for."""
         if self.state is None:
-            call.inputs = call.tensors
+            call.inputs = call.given(self.integers)
         elif not self._finds_state(call, of_any_size):
             return False
         if self.rewritten is None:
@@ -309,7 +331,7 @@ class Entry:
         same = _sizeless(key) == _sizeless(self.state) if of_any_size else key == self.state
         if not same or (torch.is_grad_enabled() and any(t.requires_grad for t in state)):
             return False
-        call.inputs = (*call.tensors, *state)
+        call.inputs = (*call.given(self.integers), *state)
         return True
 
     def fits(self, call: Call, trains: bool) -> bool:
@@ -319,7 +341,8 @@ class Entry:
         ):
             return False
         return (
-            self._finds_inputs(call, of_any_size=True)
+            all(call.integers[number][1] == own for number, own in self.constants)
+            and self._finds_inputs(call, of_any_size=True)
             and self.guards.hold()
             and self.watch.is_current()
             and self.sizes.hold(call.inputs)
@@ -349,13 +372,17 @@ class _Family:
     Attributes:
         first: the first program, for the sizes of one call.
         shapes: the shapes of its inputs.
+        integers: the integers among its arguments.
         dynamic: dimensions that have been others since: the number of an input, and of a dimension.
+        others: the numbers of integers that have been others since.
         entries: programs for many sizes, the last one first.
     """
 
     first: Entry
     shapes: list[torch.Size]
+    integers: list[int]
     dynamic: set[tuple[int, int]] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
     entries: list[Entry] = field(default_factory=list)
 
     def inputs(self, call: Call) -> tuple[torch.Tensor, ...] | None:
@@ -367,6 +394,12 @@ class _Family:
             return None
         key, state, *_ = found
         return (*call.tensors, *state) if _sizeless(key) == _sizeless(self.first.state) else None
+
+    def differing(self, call: Call) -> list[int]:
+        """Which integers have not been the same in all calls."""
+        pairs = zip(call.integers, self.integers, strict=True)
+        self.others.update(n for n, ((_, own), then) in enumerate(pairs) if own != then)
+        return sorted(self.others)
 
     def differs(self, inputs: Sequence[torch.Tensor]) -> dict[int, set[int]]:
         """Which dimensions of inputs have not been the same in all calls, by the identity of tensors."""
@@ -533,14 +566,25 @@ class Recordings:
             found[id(own)] = dims
         return {key: dims for key, dims in found.items() if dims}
 
+    def _dynamic_integers(
+        self, call: Call, family: tuple[_Family, tuple[torch.Tensor, ...]] | None
+    ) -> dict[int, int | str]:
+        """The arguments that may be other integers: their numbers among those, and where they are."""
+        if self._resize is None or (family is None and not self._dynamic):
+            return {}
+        found = range(len(call.integers)) if family is None else family[0].differing(call)
+        return {own: call.integers[own][0] for own in found}
+
     def _note_family(self, call: Call, made: Entry, family: _Family | None) -> None:
         """A call was recorded."""
         if self._resize is None:
             return
         if family is None:
             rewritten = () if made.rewritten is None else made.rewritten.tensors
-            inputs = call.inputs[: len(call.inputs) - len(rewritten)]
-            family = _Family(made, [own.shape for own in inputs])
+            inputs = [*call.inputs[: len(call.inputs) - len(rewritten)]]
+            del inputs[len(call.tensors) : len(call.tensors) + len(made.integers)]
+            integers = [own for _, own in call.integers]
+            family = _Family(made, [own.shape for own in inputs], integers)
             key = _sizeless(self.key(call))
             self._families[key] = [family, *self._families.get(key, [])[: SITUATIONS - 1]]
             while len(self._families) > self._sizes:
@@ -617,6 +661,7 @@ class Recordings:
             decides=self._decides,
             counters=counters,
             rewritten=self._rewritten(before) if self._writes else None,
+            integers=self._dynamic_integers(call, found),
         )
         made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
         call.forget()

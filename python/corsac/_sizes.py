@@ -50,6 +50,11 @@ Expression = Any
 Condition = tuple[str, Expression, Expression, bool]
 
 
+def as_size(own: int) -> torch.Tensor:
+    """An integer as the first size of a tensor without elements."""
+    return torch.empty(own, 0, dtype=torch.uint8, device="cpu")
+
+
 class Sizes:
     """Symbols for sizes, as integers for the program and as nodes for the graph.
 
@@ -65,7 +70,8 @@ class Sizes:
         graph: Graph,
         dynamic: Mapping[int, Collection[int]],
     ) -> None:
-        self._recording, self._graph, self._dynamic = recording, graph, dynamic
+        self._recording, self._graph = recording, graph
+        self._dynamic: dict[int, Collection[int]] = dict(dynamic)
         #: The nodes of tensors whose sizes were asked for, by their numbers.
         self._tensors: list[Node] = []
         self._numbers: dict[Node, int] = {}
@@ -143,6 +149,12 @@ class Sizes:
             return self._recording.symbol(count, result, False)
         self.fix(own, node)
         return result
+
+    def integer(self, own: torch.Tensor, node: Node) -> int:
+        """The first size of an input that is there for it, as a symbol."""
+        self._dynamic[id(own)] = {0}
+        self.given(own, node)
+        return self._symbol(self._number(node), own, 0)
 
     def _dims(self, own: torch.Tensor) -> Collection[int]:
         return self._dynamic.get(id(own), range(own.dim()))
@@ -291,4 +303,4 @@ class SizeConditions:
             return False
 
 
-__all__ = ["SizeConditions", "Sizes"]
+__all__ = ["SizeConditions", "Sizes", "as_size"]
