@@ -75,7 +75,8 @@ class NativeProgram:
 
     def decides(self) -> Callable[[Call], bool] | None:
         """Tells whether values decide that a call is for it; None if none do."""
-        return self.compiled.run.decides if isinstance(self.compiled, CompiledStages) else None
+        compiled = self.compiled
+        return compiled.run.decides_quietly if isinstance(compiled, CompiledStages) else None
 
     def _results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
         """What the graph gives, and values that were read.
@@ -263,7 +264,13 @@ class RecordedPrograms:
         overwrites = bool(recorded.overwritten)
         make = functools.partial(self._stage, overwrites=overwrites)
         run = StagedRun(program, recorded.module.graph, self._stages, make, _watch)
-        run.prepare(call.inputs)
+        try:
+            run.prepare(call.inputs)
+        except self._recordings.failures:
+            raise
+        except Exception:
+            # The call that was recorded has written to inputs: the next one compiles what is left.
+            pass
         compiled = CompiledStages(run, time.perf_counter() - start)
         reason = compiled.why_not_native()
         if reason is not None and not self.programs():

@@ -560,14 +560,20 @@ class StagedRun:
             call.rewind()
             call.ran.clear()
             call.changes = self.changes(call.inputs)
+        holds = False
         try:
-            if self.decide(self.begin(call.inputs, call.numbers), call.ran):
-                return True
+            holds = self.decide(self.begin(call.inputs, call.numbers), call.ran)
+        finally:
+            if not holds:
+                call.rewind()
+        return holds
+
+    def decides_quietly(self, call: Call) -> bool:
+        """The same; a call in which an operator fails is for none: PyTorch raises that, where the program may catch it."""
+        try:
+            return self.decides(call)
         except Exception:
-            # PyTorch raises it, where the program may catch it.
-            pass
-        call.rewind()
-        return False
+            return False
 
     def results(self, call: Call) -> tuple[Any, Mapping[str, Any]]:
         """What the graph returns in a call that the program is for, and all values."""
@@ -582,9 +588,6 @@ class StagedRun:
             if last:
                 values = dict(self.values(last - 1, values, {}))
             self._add_scalars(last, values)
-        except Exception:
-            # The call that was recorded has written to them: the next one compiles what is left.
-            return
         finally:
             changes.rewind()
         self.stages[last].prepare(values)

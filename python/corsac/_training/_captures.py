@@ -179,7 +179,7 @@ class Captures(Recordings):
             recorded.guards,
             _watch(recorded.tensors),
             recorded.form,
-            decides=None if run is None else run.decides,
+            decides=None if run is None else run.decides_quietly,
             decided=lambda: None if run is None else run.failure,
         )
 
