@@ -493,6 +493,13 @@ impl<'py> Look<'_, 'py> {
                 }
             }
             op::IS_OP => {
+                let are_integers = [1, 2].into_iter().filter_map(top);
+                if !are_integers
+                    .into_iter()
+                    .all(|own| own.is_exact_instance_of::<PyInt>())
+                {
+                    return Ok(());
+                }
                 for depth in [1, 2] {
                     // Each floating-point number that is computed is an object of its own anyway.
                     if let Some(own) = top(depth)
@@ -506,10 +513,17 @@ impl<'py> Look<'_, 'py> {
                 }
             }
             op::CONTAINS_OP => {
-                for own in [top(2), top(1)].into_iter().flatten() {
-                    if !self.is_tensor(&own) {
-                        self.fix(&own)?;
-                    }
+                if let Some(own) = top(2).filter(|own| !self.is_tensor(own)) {
+                    self.fix(&own)?;
+                }
+                // Keys are what they are already, and values are not looked at.
+                let is_compared = |own: &Bound<'py, PyAny>| {
+                    !own.is_instance_of::<PyDict>()
+                        && !own.is_instance_of::<PySet>()
+                        && !own.is_instance_of::<PyFrozenSet>()
+                };
+                if let Some(own) = top(1).filter(|own| !self.is_tensor(own) && is_compared(own)) {
+                    self.fix(&own)?;
                 }
             }
             op::UNARY_NEGATIVE | op::UNARY_POSITIVE | op::UNARY_INVERT | op::SET_UPDATE => {
