@@ -844,11 +844,11 @@ pub fn channel_affine(
             affine(rows, &factors, &offsets)
         });
     }
-    over.pieces(out, row, |number, piece| {
+    over.pieces_from(out, row, |number, from, piece| {
         let channel = number % factors.len();
         unary_from(
             Unary::Affine(factors[channel], offsets[channel]),
-            None,
+            from,
             piece,
         );
     });
