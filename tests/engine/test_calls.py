@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import corsac
@@ -193,12 +194,18 @@ def test_results_go_with_their_last_name(compiled):
     assert freed == [True]
 
 
+class Passing(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.mark.unverified
 @pytest.mark.parametrize(
     "mode",
     [
         lambda: torch.autocast("cpu", dtype=torch.bfloat16),
         TorchDispatchMode,
+        Passing,
     ],
 )
 def test_modes_of_this_thread_are_seen(compiled, mode):
@@ -212,6 +219,25 @@ def test_modes_of_this_thread_are_seen(compiled, mode):
         thread.join()
         assert quick == [True]
     assert is_quick(compiled, x)
+
+
+@pytest.mark.unverified
+def test_transforms_and_traces_are_seen(compiled, model):
+    x = torch.randn(2, 3, 6)
+    assert is_quick(compiled, x[0])
+    torch.testing.assert_close(torch.vmap(compiled)(x), torch.stack([model(x[0]), model(x[1])]))
+    quick = []
+
+    def program(x):
+        quick.append(is_quick(compiled, x))
+        return x * 2
+
+    torch.vmap(program)(x)
+    torch.jit.trace(program, x[0], check_trace=False)
+    assert quick == [False, False]
+    program(x[0])
+    assert quick[-1]
+    assert is_quick(compiled, x[0])
 
 
 def test_elements_that_are_shared_until_they_are_written_to():

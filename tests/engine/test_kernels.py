@@ -584,3 +584,18 @@ def test_powers(exponent):
         found = compiled(x).double()
     normal = (exact.abs() > 1e-37) & (exact.abs() < 3e38)
     assert (((found - exact) / exact)[normal].abs() < 2e-7).all()
+
+
+@pytest.mark.parametrize("features", [1, 2, 3, 4, 5, 6, 8, 12, 13, 16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_layers_of_a_few_features(features, bias):
+    layer = nn.Linear(features, features, bias)
+    for shape in [(1,), (7,), (3, 5), (40, 200)]:
+        x = torch.randn(*shape, features)
+        check(layer, x)
+        check(nn.Sequential(layer, nn.ReLU(), layer), x)
+        check(lambda x: x + layer(x).sigmoid(), x)
+    x[3, 5] = NAN
+    x[4, 0] = INFINITY
+    check(layer, x)
+    check(lambda x, w: F.linear(x, w), x, torch.randn(features, features))

@@ -54,10 +54,20 @@ impl Over<'_> {
         row: usize,
         compute: impl Fn(usize, &mut [f32]) + Sync,
     ) {
-        self.tiles(out, [row, TILE], 1, |number, from, piece| {
+        self.pieces_from(out, row, |number, from, piece| {
             put(from, piece);
             compute(number, piece);
         });
+    }
+
+    /// The same with what the piece is computed of if that is not in it already.
+    pub(super) fn pieces_from(
+        &self,
+        out: &mut [f32],
+        row: usize,
+        compute: impl Fn(usize, Option<&[f32]>, &mut [f32]) + Sync,
+    ) {
+        self.tiles(out, [row, TILE], 1, compute);
     }
 
     /// Calls `compute` with pieces, and with what they are computed of if it is not in them already.

@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyList, PyType};
 
 use super::cpython;
 use super::guards::{CallRead, Reads, is_ordered, is_same_option};
+use crate::engine::situation::{is_quiet, is_quiet_of};
 
 /// Where a guard stands: its table, and its row there.
 #[derive(Clone, Copy)]
@@ -75,6 +76,8 @@ pub(super) struct Flat {
     attributes: Vec<usize>,
     /// Questions that are asked.
     calls: Vec<usize>,
+    /// Questions that need not be asked while [nothing](is_quiet) of what they are about is on.
+    quiet: Vec<usize>,
     /// The guard that failed last, 0 for none.
     failed: AtomicU64,
 }
@@ -107,6 +110,18 @@ impl Flat {
                 _ => attributes.push(row),
             }
         }
+        let (mut calls, mut quiet) = (Vec::new(), Vec::new());
+        for (row, own) in reads.calls.iter().enumerate() {
+            let is_quiet = own.result.as_ref().is_some_and(|result| {
+                own.arguments.bind(py).is_empty()
+                    && is_quiet_of(own.callable.bind(py), result.bind(py)).unwrap_or(false)
+            });
+            match is_quiet {
+                true => quiet.push(row),
+                false if lacks_driver(py, own) => {}
+                false => calls.push(row),
+            }
+        }
         let dicts = reads.dicts.values();
         let classes = reads.classes.values();
         let functions = reads.functions.values();
@@ -133,9 +148,8 @@ impl Flat {
                 .collect(),
             stores,
             attributes,
-            calls: (0..reads.calls.len())
-                .filter(|row| !lacks_driver(py, &reads.calls[*row]))
-                .collect(),
+            calls,
+            quiet,
             failed: AtomicU64::new(0),
         })
     }
@@ -210,7 +224,11 @@ impl Flat {
                 return Ok(Some(At::Attribute(*row)));
             }
         }
-        for row in &self.calls {
+        let quiet: &[usize] = match self.quiet.is_empty() || is_quiet(py) == Some(true) {
+            true => &[],
+            false => &self.quiet,
+        };
+        for row in quiet.iter().chain(&self.calls) {
             if !reads.calls[*row].is_current(py) {
                 return Ok(Some(At::Call(*row)));
             }

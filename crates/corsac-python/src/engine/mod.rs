@@ -6,7 +6,7 @@ mod model;
 mod planted;
 mod program;
 mod runner;
-mod situation;
+pub(crate) mod situation;
 mod tensor_layout;
 mod tensors;
 mod torch_library;

@@ -36,6 +36,12 @@ struct Switches {
     is_autocast_enabled: unsafe extern "C" fn(i8) -> bool,
     /// `c10::impl::TorchDispatchModeTLS::stack_len()`
     dispatch_modes: unsafe extern "C" fn() -> i64,
+    /// `at::impl::PythonTorchFunctionTLS::stack_len()`
+    function_modes: unsafe extern "C" fn() -> i64,
+    /// `torch::jit::tracer::getTracingState()`: a `std::shared_ptr`, which begins with a pointer.
+    tracing_state: unsafe extern "C" fn() -> *const *const c_void,
+    /// `at::functorch::getDynamicLayerStack()`: a `std::vector`, which begins with where it begins and ends.
+    transforms: unsafe extern "C" fn() -> *const [*const c_void; 2],
 }
 
 /// `c10::DeviceType::CPU`
@@ -50,6 +56,9 @@ impl Switches {
         let grad = core.function("_ZN3c108GradMode10is_enabledEv")?;
         let autocast = cpu.function("_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE")?;
         let modes = core.function("_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv")?;
+        let functions = cpu.function("_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv")?;
+        let tracing = cpu.function("_ZN5torch3jit6tracer15getTracingStateEv")?;
+        let transforms = cpu.function("_ZN2at9functorch20getDynamicLayerStackEv")?;
         // SAFETY: they are the functions of these names, which PyTorch declares so, in libraries that stay loaded.
         Ok(unsafe {
             Self {
@@ -58,6 +67,17 @@ impl Switches {
                     autocast,
                 ),
                 dispatch_modes: transmute::<*const c_void, unsafe extern "C" fn() -> i64>(modes),
+                function_modes: transmute::<*const c_void, unsafe extern "C" fn() -> i64>(
+                    functions,
+                ),
+                tracing_state: transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn() -> *const *const c_void,
+                >(tracing),
+                transforms: transmute::<
+                    *const c_void,
+                    unsafe extern "C" fn() -> *const [*const c_void; 2],
+                >(transforms),
             }
         })
     }
@@ -77,13 +97,31 @@ impl Switches {
         unsafe { (self.dispatch_modes)() }
     }
 
+    /// Whether no mode of `__torch_function__` is on, nothing is traced by TorchScript, and no transform of functorch
+    /// is on.
+    fn is_quiet(self) -> bool {
+        // SAFETY: as above; what is pointed to lives as long as the thread.
+        unsafe {
+            let [begin, end] = *(self.transforms)();
+            (self.function_modes)() == 0 && (*(self.tracing_state)()).is_null() && begin == end
+        }
+    }
+
     /// Whether they tell what the functions of Python do, whatever is on.
     fn are_right(self, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
         let py = torch.py();
         let core = torch.getattr("_C")?;
         let modules = py.import("torch.utils._python_dispatch")?;
         let mut is_so = true;
+        let quiet = || {
+            let modes: i64 = core.call_method0("_len_torch_function_stack")?.extract()?;
+            let tracing = core.call_method0("_get_tracing_state")?;
+            let transforms = core.getattr("_functorch")?;
+            let level = transforms.call_method0("maybe_current_level")?;
+            PyResult::Ok(modes == 0 && tracing.is_none() && level.is_none())
+        };
         let mut compare = || {
+            is_so &= quiet()? == self.is_quiet();
             let records: bool = torch.call_method0("is_grad_enabled")?.extract()?;
             let autocasts: bool = torch
                 .call_method1("is_autocast_enabled", ("cpu",))?
@@ -108,6 +146,16 @@ impl Switches {
             let inner = modules.getattr("TorchDispatchMode")?.call0()?;
             within(&inner, &mut compare)
         })?;
+        let mode = py
+            .import("torch.overrides")?
+            .getattr("TorchFunctionMode")?
+            .call0()?;
+        within(&mode, &mut compare)?;
+        let transforms = core.getattr("_functorch")?;
+        transforms.call_method1("_vmap_increment_nesting", (2, "error"))?;
+        let compared = compare();
+        transforms.call_method0("_vmap_decrement_nesting")?;
+        compared?;
         Ok(is_so)
     }
 }
@@ -198,6 +246,29 @@ impl Situation {
         }
         Ok(None)
     }
+}
+
+/// Whether nothing of what [`is_quiet_of`] says is on; None where that is not known without a call of Python.
+pub(crate) fn is_quiet(py: Python<'_>) -> Option<bool> {
+    let switches = Situation::get(py).ok()?.switches?;
+    Some(switches.is_quiet())
+}
+
+/// Whether `callable` tells how many modes of `__torch_function__` are on, what TorchScript traces, or what transform of
+/// functorch is on, and has told that there is none.
+pub(crate) fn is_quiet_of(
+    callable: &Bound<'_, PyAny>,
+    result: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let core = callable.py().import("torch")?.getattr("_C")?;
+    if callable.is(&core.getattr("_len_torch_function_stack")?) {
+        return result.eq(0);
+    }
+    let others = [
+        core.getattr("_get_tracing_state")?,
+        core.getattr("_functorch")?.getattr("maybe_current_level")?,
+    ];
+    Ok(others.iter().any(|own| callable.is(own)) && result.is_none())
 }
 
 /// What is switched on in this thread that only PyTorch can do; None as a rule.

@@ -1,5 +1,7 @@
 //! Factors and offsets for each channel, and numbers for each channel that meet a whole image.
 
+use std::array::from_fn;
+
 use multiversion::multiversion;
 use rayon::prelude::*;
 
@@ -17,22 +19,45 @@ pub fn channel_affine(
     plane: usize,
 ) {
     let blocks = factors.len().div_ceil(BLOCK);
-    over.pieces(out, plane * BLOCK, |number, piece| {
+    over.pieces_from(out, plane * BLOCK, |number, from, piece| {
         let first = number % blocks * BLOCK;
         let channels = first..factors.len().min(first + BLOCK);
         // Channels that fill up the last block stay zero.
         let (mut factor, mut offset) = ([0.0; BLOCK], [0.0; BLOCK]);
         factor[..channels.len()].copy_from_slice(&factors[channels.clone()]);
         offset[..channels.len()].copy_from_slice(&offsets[channels]);
-        affine(piece, &factor, &offset);
+        affine(from, piece, &repeated(&factor), &repeated(&offset));
     });
 }
 
+/// Numbers for the channels of several pixels: of a loop over as many the compiler makes vectors, of one over a block it
+/// makes none.
+type Several = [f32; SEVERAL];
+
+/// How many they are.
+const SEVERAL: usize = 4 * BLOCK;
+
+fn repeated(numbers: &[f32; BLOCK]) -> Several {
+    from_fn(|at| numbers[at % BLOCK])
+}
+
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn affine(data: &mut [f32], factor: &[f32; BLOCK], offset: &[f32; BLOCK]) {
-    for pixel in data.as_chunks_mut::<BLOCK>().0 {
-        for (x, (factor, offset)) in pixel.iter_mut().zip(factor.iter().zip(offset)) {
-            *x = *x * factor + offset;
+fn affine(from: Option<&[f32]>, data: &mut [f32], factor: &Several, offset: &Several) {
+    match from {
+        None => {
+            for pixels in data.chunks_mut(SEVERAL) {
+                for (x, (factor, offset)) in pixels.iter_mut().zip(factor.iter().zip(offset)) {
+                    *x = *x * factor + offset;
+                }
+            }
+        }
+        Some(from) => {
+            for (pixels, from) in data.chunks_mut(SEVERAL).zip(from.chunks(SEVERAL)) {
+                let numbers = from.iter().zip(factor.iter().zip(offset));
+                for (y, (x, (factor, offset))) in pixels.iter_mut().zip(numbers) {
+                    *y = x * factor + offset;
+                }
+            }
         }
     }
 }
@@ -54,25 +79,29 @@ pub fn with_channels(
         .enumerate()
         .with_min_len(crate::kernels::GRAIN.div_ceil(len))
         .spread(|(at, (out, image))| {
-            combine(function, image, &numbers[at % numbers.len()], reversed, out);
+            let numbers = repeated(&numbers[at % numbers.len()]);
+            combine(function, image, &numbers, reversed, out);
         });
 }
 
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
-fn combine(
-    function: Binary,
-    image: &[f32],
-    numbers: &[f32; BLOCK],
-    reversed: bool,
-    out: &mut [f32],
-) {
-    let pixels = out.as_chunks_mut::<BLOCK>().0.iter_mut();
-    let pixels = pixels.zip(image.as_chunks::<BLOCK>().0);
+fn combine(function: Binary, image: &[f32], numbers: &Several, reversed: bool, out: &mut [f32]) {
+    let pixels = out.chunks_mut(SEVERAL).zip(image.chunks(SEVERAL));
     macro_rules! each {
         ($f:expr) => {
             for (out, image) in pixels {
-                for (out, (&x, &y)) in out.iter_mut().zip(image.iter().zip(numbers)) {
-                    *out = if reversed { $f(y, x) } else { $f(x, y) };
+                let numbers = image.iter().zip(numbers);
+                match reversed {
+                    false => {
+                        for (out, (&x, &y)) in out.iter_mut().zip(numbers) {
+                            *out = $f(x, y);
+                        }
+                    }
+                    true => {
+                        for (out, (&x, &y)) in out.iter_mut().zip(numbers) {
+                            *out = $f(y, x);
+                        }
+                    }
                 }
             }
         };

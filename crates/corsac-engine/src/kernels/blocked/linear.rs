@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use rten_simd::ops::BitOps;
 use rten_simd::{Isa, SimdOp};
 
-use super::BLOCK;
 use super::tile::{Tile, by_width, load, share, vectors_per_block, widest, widest_tile};
+use super::{BLOCK, narrow};
 use crate::kernels::GRAIN;
 use crate::kernels::piece::{Piece, pieces};
 use crate::lines::{LINE, Lines};
@@ -201,6 +201,11 @@ impl LinearKernel {
                 row.copy_from_slice(&self.bias[..self.outputs]);
                 finish(at * self.outputs, row);
             }
+            return;
+        }
+        if self.inputs == self.outputs
+            && narrow::run(self.inputs, &self.weights, &self.bias, input, out, finish)
+        {
             return;
         }
         let depth = self.inputs.next_multiple_of(BLOCK);

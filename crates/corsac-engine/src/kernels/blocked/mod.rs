@@ -10,6 +10,7 @@ pub mod attention;
 pub mod conv;
 pub mod depthwise;
 pub mod linear;
+mod narrow;
 pub mod pool;
 pub mod reorder;
 #[cfg(test)]
