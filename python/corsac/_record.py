@@ -412,7 +412,10 @@ def _recorded(
         kind, reason = refused
         who = Kind.HOST if kind == "opaque" else Kind.DYNAMO
         line = recording.refused_at()
-        return returned, Refusal(who, reason, passes=kind != "torch", line=line)
+        by_values = asks and bool(recorder.reads)
+        return returned, Refusal(
+            who, reason, passes=kind != "torch", by_values=by_values, line=line
+        )
     guards, held = found
     if any(map(has_attributes, held["tensors"])):
         return returned, Refusal(

@@ -824,3 +824,26 @@ def test_state_that_an_operator_which_fails_does_not_reach():
             except RuntimeError as error:
                 assert "cholesky" in str(error)
         assert (model.calls, model.done) == (eager.calls, eager.done)
+
+
+def test_counters_of_modules_are_numbers():
+    """What sets attributes of modules looks whether there is a parameter of that name, and compares nothing else."""
+
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.count, self.last = nn.Linear(3, 3), 0, None
+
+        def forward(self, x):
+            self.count += 1
+            self.last = self.count * 2
+            return self.layer(x) * self.count
+
+    model = Counts()
+    compiled = corsac.compile(model, options={"inference": "native"})
+    with torch.no_grad():
+        for number in range(1, 12):
+            same(compiled(X[:, :3]), model.layer(X[:, :3]) * number)
+            assert (model.count, model.last) == (number, 2 * number)
+    assert len(module_of(compiled)._recorded.programs()) <= 2
+    assert not module_of(compiled)._reasons
