@@ -30,6 +30,7 @@ from corsac._numbers import (
     names_in,
 )
 from corsac.fx import Graph, GraphModule, Node
+from corsac.passes._effects import effects
 
 if TYPE_CHECKING:
     from corsac._recordings import Call
@@ -242,6 +243,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
         weights: its tensors that are no inputs, by name.
         decisions: what decides in it.
     """
+    _drop_unused(graph, decisions)
     output = graph.output_node()
     parts: list[list[Node]] = [[]]
     asked: list[list[Node]] = [[]]
@@ -298,6 +300,17 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
     )
     results = _placed(output.args[0], constants)
     return Staged(segments, results, decisions.state, tuple(of_state), decisions.rewinds)
+
+
+def _drop_unused(graph: Graph, decisions: Decisions) -> None:
+    """Removes what nobody uses, which stages would hand on to each other: autograd would see that it was used."""
+    for node in reversed(graph.nodes):
+        if node.users or not node.op.startswith("call_") or node in decisions.reads:
+            continue
+        own = effects(node)
+        does = own.random or own.side_effect or own.writes_state or own.opaque
+        if not (does or own.mutates or node in decisions.writing):
+            graph.erase_node(node)
 
 
 class _Body:
@@ -487,9 +500,10 @@ def _known_stage(
     make: Make,
     watch: Watching,
     form: Form,
+    gives_more: bool,
 ) -> Stage:
     """The stage that computes a segment: one of another program that begins alike, or a new one."""
-    key = (tuple(map(id, before)), segment.key())
+    key = (tuple(map(id, before)), segment.key(), () if gives_more else segment.gives)
     known = stages.get(key)
     if known is not None and known.watch.is_current():
         known.give(segment.gives)
@@ -509,6 +523,7 @@ class StagedRun:
         make: makes what compiles a graph for inputs.
         watch: makes what tells whether weights are as they were.
         form: what stages are compiled anew for, of tensors that they take.
+        gives_more: whether stages may give what only other programs take: autograd would see that it was computed.
     """
 
     def __init__(
@@ -519,6 +534,7 @@ class StagedRun:
         make: Make,
         watch: Watching,
         form: Form = type_and_size,
+        gives_more: bool = True,
     ) -> None:
         self.program = program
         self._inputs = [own.name for own in graph.find_nodes(op="placeholder")]
@@ -526,7 +542,8 @@ class StagedRun:
         self.failure: Failure | None = None
         stages: list[Stage] = []
         for segment in program.segments:
-            stages.append(_known_stage(known, segment, tuple(stages), make, watch, form))
+            before = tuple(stages)
+            stages.append(_known_stage(known, segment, before, make, watch, form, gives_more))
         self.stages = tuple(stages)
 
     def begin(self, inputs: Sequence[Any], numbers: Mapping[str, float]) -> dict[str, Any]:

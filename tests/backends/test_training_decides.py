@@ -157,7 +157,11 @@ def check(seed):
             own.zero_grad()
             if wanting:
                 sum(wanting).backward()
-            gradients = [part.grad for part in (*own.parameters(), x, y)]
+            # Of what is computed and has no part in the loss they are zero, as with torch.compile.
+            gradients = [
+                torch.zeros_like(part) if part.grad is None else part.grad
+                for part in (*own.parameters(), x, y)
+            ]
             outcomes.append(([part.detach() for part in tensors], others, following, gradients))
         where = f"seed {seed}, call {call}\n{model.source}\n{compiled.explain()}"
         same(*reversed(outcomes), where)

@@ -169,7 +169,13 @@ class Captures(Recordings):
                     raise ForDynamo("sizes depend on values, and gradients are wanted")
                 graph = recorded.module.graph
                 run = StagedRun(
-                    recorded.stages, graph, self._stages, self._stage, _watch, whole_form
+                    recorded.stages,
+                    graph,
+                    self._stages,
+                    self._stage,
+                    _watch,
+                    whole_form,
+                    gives_more=False,
                 )
                 run.prepare(call.tensors)
                 program = TrainedStages(known, run, recorded.tensors, statistics, template)
