@@ -599,3 +599,12 @@ def test_linear_layers_of_a_few_features(features, bias):
     x[4, 0] = INFINITY
     check(layer, x)
     check(lambda x, w: F.linear(x, w), x, torch.randn(features, features))
+
+
+@pytest.mark.parametrize("widths", [(70, 100), (64, 64, 64), (70, 5), (1, 200), (300,), (0, 80)])
+def test_parts_of_rows(widths):
+    parts = [_numbers(3, width, 2) if width else torch.randn(3, 0, 2) for width in widths]
+    check(lambda *parts: torch.cat(parts, 1), *parts)
+    check(lambda *parts: torch.cat([own.relu() for own in parts], 1) * 2, *parts)
+    check(lambda *parts: torch.cat([*parts, parts[0]], 1), *parts)
+    check(lambda *parts: torch.cat([own.flatten(1) for own in parts], -1), *parts)

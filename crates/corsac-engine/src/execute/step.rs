@@ -273,14 +273,16 @@ impl Executable {
                     true => shape[*dim].next_multiple_of(blocked::BLOCK),
                     false => shape[*dim],
                 };
+                let mut parts: SmallVec<[(&[f32], usize, usize); 4]> = SmallVec::new();
                 let mut start = 0;
                 for (index, &operand) in step.inputs.iter().enumerate() {
                     let row = along(shape_of(index)) * inner;
                     if !self.plan.lies_in(program, operand, (step.output, start)) {
-                        layout::place(input(index), row, out, along(shape) * inner, start);
+                        parts.push((input(index), row, start));
                     }
                     start += row;
                 }
+                layout::place_all(&parts, out, along(shape) * inner);
             }
             (Op::Pad { widths, value }, _) => {
                 layout::pad(input(0), shape_of(0), widths, *value, out);

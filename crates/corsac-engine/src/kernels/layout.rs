@@ -286,8 +286,25 @@ pub(crate) fn arrange(
         });
 }
 
+/// Puts parts, each with how many elements its rows have and where in rows of `out_row` elements they begin, into `out`.
+pub fn place_all(parts: &[(&[f32], usize, usize)], out: &mut [f32], out_row: usize) {
+    /// Rows from which on they are written one after the other, all parts of each.
+    const LONG: usize = 64;
+    if out_row == 0 || parts.iter().any(|&(_, row, _)| row < LONG) {
+        for &(part, row, at) in parts {
+            place(part, row, out, out_row, at);
+        }
+        return;
+    }
+    for (number, out) in out.chunks_exact_mut(out_row).enumerate() {
+        for &(part, row, at) in parts {
+            out[at..at + row].copy_from_slice(&part[number * row..][..row]);
+        }
+    }
+}
+
 /// Puts `part`, of rows of `row` elements, into rows of `out_row` elements from `at` on.
-pub fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usize) {
+fn place(part: &[f32], row: usize, out: &mut [f32], out_row: usize, at: usize) {
     if row == 0 {
         return;
     }
