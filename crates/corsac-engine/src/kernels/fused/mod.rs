@@ -145,7 +145,13 @@ impl Fused {
     fn tile(&self) -> usize {
         let whole = self.inputs.iter().filter(|own| **own == Access::Whole);
         // One more for the result.
-        let fits = TOGETHER / (self.registers + whole.count() + 1) / LINES * LINES;
+        // What is computed of whole rows waits for all of them anyway: more of them wait less for what tiles take to begin.
+        let together = if self.row.is_some() {
+            2 * TOGETHER
+        } else {
+            TOGETHER
+        };
+        let fits = together / (self.registers + whole.count() + 1) / LINES * LINES;
         let fits = fits.clamp(TILE[0], TILE[1]).min(self.len.max(1));
         match self.row {
             Some(row) => (fits / row).max(1) * row,
