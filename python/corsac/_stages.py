@@ -146,6 +146,7 @@ class Segment:
         reads: the values that decide whether what comes after it is what is to be done.
         conditions: comparisons of numbers that decide, too.
         writes: whether it writes to values of earlier segments.
+        draws: whether it draws random numbers.
     """
 
     graph: Graph
@@ -155,6 +156,7 @@ class Segment:
     reads: tuple[Read, ...]
     conditions: tuple[Condition, ...]
     writes: bool
+    draws: bool
 
     def takes(self) -> list[str]:
         """The values that it takes."""
@@ -293,6 +295,7 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
             tuple(_read(own, decisions, constants) for own in readers),
             tuple(asserted),
             any(own in decisions.writing for own in part),
+            any(effects(own).random for own in part),
         )
         for body, gives, readers, asserted, part in zip(
             bodies, wanted, asked, conditions, parts, strict=True
@@ -430,7 +433,7 @@ class Stage:
         form: Form,
     ) -> None:
         self.before, self.watch, self._form = before, watch, form
-        self._writes = segment.writes
+        self._does_more = segment.writes or segment.draws
         self._graph, self._weights = segment.graph, segment.weights
         self._takes = segment.takes()
         self._make = make
@@ -470,7 +473,7 @@ class Stage:
         nothing."""
         inputs = tuple([values[name] for name in self._takes])
         with self._lock:
-            does = self.gives or self._writes
+            does = self.gives or self._does_more
             return (self.gives, self._program(inputs), inputs) if does else None
 
     def _program(self, inputs: Sequence[Any]) -> Callable[..., Any]:

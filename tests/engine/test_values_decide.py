@@ -847,3 +847,23 @@ def test_counters_of_modules_are_numbers():
             assert (model.count, model.last) == (number, 2 * number)
     assert len(module_of(compiled)._recorded.programs()) <= 2
     assert not module_of(compiled)._reasons
+
+
+def test_random_numbers_that_nobody_uses_are_drawn_in_each_part():
+    def function(x):
+        torch.rand(2)
+        if x.sum() > 0:
+            torch.rand(3)
+            return (x + 1).relu().exp()
+        return x - 1
+
+    compiled = corsac.compile(function, options={"inference": "native"})
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for call in range(8):
+            x = torch.full((2, 3), float((-1) ** call))
+            outcomes = []
+            for own in (function, compiled):
+                torch.manual_seed(call)
+                outcomes.append((own(x), torch.rand(2)))
+            same(*outcomes)
