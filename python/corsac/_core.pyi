@@ -990,14 +990,17 @@ class Recording:
     """Watches a run of a program on the thread that it is called from.
 
     Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
-    ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``leave``, which is
-    called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
-    that cannot; ``quiet``, which calls a function with arguments so that its operators are not recorded; ``printing``, those
-    of ``ours`` that print, and ``prints``, which is told of each call that prints: of the function, or None for one of
-    ``printing`` that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives
-    why that cannot be done later. ``assume`` is told when a function is entered and left that is marked to give constants.
+    ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``refused``, methods of C
+    that cannot; ``printing``, the code of ``ours`` that prints; ``told``, an object with functions:
+
+    - ``leave()`` is called before code of ``unlike`` runs, since it does something else where operators are looked at.
+    - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
+    - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
+      that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
+      cannot be done later.
+    - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
     """
-    def __new__(cls, ours: Any, unlike: Any, leave: Any, refused: Any, quiet: Any, printing: Any, prints: Any, assume: Any) -> Recording: ...
+    def __new__(cls, ours: Any, unlike: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
     def ask(self, function: Any) -> Any:
         """A function without arguments tells how something is set that the program depends on: it is asked now, and
         before each call.

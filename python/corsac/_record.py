@@ -146,6 +146,16 @@ class _Modes:
             recorder.watch.__exit__(None, None, None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a recording calls, as :class:`corsac._core.Recording` says."""
+
+    leave: Callable[[], None]
+    quiet: Callable[..., Any]
+    prints: Callable[..., str | None]
+    assume: Callable[[bool], None]
+
+
 def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters and buffers, of which the first name is the last here."""
     yield from reversed([*model.named_parameters(), *model.named_buffers()])
@@ -339,12 +349,14 @@ def _recorded(
     recording = _core.Recording(
         _ours(),
         _unlike(),
-        modes.leave,
         [_APPLY] if trains else [],
-        _quietly,
         [*Deferred.CODES, *markers.breaks()],
-        lambda *told: recorder.told(*told),
-        lambda begins: recorder.assume(begins),
+        _Told(
+            modes.leave,
+            _quietly,
+            lambda *told: recorder.told(*told),
+            lambda begins: recorder.assume(begins),
+        ),
     )
     for setting in _SETTINGS:
         recording.ask(setting)

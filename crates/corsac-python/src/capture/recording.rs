@@ -168,12 +168,15 @@ pub(super) struct State {
 /// Watches a run of a program on the thread that it is called from.
 ///
 /// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
-/// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``leave``, which is
-/// called before such code runs, since it does something else where operators are looked at; ``refused``, methods of C
-/// that cannot; ``quiet``, which calls a function with arguments so that its operators are not recorded; ``printing``, those
-/// of ``ours`` that print, and ``prints``, which is told of each call that prints: of the function, or None for one of
-/// ``printing`` that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives
-/// why that cannot be done later. ``assume`` is told when a function is entered and left that is marked to give constants.
+/// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``refused``, methods of C
+/// that cannot; ``printing``, the code of ``ours`` that prints; ``told``, an object with functions:
+///
+/// - ``leave()`` is called before code of ``unlike`` runs, since it does something else where operators are looked at.
+/// - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
+/// - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
+///   that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
+///   cannot be done later.
+/// - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
 #[pyclass(name = "Recording", module = "corsac._core", frozen)]
 pub(crate) struct PyRecording {
     state: Mutex<State>,
@@ -465,26 +468,24 @@ impl PyRecording {
     fn new(
         ours: Vec<Py<PyAny>>,
         unlike: Vec<(Py<PyAny>, usize, String)>,
-        leave: Py<PyAny>,
         refused: Vec<Py<PyAny>>,
-        quiet: Py<PyAny>,
         printing: Vec<Py<PyAny>>,
-        prints: Py<PyAny>,
-        assume: Py<PyAny>,
-    ) -> Self {
-        Self {
+        told: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let function = |name: &str| told.getattr(name).map(Bound::unbind);
+        Ok(Self {
             state: Mutex::default(),
             ours,
             unlike,
-            leave,
             refused,
-            quiet,
             printing,
-            prints,
-            assume,
+            leave: function("leave")?,
+            quiet: function("quiet")?,
+            prints: function("prints")?,
+            assume: function("assume")?,
             recorded: AtomicU64::new(0),
             made: Mutex::default(),
-        }
+        })
     }
 
     /// Why nothing can be watched here and now; None if it can.

@@ -2,8 +2,12 @@
 
 use std::ffi::c_void;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// The versions of PyTorch whose functions and structures are known.
+const KNOWN: &str = "2.15.";
 
 /// A library of the installed PyTorch.
 pub(super) struct Library<'py> {
@@ -15,8 +19,17 @@ impl<'py> Library<'py> {
     /// The library of this name, which stays loaded.
     ///
     /// # Errors
-    /// It is not loaded.
+    /// It is not loaded, or PyTorch is of another version than those that are known.
     pub(super) fn loaded(py: Python<'py>, name: &str) -> PyResult<Self> {
+        let version: String = py
+            .import("torch")?
+            .getattr("__version__")?
+            .str()?
+            .extract()?;
+        if !version.starts_with(KNOWN) {
+            let text = format!("its functions are not known in version {version}");
+            return Err(PyRuntimeError::new_err(text));
+        }
         let (ctypes, os) = (py.import("ctypes")?, py.import("os")?);
         let folder = py.import("torch")?.getattr("__path__")?.get_item(0)?;
         let path = os
