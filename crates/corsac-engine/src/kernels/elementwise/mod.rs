@@ -193,6 +193,21 @@ fn partial_of_any(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
     partial_functions!(function, either, unreachable!("it is quick for all"));
 }
 
+/// Computes a closure, which is part of the loop, or a function.
+macro_rules! mapped {
+    ($from:expr, $data:expr, |$x:ident: f32| $f:expr) => {
+        for_each(
+            $from,
+            $data,
+            #[inline(always)]
+            |$x: f32| $f,
+        )
+    };
+    ($from:expr, $data:expr, $f:path) => {
+        for_each($from, $data, $f)
+    };
+}
+
 /// Computes a function that is the same for all numbers.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
@@ -200,17 +215,7 @@ fn total(function: Unary, from: Option<&[f32]>, data: &mut [f32]) {
         return;
     }
     macro_rules! map {
-        (|$x:ident: f32| $f:expr) => {
-            for_each(
-                from,
-                data,
-                #[inline(always)]
-                |$x: f32| $f,
-            )
-        };
-        ($f:path) => {
-            for_each(from, data, $f)
-        };
+        ($($function:tt)*) => { mapped!(from, data, $($function)*) };
     }
     match function {
         Unary::Tanh => map!(single::tanh),
@@ -250,17 +255,7 @@ fn streamed(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
 #[inline(always)]
 fn brief(function: Unary, from: Option<&[f32]>, data: &mut [f32]) -> bool {
     macro_rules! map {
-        (|$x:ident: f32| $f:expr) => {
-            for_each(
-                from,
-                data,
-                #[inline(always)]
-                |$x: f32| $f,
-            )
-        };
-        ($f:path) => {
-            for_each(from, data, $f)
-        };
+        ($($function:tt)*) => { mapped!(from, data, $($function)*) };
     }
     // Comparisons that are false for NaN keep it.
     match function {

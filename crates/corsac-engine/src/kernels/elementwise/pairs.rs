@@ -13,6 +13,21 @@ use crate::spread::Spread;
 
 use super::STREAMED;
 
+/// What each function computes of two numbers, for what does it to many.
+macro_rules! binary_functions {
+    ($function:expr, $do:ident) => {
+        match $function {
+            Binary::Add => $do!(|x: f32, y: f32| x + y),
+            Binary::Sub => $do!(|x: f32, y: f32| x - y),
+            Binary::Mul => $do!(|x: f32, y: f32| x * y),
+            Binary::Div => $do!(|x: f32, y: f32| x / y),
+            Binary::Maximum => $do!(maximum),
+            Binary::Minimum => $do!(|x: f32, y: f32| -maximum(-x, -y)),
+            Binary::Prelu => $do!(prelu),
+        }
+    };
+}
+
 /// `data[i] = function(data[i], other[i])`
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2+fma"))]
 pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
@@ -23,15 +38,7 @@ pub fn binary_in_place(function: Binary, data: &mut [f32], other: &[f32]) {
                 .for_each(|(x, &y)| *x = $f(*x, y))
         };
     }
-    match function {
-        Binary::Add => zip!(|x: f32, y: f32| x + y),
-        Binary::Sub => zip!(|x: f32, y: f32| x - y),
-        Binary::Mul => zip!(|x: f32, y: f32| x * y),
-        Binary::Div => zip!(|x: f32, y: f32| x / y),
-        Binary::Maximum => zip!(maximum),
-        Binary::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
-        Binary::Prelu => zip!(prelu),
-    }
+    binary_functions!(function, zip);
 }
 
 /// The larger one; NaN if one is.
@@ -75,15 +82,7 @@ fn pairs(function: Binary, a: &[f32], b: &[f32], out: &mut [f32]) {
                 .for_each(|(out, (&x, &y))| *out = $f(x, y))
         };
     }
-    match function {
-        Binary::Add => zip!(|x: f32, y: f32| x + y),
-        Binary::Sub => zip!(|x: f32, y: f32| x - y),
-        Binary::Mul => zip!(|x: f32, y: f32| x * y),
-        Binary::Div => zip!(|x: f32, y: f32| x / y),
-        Binary::Maximum => zip!(maximum),
-        Binary::Minimum => zip!(|x: f32, y: f32| -maximum(-x, -y)),
-        Binary::Prelu => zip!(prelu),
-    }
+    binary_functions!(function, zip);
 }
 
 /// `data[i] = function(from[i], number)`, or of what is there, with one of `numbers` for each row of `row` elements; or
@@ -124,15 +123,7 @@ pub(crate) fn binary_rows(
             }
         };
     }
-    match function {
-        Binary::Add => rows!(|x: f32, y: f32| x + y),
-        Binary::Sub => rows!(|x: f32, y: f32| x - y),
-        Binary::Mul => rows!(|x: f32, y: f32| x * y),
-        Binary::Div => rows!(|x: f32, y: f32| x / y),
-        Binary::Maximum => rows!(maximum),
-        Binary::Minimum => rows!(|x: f32, y: f32| -maximum(-x, -y)),
-        Binary::Prelu => rows!(prelu),
-    }
+    binary_functions!(function, rows);
 }
 
 /// An operand of [`binary`]: elements, and their steps along the dimensions of the result.
@@ -344,15 +335,7 @@ fn lines<S: Iterator<Item = (usize, usize)>>(
             }
         }};
     }
-    match function {
-        Binary::Add => lines!(|x: f32, y: f32| x + y),
-        Binary::Sub => lines!(|x: f32, y: f32| x - y),
-        Binary::Mul => lines!(|x: f32, y: f32| x * y),
-        Binary::Div => lines!(|x: f32, y: f32| x / y),
-        Binary::Maximum => lines!(maximum),
-        Binary::Minimum => lines!(|x: f32, y: f32| -maximum(-x, -y)),
-        Binary::Prelu => lines!(prelu),
-    }
+    binary_functions!(function, lines);
 }
 
 /// Functions of two numbers that [`Binary`] has not: `out[i] = function(a[i], b[i])`.
