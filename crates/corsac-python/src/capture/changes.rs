@@ -156,21 +156,26 @@ impl DictRead {
                 edits.push(Edit::Delete(key.clone_ref(py)));
             }
         }
-        // What was there before keeps its order, and what is new comes after it.
-        let mut kept = before
+        // What was there before keeps its order, and what is new comes after it. What has another place is put there anew, with
+        // all that follows.
+        let kept: Vec<_> = before
             .iter()
-            .filter(|(key, _)| store.contains(key).unwrap_or(false));
-        for (key, value) in &now {
-            let was = then.get_item(key)?;
-            if let Some(was) = &was {
-                if kept.next().is_none_or(|(own, _)| !own.is(key)) {
-                    return Ok(Err("the order of a dictionary".to_owned()));
-                }
-                if is_same(value.bind(py), was) && !symbols.has(value.bind(py)) {
-                    continue;
-                }
+            .filter(|(key, _)| store.contains(key).unwrap_or(false))
+            .map(|(key, _)| key)
+            .collect();
+        let in_order = now
+            .iter()
+            .zip(&kept)
+            .take_while(|(own, then)| own.0.is(*then));
+        let in_order = in_order.count();
+        let moved = kept.iter().skip(in_order);
+        edits.extend(moved.map(|key| Edit::Delete(key.clone_ref(py))));
+        for (at, (key, value)) in now.iter().enumerate() {
+            let was = then.get_item(key)?.filter(|_| at < in_order);
+            let is_kept = was.is_some_and(|was| is_same(value.bind(py), &was));
+            if !is_kept || symbols.has(value.bind(py)) {
+                edits.push(Edit::Set(key.clone_ref(py), value.clone_ref(py)));
             }
-            edits.push(Edit::Set(key.clone_ref(py), value.clone_ref(py)));
         }
         if !edits.is_empty() && self.set_before {
             return Ok(Err("a dictionary of which it reads all".to_owned()));
