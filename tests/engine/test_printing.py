@@ -1,6 +1,7 @@
 """Programs that print, log and warn: each call does so once, with what is there in that call."""
 
 import contextlib
+import functools
 import io
 import logging
 import sys
@@ -318,3 +319,38 @@ def test_training_prints_too():
         for _ in range(5):
             compiled(torch.ones(3, 4)).backward()
     assert buffer.getvalue() == "training\n" * 5
+
+
+SEPARATED = functools.partial(print, sep="|")
+
+
+def by_map(x):
+    list(map(print, [1, 2]))
+    return LINEAR(x).relu() * 2
+
+
+def by_partial(x):
+    SEPARATED("a", "b", end="!\n")
+    return LINEAR(x).relu() * 2
+
+
+def by_filter(x):
+    [*filter(print, [1, 2])]
+    return LINEAR(x).relu() * 2
+
+
+def by_key(x):
+    sorted([1], key=print)
+    return LINEAR(x).relu() * 2
+
+
+def by_another_name(x):
+    out = print
+    for number in range(2):
+        out(number, 1, end=" ")
+    return LINEAR(x).relu() * 2
+
+
+@pytest.mark.parametrize("function", [by_map, by_partial, by_filter, by_key, by_another_name])
+def test_prints_that_something_else_calls(function):
+    check(function, recorded=function is by_another_name)

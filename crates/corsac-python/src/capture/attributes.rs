@@ -289,8 +289,29 @@ impl<'py> Look<'_, 'py> {
         if Slots::of(&kind).new != 0 && !is_constant(object) {
             self.state.reads.kind(object);
         }
-        let found = self.state.reads.lookup(&kind, name)?;
-        Some(is_in_python(&found))
+        self.state.reads.lookup(&kind, name)?;
+        self.method(&kind, name)
+    }
+
+    /// Whether a method that C calls by its class is one of Python; None if there is none.
+    pub(super) fn method(
+        &mut self,
+        kind: &Bound<'py, PyType>,
+        name: &Bound<'py, PyString>,
+    ) -> Option<bool> {
+        let found = cpython::lookup(kind, name)?;
+        let is_in_python = is_in_python(&found);
+        let of = full_name(&found.get_type());
+        // Those that classes of C have are what the tables are about.
+        let is_own = matches!(
+            &*of,
+            "wrapper_descriptor" | "method_descriptor" | "NoneType" | "classmethod_descriptor"
+        );
+        if !is_in_python && !is_own {
+            self.state
+                .opaque(format!("{name} of a {} is a {of}", full_name(kind)));
+        }
+        Some(is_in_python)
     }
 
     /// An attribute is set or deleted, by whatever does that where nobody else wants to.

@@ -8,11 +8,12 @@ use pyo3::types::{
 };
 
 use super::cpython::{self, Frame, Slots};
-use super::effects::Effect;
+use super::effects::{Effect, Purpose};
 use super::guards::address;
+use super::iteration::parts;
 use super::look::{
-    COMPARED, Look, PRINTED, Step, called_name, full_name, is_atom, is_class, is_constant,
-    is_in_python, is_number_class_of_numpy, short_name,
+    Look, Step, called_name, full_name, is_atom, is_class, is_constant, is_in_python,
+    is_number_class_of_numpy, short_name,
 };
 use super::recording::{DEEPEST, Kind};
 
@@ -114,8 +115,11 @@ impl<'py> Look<'_, 'py> {
                 }
                 let keywords = callable.getattr(intern!(py, "keywords"))?;
                 self.contents(&keywords)?;
-                if let Some(watched) = self.state.frames.last_mut() {
-                    watched.keywords |= keywords.len()? > 0;
+                if let Some(watched) = self.state.frames.last_mut()
+                    && keywords.len()? > 0
+                {
+                    // They come after those of the call.
+                    (watched.keywords, watched.names) = (true, None);
                 }
                 let mut all: Vec<_> = callable
                     .getattr(intern!(py, "args"))?
@@ -134,7 +138,8 @@ impl<'py> Look<'_, 'py> {
             "functools._lru_cache_wrapper" => {
                 // What it remembers may be forgotten, and computed anew from what it reads.
                 self.symbols_used(arguments, false)?;
-                if let Some(names) = self.names_of_arguments()
+                if self.by_c.is_none()
+                    && let Some(names) = self.names_of_arguments()
                     && arguments.iter().all(|own| self.is_key(own, 0))
                 {
                     let arguments = PyTuple::new(py, arguments)?;
@@ -153,11 +158,15 @@ impl<'py> Look<'_, 'py> {
             {
                 // A function of numbers, in Python and in C: nothing of it is the program's.
                 self.symbols_used(arguments, false)?;
-                self.uses(arguments)?;
+                for own in arguments {
+                    self.deep(own, 0, Purpose::Compared)?;
+                }
                 self.state.is_skipping = true;
                 Ok(())
             }
-            "weakref.ReferenceType" => self.state.reads.call(callable, &PyTuple::empty(py)),
+            "weakref.ReferenceType" if self.by_c.is_none() => {
+                self.state.reads.call(callable, &PyTuple::empty(py))
+            }
             "staticmethod" => {
                 let function = callable.getattr(intern!(py, "__func__"))?;
                 self.call(&function, arguments, depth + 1)
@@ -185,7 +194,8 @@ impl<'py> Look<'_, 'py> {
     fn is_of_numbers(&self, function: &Bound<'py, PyAny>, arguments: &[Bound<'py, PyAny>]) -> bool {
         const FILES: [&str; 6] = ["save", "load", "memmap", "genfrom", "from", "to"];
         let name = short_name(function);
-        !FILES.iter().any(|own| name.starts_with(own))
+        self.by_c.is_none()
+            && !FILES.iter().any(|own| name.starts_with(own))
             && arguments.iter().all(|own| self.is_number(own, 0))
     }
 
@@ -264,6 +274,14 @@ impl<'py> Look<'_, 'py> {
                 .opaque(format!("it calls {}", called_name(called)));
             return Ok(());
         };
+        let is_of_identity = ["hash", "is_", "is_not"].contains(&&*short_name(called));
+        if self.by_c.is_some() && (!effect.is_reading() || is_of_identity) {
+            let name = called_name(called);
+            self.state.opaque(format!("something else calls {name}"));
+            return Ok(());
+        }
+        let purpose = self.effects.purpose(function, effect);
+        self.uses_for(effect, purpose, self.effects.moves(function));
         // With two arguments, `iter` compares.
         let compares = short_name(called) == "iter" && arguments.len() > 1;
         let moves = matches!(effect, Effect::Torch | Effect::Prints)
@@ -277,6 +295,19 @@ impl<'py> Look<'_, 'py> {
         };
         self.symbols_used(used, moves)?;
         let first = arguments.first();
+        if self.effects.calls_arguments(function) || compares {
+            for own in arguments.iter().filter(|own| own.is_callable()) {
+                let taken = self.called_by_c(own, Purpose::Compared)?;
+                arguments
+                    .iter()
+                    .try_for_each(|own| self.elements(own, taken))?;
+            }
+        }
+        if effect != Effect::ReadsAll && effect != Effect::Item {
+            arguments
+                .iter()
+                .try_for_each(|own| self.elements(own, purpose))?;
+        }
         match effect {
             Effect::Torch => self.torch(|| called_name(called)),
             Effect::Nothing => {}
@@ -287,21 +318,12 @@ impl<'py> Look<'_, 'py> {
             }
             Effect::Uses => self.uses(arguments)?,
             Effect::ReadsAll => {
-                let is_text =
-                    ["repr", "format", "__mod__", "format_map"].contains(&&*short_name(called));
                 if let ("is_" | "is_not", [left, right]) = (&*short_name(called), arguments) {
                     let pair = (left.clone().unbind(), right.clone().unbind());
                     self.state.compared.push(pair);
                 }
                 for own in arguments {
-                    match is_text {
-                        true => self.deep(own, 0, PRINTED)?,
-                        false => match own.is_instance_of::<PyFunction>() {
-                            // What sorts by a key.
-                            true => self.state.reads.function(own)?,
-                            false => self.deep(own, 0, COMPARED)?,
-                        },
-                    }
+                    self.deep(own, 0, purpose)?;
                 }
                 if short_name(called) == "hash"
                     && let Some(first) = first
@@ -311,11 +333,17 @@ impl<'py> Look<'_, 'py> {
                     self.state.opaque("it asks for the hash of an object");
                 }
             }
-            Effect::Item => {
-                if let [container, key, ..] = arguments {
-                    self.item_of_any(container, key)?;
+            Effect::Item => match arguments {
+                [container, key, ..] => self.item_of_any(container, key)?,
+                // Nobody knows which.
+                [container] => {
+                    self.deep(container, 0, Purpose::Compared)?;
+                    if short_name(called) == "__getitem__" {
+                        self.made_by_factory(container)?;
+                    }
                 }
-            }
+                [] => self.state.opaque("something else reads items"),
+            },
             Effect::Attribute => {
                 if let [object, name, ..] = arguments
                     && let Ok(name) = name.cast::<PyString>()
@@ -386,7 +414,7 @@ impl<'py> Look<'_, 'py> {
             }
             Effect::Advances => {
                 if let Some(first) = first {
-                    self.advance(first);
+                    self.advance(first)?;
                 }
             }
             Effect::Asked => {
@@ -419,15 +447,46 @@ impl<'py> Look<'_, 'py> {
                 self.state.reads.call(&token, &PyTuple::empty(py))?;
             }
             Effect::Calls => {
-                self.symbols_taken(None);
-                if let Some(first) = first {
-                    self.call(first, &[], 1)?;
+                let Some((first, rest)) = arguments.split_first() else {
+                    return Ok(());
+                };
+                if short_name(called) == "call" {
+                    return self.call(first, rest, 1);
                 }
-                self.uses(arguments.get(1..).unwrap_or_default())?;
+                self.symbols_taken(None);
+                self.uses(rest)?;
+                let taken = self.called_by_c(first, Purpose::Moved)?;
+                rest.iter().try_for_each(|own| self.elements(own, taken))?;
             }
             Effect::Prints => self.print(called, arguments)?,
         }
         Ok(())
+    }
+
+    /// What C code that the instruction runs does with what functions of Python give to it; and where something else calls it,
+    /// what it does with its arguments.
+    fn uses_for(&mut self, effect: Effect, purpose: Purpose, moves: bool) {
+        let least = match effect {
+            Effect::Reads | Effect::Uses | Effect::Class | Effect::ClassOf | Effect::Writes => {
+                Purpose::Read
+            }
+            _ => Purpose::Moved,
+        };
+        match &mut self.by_c {
+            // It looks at what is in its arguments, which are in what it is called for.
+            Some(taken) if purpose > Purpose::Moved => {
+                *taken = purpose.max(Purpose::Compared).max(*taken);
+            }
+            Some(taken) => *taken = least.max(*taken),
+            None => {
+                if let Some(watched) = self.state.frames.last_mut() {
+                    watched.purpose = match moves {
+                        true => purpose,
+                        false => purpose.max(least),
+                    };
+                }
+            }
+        }
     }
 
     /// A function prints, which may be done later.
@@ -530,29 +589,40 @@ impl<'py> Look<'_, 'py> {
             _ => self.effects.makes_of_values(class),
         };
         self.symbols_used(arguments, moves)?;
+        let effect = self.effects.of_class(class);
+        let purpose = self.effects.purpose(class, Effect::Uses);
+        if let Some(effect) = effect {
+            self.uses_for(effect, purpose, moves);
+        }
         if class.is(py.get_type::<PyString>()) {
-            for own in arguments {
-                self.deep(own, 0, PRINTED)?;
-            }
-            return Ok(());
+            return arguments
+                .iter()
+                .try_for_each(|own| self.deep(own, 0, purpose));
         }
         for name in [intern!(py, "__new__"), intern!(py, "__init__")] {
             self.state.reads.lookup(class, name);
         }
-        match self.effects.of_class(class) {
+        match effect {
+            Some(Effect::Calls) if self.by_c.is_some() => {
+                let name = full_name(class);
+                self.state.opaque(format!("something else makes a {name}"));
+            }
             Some(Effect::Calls) => {
                 // What filters looks at truth values.
                 let maps = ["map", "itertools.starmap"].contains(&&*full_name(class));
                 self.symbols_taken(arguments.first().filter(|_| maps));
-                if let Some(first) = arguments.first().filter(|own| !own.is_none()) {
-                    self.call(first, &[], 1)?;
-                }
-                self.uses(arguments.get(1..).unwrap_or_default())?;
+                let Some((first, rest)) = arguments.split_first() else {
+                    return Ok(());
+                };
+                self.uses(rest)?;
+                let taken = self.mapped(class, first, Purpose::Moved)?;
+                rest.iter().try_for_each(|own| self.elements(own, taken))?;
             }
             Some(_) => {
                 for own in arguments {
                     if is_number || !self.is_tensor(own) {
                         self.contents(own)?;
+                        self.elements(own, purpose)?;
                     }
                 }
             }
@@ -593,9 +663,17 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         };
         let mut arguments = Vec::new();
+        // An iterator has to be taken to know what it gives.
+        let mut is_known = true;
         match positional.cast::<PyTuple>() {
             Ok(tuple) => arguments.extend(tuple),
-            Err(_) => self.contents(&positional)?,
+            Err(_) => {
+                self.contents(&positional)?;
+                match parts(&positional)? {
+                    Some(given) => arguments.extend(given),
+                    None => is_known = false,
+                }
+            }
         }
         if has_keywords && let Some(keywords) = frame.stack(1) {
             if let Ok(keywords) = keywords.cast::<PyDict>() {
@@ -609,7 +687,17 @@ impl<'py> Look<'_, 'py> {
                     .opaque("keywords in something else than a dictionary");
             }
         }
-        self.call(&callable, &arguments, 0)?;
+        match is_known {
+            true => self.call(&callable, &arguments, 0)?,
+            false => {
+                let taken = self.called_by_c(&callable, Purpose::Moved)?;
+                if taken > Purpose::Moved {
+                    self.state.symbols.fix(&positional, 0)?;
+                }
+                self.elements(&positional, taken)?;
+                arguments.iter().try_for_each(|own| self.used(own, taken))?;
+            }
+        }
         if let Some(watched) = self.state.frames.last_mut() {
             watched.keywords = false;
         }

@@ -8,10 +8,11 @@ use pyo3::types::{
 };
 
 use super::cpython::{self, Slots};
-use super::look::{
-    COMPARED, Look, PRINTED, PROXY, Step, full_name, is_class, is_constant, is_in_python,
-};
+use super::effects::Purpose;
+use super::look::{Look, PROXY, Step, full_name, is_class, is_constant, is_in_python};
+use super::opcode as op;
 use super::recording::{DEEPEST, MOST};
+
 impl<'py> Look<'_, 'py> {
     /// What a container holds is read, and no deeper: its length, its truth value, its elements in turn.
     pub(super) fn contents(&mut self, object: &Bound<'py, PyAny>) -> Step {
@@ -87,7 +88,7 @@ impl<'py> Look<'_, 'py> {
                     object,
                     "it takes something from an iterator that it did not make",
                 );
-                Ok(())
+                self.sources(object, Purpose::Moved, false, 0)
             }
             _ => {
                 let mut is_known = true;
@@ -113,14 +114,19 @@ impl<'py> Look<'_, 'py> {
     }
 
     /// All that a value holds is read: it is compared, or made a text.
-    pub(super) fn deep(&mut self, object: &Bound<'py, PyAny>, depth: usize, purpose: &str) -> Step {
+    pub(super) fn deep(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        depth: usize,
+        purpose: Purpose,
+    ) -> Step {
         if is_constant(object) || is_class(object) {
             return Ok(());
         }
         if self.is_tensor(object) {
             // Elements of containers are compared by operators that are recorded, if they are.
             if depth == 0 {
-                self.torch(|| purpose.to_owned());
+                self.torch(|| purpose.to_string());
             }
             return Ok(());
         }
@@ -163,27 +169,35 @@ impl<'py> Look<'_, 'py> {
                 return Ok(());
             }
             "builtin_function_or_method" | "function" | "module" | "method"
-                if purpose == COMPARED =>
+                if purpose == Purpose::Compared =>
             {
                 return Ok(());
             }
-            _ if self.is_iterator(object) => return self.contents(object),
+            _ if self.is_iterator(object) => {
+                self.contents(object)?;
+                return self.sources(object, purpose, false, depth);
+            }
             _ => {}
         }
         self.instance(object, purpose)
     }
 
     /// An object whose class says how it is compared, printed or computed with.
-    pub(super) fn instance(&mut self, object: &Bound<'py, PyAny>, purpose: &str) -> Step {
+    pub(super) fn instance(&mut self, object: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
         let kind = object.get_type();
         self.state.reads.kind(object);
+        if cpython::is_of_program(&kind) {
+            for name in op::methods_of_operators() {
+                self.method(&kind, &PyString::intern(self.py, name));
+            }
+        }
         let is_exception = object.is_instance_of::<pyo3::exceptions::PyBaseException>();
         if !is_exception && Slots::of(&kind).new != 0 && self.effects.of_class(&kind).is_none() {
             self.state
                 .opaque(format!("{purpose} of a {}", full_name(&kind)));
             return Ok(());
         }
-        if purpose == PRINTED && !is_exception {
+        if purpose == Purpose::Printed && !is_exception {
             let shown = ["__repr__", "__str__", "__format__"]
                 .map(|name| self.special(object, &PyString::intern(self.py, name)) == Some(true));
             if !shown.contains(&true) {
@@ -254,7 +268,7 @@ impl<'py> Look<'_, 'py> {
                 self.contents_of_key(&own)?;
             }
         } else if key.is_instance_of::<PyList>() {
-            self.deep(key, 0, COMPARED)?;
+            self.deep(key, 0, Purpose::Compared)?;
         }
         Ok(())
     }
@@ -274,6 +288,17 @@ impl<'py> Look<'_, 'py> {
             && self.special(dict.as_any(), intern!(self.py, "__missing__")) == Some(false)
         {
             self.contents(dict.as_any())?;
+            self.made_by_factory(dict.as_any())?;
+        }
+        Ok(())
+    }
+
+    /// A dictionary has a function make what is missing.
+    pub(super) fn made_by_factory(&mut self, dict: &Bound<'py, PyAny>) -> Step {
+        let name = intern!(self.py, "default_factory");
+        if let Some(factory) = dict.getattr_opt(name)?.filter(|own| !own.is_none()) {
+            self.state.reads.attribute(dict, name);
+            self.called_by_c(&factory, Purpose::Moved)?;
         }
         Ok(())
     }
@@ -336,8 +361,8 @@ impl<'py> Look<'_, 'py> {
             self.state.reads.entry(dict, item)?;
             return Ok(());
         }
-        self.deep(item, 0, COMPARED)?;
-        self.deep(container, 0, COMPARED)
+        self.deep(item, 0, Purpose::Compared)?;
+        self.deep(container, 0, Purpose::Compared)
     }
 
     /// An operator of Python: a comparison, arithmetic. `names` are those of its methods.
@@ -354,7 +379,7 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         for own in operands {
-            self.deep(own, 0, COMPARED)?;
+            self.deep(own, 0, Purpose::Compared)?;
         }
         Ok(())
     }
@@ -369,11 +394,16 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    pub(super) fn advance(&mut self, iterator: &Bound<'py, PyAny>) {
+    /// One element is taken from an iterator.
+    pub(super) fn advance(&mut self, iterator: &Bound<'py, PyAny>) -> Step {
         self.state.write(
             iterator,
             "it takes something from an iterator that it did not make",
         );
+        match self.is_iterator(iterator) {
+            true => self.sources(iterator, Purpose::Moved, true, 0),
+            false => Ok(()),
+        }
     }
 
     /// A container is changed, or the attributes of an object are. In the end it has to be as it was, unless the
@@ -408,7 +438,7 @@ impl<'py> Look<'_, 'py> {
 
     /// A value is made a text.
     pub(super) fn text(&mut self, value: &Bound<'py, PyAny>) -> Step {
-        self.deep(value, 0, PRINTED)
+        self.deep(value, 0, Purpose::Printed)
     }
 
     /// The truth value of something is asked for, or its length.

@@ -434,13 +434,13 @@ impl Slots {
     }
 }
 
-/// Whether the type reads attributes from a dictionary and its classes, and in no other way.
 /// Whether a class is one of Python, or any other that can be changed.
 pub(super) fn is_of_program(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: it is a type object.
     unsafe { ffi::PyType_HasFeature(kind.as_type_ptr(), ffi::Py_TPFLAGS_HEAPTYPE) != 0 }
 }
 
+/// Whether the type reads attributes from a dictionary and its classes, and in no other way.
 pub(super) fn is_generic(slots: Slots) -> bool {
     slots.getattr == ffi::PyObject_GenericGetAttr as *const () as usize
 }

@@ -3,6 +3,8 @@
 //! The table says effects only, never what a function computes, since CPython computes it. What is not here
 //! may do anything, and a program that calls it is not captured.
 
+use std::fmt;
+
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -53,6 +55,41 @@ pub(super) enum Effect {
     Prints,
     /// An operator of PyTorch.
     Torch,
+}
+
+impl Effect {
+    /// Whether it is the same for all arguments and does nothing but read them, so that other C code may call the function with
+    /// whatever it has.
+    pub(super) fn is_reading(self) -> bool {
+        matches!(
+            self,
+            Self::Nothing | Self::Torch | Self::Reads | Self::Uses | Self::ReadsAll | Self::Item
+        )
+    }
+}
+
+/// What C code does with what it takes from iterables, or from functions that it calls.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(super) enum Purpose {
+    /// Puts it somewhere, or gives it to the program.
+    #[default]
+    Moved,
+    /// Asks for its truth value, its length or what it holds, and no deeper.
+    Read,
+    /// Compares it, or computes with it: all that it holds is read.
+    Compared,
+    /// Makes a text of it.
+    Printed,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Moved | Self::Read => "contents",
+            Self::Compared => "a comparison",
+            Self::Printed => "a text",
+        })
+    }
 }
 
 /// Functions, by where they are found; `module.*` are all functions of C that are there.
@@ -111,7 +148,6 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "builtins.ord",
             "builtins.pow",
             "builtins.round",
-            "builtins.sum",
             "math.*",
             "cmath.*",
         ],
@@ -208,6 +244,7 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "builtins.max",
             "builtins.min",
             "builtins.sorted",
+            "builtins.sum",
             "builtins.hash",
             "_operator.*",
             "tuple.index",
@@ -370,7 +407,7 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
         Effect::Registered,
         &["_abc._abc_instancecheck", "_abc._abc_subclasscheck"],
     ),
-    (Effect::Calls, &["_functools.reduce"]),
+    (Effect::Calls, &["_functools.reduce", "_operator.call"]),
     (
         Effect::Prints,
         &[
@@ -382,6 +419,50 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "_io.StringIO.write",
         ],
     ),
+];
+
+/// What functions and classes do with what is in their arguments, where that is more than their effect says.
+const PURPOSES: &[(Purpose, &[&str])] = &[
+    (
+        Purpose::Read,
+        &[
+            "builtins.all",
+            "builtins.any",
+            "builtins.dict",
+            "dict.update",
+            "dict.__init__",
+            "dict.__ior__",
+            "collections.OrderedDict",
+            "collections.OrderedDict.update",
+            "collections.OrderedDict.__init__",
+            "collections.defaultdict",
+            "itertools.compress",
+        ],
+    ),
+    (
+        Purpose::Compared,
+        &["list.sort", "list.remove", "collections.deque.remove"],
+    ),
+    (
+        Purpose::Printed,
+        &[
+            "builtins.repr",
+            "builtins.format",
+            "str.format",
+            "str.format_map",
+            "str.__mod__",
+            "builtins.str",
+        ],
+    ),
+];
+
+/// Functions that call those among their arguments that can be called.
+const CALLERS: &[&str] = &[
+    "builtins.max",
+    "builtins.min",
+    "builtins.sorted",
+    "list.sort",
+    "re.Pattern.sub",
 ];
 
 /// Functions and classes that put values somewhere or take them from there, and compute nothing of them.
@@ -509,6 +590,8 @@ pub(super) struct Effects {
     functions: FxHashMap<usize, Effect>,
     classes: FxHashMap<usize, Effect>,
     moving: FxHashSet<usize>,
+    purposes: FxHashMap<usize, Purpose>,
+    callers: FxHashSet<usize>,
     /// Functions of C that make instances and initialise them, and do no more.
     makers: Vec<usize>,
     /// What classes have that define `__getattr__`, `__getattribute__`, `__setattr__` or `__call__` in Python.
@@ -634,14 +717,24 @@ impl Effects {
                 kept.push(own.unbind());
             }
         }
-        let moving = MOVING.iter().filter_map(|path| resolve(py, path));
-        let moving: Vec<_> = moving.map(Bound::unbind).collect();
-        let addresses = moving.iter().map(|own| address(own.bind(py))).collect();
-        kept.extend(moving);
+        let mut found = |paths: &[&str]| -> Vec<usize> {
+            let all: Vec<_> = paths.iter().filter_map(|path| resolve(py, path)).collect();
+            let addresses = all.iter().map(address).collect();
+            kept.extend(all.into_iter().map(Bound::unbind));
+            addresses
+        };
+        let moving = found(MOVING).into_iter().collect();
+        let callers = found(CALLERS).into_iter().collect();
+        let mut purposes = FxHashMap::default();
+        for (purpose, paths) in PURPOSES {
+            purposes.extend(found(paths).into_iter().map(|own| (own, *purpose)));
+        }
         Ok(Self {
             functions,
             classes,
-            moving: addresses,
+            moving,
+            purposes,
+            callers,
             makers,
             in_python: InPython {
                 getattr: first.getattr,
@@ -713,6 +806,20 @@ impl Effects {
     /// Whether a function or a class only puts values somewhere, or takes them from there.
     pub(super) fn moves(&self, own: &Bound<'_, PyAny>) -> bool {
         self.moving.contains(&address(own))
+    }
+
+    /// What a function with this effect, or a class, does with what is in its arguments.
+    pub(super) fn purpose(&self, own: &Bound<'_, PyAny>, effect: Effect) -> Purpose {
+        let known = self.purposes.get(&address(own)).copied();
+        known.unwrap_or(match effect {
+            Effect::ReadsAll => Purpose::Compared,
+            _ => Purpose::Moved,
+        })
+    }
+
+    /// Whether a function calls those among its arguments that can be called.
+    pub(super) fn calls_arguments(&self, function: &Bound<'_, PyAny>) -> bool {
+        self.callers.contains(&address(function))
     }
 
     /// Whether making an instance of a class only moves its arguments: C computes nothing of them, which the first one

@@ -9,7 +9,7 @@ use pyo3::types::{
 };
 
 use super::cpython::{self, Frame};
-use super::effects::Effects;
+use super::effects::{Effects, Purpose};
 use super::opcode::{self as op, Instruction};
 use super::recording::State;
 
@@ -24,6 +24,8 @@ pub(super) struct Look<'a, 'py> {
     pub(super) copies: bool,
     /// The instruction.
     pub(super) opcode: u8,
+    /// Where C code calls a function with what is not known: what functions of C do with that.
+    pub(super) by_c: Option<Purpose>,
 }
 
 pub(super) fn is_atom(own: &Bound<'_, PyAny>) -> bool {
@@ -100,6 +102,7 @@ impl<'a, 'py> Look<'a, 'py> {
             recorded,
             copies: false,
             opcode: 0,
+            by_c: None,
         })
     }
 
@@ -134,6 +137,10 @@ impl<'a, 'py> Look<'a, 'py> {
                 opcode,
                 op::LOAD_ATTR | op::LOAD_METHOD | op::CALL | op::CALL_FUNCTION_EX
             );
+            watched.purpose = match opcode {
+                op::CONTAINS_OP => Purpose::Compared,
+                _ => Purpose::Moved,
+            };
         }
         if !self.state.symbols.is_empty() {
             self.symbols(frame, own)?;
@@ -247,8 +254,9 @@ impl<'a, 'py> Look<'a, 'py> {
                     }
                 }
             }
-            op::FOR_ITER => self.advance(&top(1)?),
-            op::SEND => self.advance(&top(2)?),
+            op::FOR_ITER => self.advance(&top(1)?)?,
+            op::SEND => self.advance(&top(2)?)?,
+            op::RETURN_VALUE | op::YIELD_VALUE => self.gives(frame)?,
             op::KW_NAMES => {
                 let constants = frame
                     .code()
@@ -323,8 +331,6 @@ impl<'a, 'py> Look<'a, 'py> {
 
 /// The type of what shows a dictionary and lets nobody change it.
 pub(super) const PROXY: &str = "mappingproxy";
-pub(super) const COMPARED: &str = "a comparison";
-pub(super) const PRINTED: &str = "a text";
 
 pub(super) fn short_name(called: &Bound<'_, PyAny>) -> String {
     let name = called

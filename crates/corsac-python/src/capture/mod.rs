@@ -15,6 +15,7 @@ mod cpython;
 mod effects;
 mod flat;
 mod guards;
+mod iteration;
 mod look;
 mod opcode;
 mod recording;

@@ -70,6 +70,30 @@ pub(super) fn methods_of_comparison(arg: usize) -> &'static [&'static str] {
     COMPARISONS.get(arg).map_or(&[], |own| &own[..])
 }
 
+/// Methods that operators may call, and C code for containers, sorting and texts.
+pub(super) fn methods_of_operators() -> impl Iterator<Item = &'static str> {
+    const OTHERS: &[&str] = &[
+        "__hash__",
+        "__bool__",
+        "__len__",
+        "__iter__",
+        "__next__",
+        "__getitem__",
+        "__contains__",
+        "__missing__",
+        "__index__",
+        "__int__",
+        "__float__",
+        "__neg__",
+        "__repr__",
+        "__str__",
+        "__format__",
+    ];
+    let arithmetic = (0..2 * ARITHMETIC.len()).flat_map(methods_of_arithmetic);
+    let comparisons = COMPARISONS.iter().flatten();
+    arithmetic.chain(comparisons).chain(OTHERS).copied()
+}
+
 /// The instruction at a place, with the arguments that are spread over several before it.
 pub(super) fn instruction(code: &[u8], offset: usize) -> Option<Instruction> {
     let (mut at, mut arg) = (offset, 0_usize);

@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::changes::changes;
 use super::counters::{Counters, changed_numbers};
 use super::cpython::{self, Frame};
-use super::effects::{Effects, FUNCTIONS};
+use super::effects::{Effects, FUNCTIONS, Purpose};
 use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
@@ -79,6 +79,8 @@ pub(super) struct Watched {
     pub(super) makes_iterator: bool,
     /// Whether what a function gives to the C code that this instruction runs goes on to the program.
     pub(super) moves: bool,
+    /// What C code that this instruction runs does with what functions of Python give to it.
+    pub(super) purpose: Purpose,
     /// Whether the next call has arguments with names.
     pub(super) keywords: bool,
     /// Their names, where the instruction has them.
@@ -134,6 +136,8 @@ pub(super) struct State {
     pub(super) strict: Vec<Py<PyAny>>,
     /// New iterators that the collector does not know: kept, so that no others have their addresses.
     pub(super) iterators: Vec<Py<PyAny>>,
+    /// Code whose results C code will use, and what for, whoever calls it.
+    pub(super) consumed: FxHashSet<(usize, Purpose)>,
     /// Variables of the context that were set.
     pub(super) variables: FxHashSet<usize>,
     /// How many frames of the recorder, and of what it calls, are being executed.
@@ -520,7 +524,7 @@ impl PyRecording {
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());
         };
-        Look::new(py, &mut state, 0)?.contents(container)
+        Look::new(py, &mut state, 0)?.deep(container, 0, Purpose::Compared)
     }
 
     /// A number that stands for a size, or for what depends on values: it is `value`, and no other object.

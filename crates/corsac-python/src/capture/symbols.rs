@@ -493,17 +493,14 @@ impl<'py> Look<'_, 'py> {
                 }
             }
             op::IS_OP => {
-                let are_integers = [1, 2].into_iter().filter_map(top);
-                if !are_integers
+                let is_integer = |own: &Bound<'py, PyAny>| own.is_exact_instance_of::<PyInt>();
+                // Each floating-point number that is computed is an object of its own anyway, and no integer is anything
+                // else.
+                let are_integers = [1, 2]
                     .into_iter()
-                    .all(|own| own.is_exact_instance_of::<PyInt>())
-                {
-                    return Ok(());
-                }
-                for depth in [1, 2] {
-                    // Each floating-point number that is computed is an object of its own anyway.
+                    .all(|at| top(at).is_some_and(|own| is_integer(&own)));
+                for depth in [1, 2].into_iter().filter(|_| are_integers) {
                     if let Some(own) = top(depth)
-                        && own.is_exact_instance_of::<PyInt>()
                         && self.state.symbols.expression(&own).is_some()
                     {
                         // Small integers are one object each.

@@ -1,0 +1,274 @@
+//! What C code takes from iterables and from functions that it calls, and what it looks at of that.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyDict, PyFrozenSet, PyFunction, PyList, PyRange, PySet, PyString, PyTuple, PyType,
+};
+
+use super::cpython::{self, Frame};
+use super::effects::{Effect, Purpose};
+use super::guards::address;
+use super::look::{Look, Step, full_name, is_class, is_constant, is_in_python};
+use super::recording::DEEPEST;
+
+/// Iterators that give tuples of what they take: who looks at those looks no deeper.
+const PAIRING: &[&str] = &[
+    "zip",
+    "enumerate",
+    "itertools.zip_longest",
+    "itertools.product",
+    "itertools.combinations",
+    "itertools.permutations",
+    "itertools.pairwise",
+];
+
+impl<'py> Look<'_, 'py> {
+    /// C code calls `callable` with what nobody knows yet, and uses the results for `results`. Gives what functions of C do
+    /// with the arguments; what those of Python do is seen.
+    pub(super) fn called_by_c(
+        &mut self,
+        callable: &Bound<'py, PyAny>,
+        results: Purpose,
+    ) -> PyResult<Purpose> {
+        let before = self.by_c.replace(Purpose::Moved);
+        let called = self.call(callable, &[], 1);
+        let after = std::mem::replace(&mut self.by_c, before);
+        called?;
+        self.given_by(callable, results, 0)?;
+        Ok(after.unwrap_or(Purpose::Moved))
+    }
+
+    /// The results of `callable` are used for `purpose`.
+    fn given_by(&mut self, callable: &Bound<'py, PyAny>, purpose: Purpose, depth: usize) -> Step {
+        if purpose == Purpose::Moved || depth > DEEPEST {
+            return Ok(());
+        }
+        let py = self.py;
+        if callable.is_instance_of::<PyFunction>() {
+            let code = callable.getattr(intern!(py, "__code__"))?;
+            self.state.consumed.insert((address(&code), purpose));
+            return Ok(());
+        }
+        match &*full_name(&callable.get_type()) {
+            "method" | "staticmethod" => {
+                self.given_by(&callable.getattr(intern!(py, "__func__"))?, purpose, depth)
+            }
+            "functools.partial" => {
+                // Functions of C may give what they were given.
+                self.elements(&callable.getattr(intern!(py, "args"))?, purpose)?;
+                self.given_by(&callable.getattr(intern!(py, "func"))?, purpose, depth + 1)
+            }
+            "builtin_function_or_method" | "method-wrapper" => {
+                let owner = callable.getattr_opt(intern!(py, "__self__"))?;
+                owner.map_or(Ok(()), |own| self.elements(&own, purpose))
+            }
+            _ if is_class(callable) => Ok(()),
+            _ => match cpython::lookup(&callable.get_type(), intern!(py, "__call__")) {
+                Some(call) if is_in_python(&call) => self.given_by(&call, purpose, depth + 1),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// A value that C code has, which it uses for `purpose`.
+    pub(super) fn used(&mut self, own: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
+        match purpose {
+            _ if self.is_tensor(own) => Ok(()),
+            Purpose::Moved => Ok(()),
+            Purpose::Read => self.contents(own),
+            Purpose::Compared | Purpose::Printed => self.deep(own, 1, purpose),
+        }
+    }
+
+    /// The same of all that an iterable gives, whose own contents have been read.
+    pub(super) fn elements(&mut self, iterable: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
+        if is_constant(iterable) || self.is_tensor(iterable) {
+            return Ok(());
+        }
+        if self.is_iterator(iterable) {
+            return self.sources(iterable, purpose, false, 0);
+        }
+        if purpose == Purpose::Moved {
+            return Ok(());
+        }
+        if let Some(parts) = parts(iterable)? {
+            return parts.iter().try_for_each(|own| self.used(own, purpose));
+        }
+        // Methods of Python give them.
+        for name in ["__iter__", "__next__", "__getitem__"] {
+            let name = PyString::intern(self.py, name);
+            if let Some(found) = cpython::lookup(&iterable.get_type(), &name)
+                && is_in_python(&found)
+            {
+                self.given_by(&found, purpose, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What an iterator has still to give is used for `purpose`; what it calls is asked for what that looks at. `next_only`
+    /// where one element is taken.
+    pub(super) fn sources(
+        &mut self,
+        iterator: &Bound<'py, PyAny>,
+        purpose: Purpose,
+        next_only: bool,
+        depth: usize,
+    ) -> Step {
+        let py = self.py;
+        let kind = iterator.get_type();
+        let name = full_name(&kind);
+        if name == "generator" {
+            let code = iterator.getattr(intern!(py, "gi_code"))?;
+            if purpose > Purpose::Moved {
+                self.state.consumed.insert((address(&code), purpose));
+            }
+            return Ok(());
+        }
+        let purpose = match PAIRING.contains(&&*name) && purpose == Purpose::Read {
+            true => Purpose::Moved,
+            false => purpose,
+        };
+        let has_others = self.effects.of_class(&kind).is_some();
+        if purpose == Purpose::Moved && !has_others {
+            return Ok(());
+        }
+        let is_of_program = cpython::is_of_program(&kind);
+        let state = match is_of_program || depth > DEEPEST {
+            true => None,
+            // What is left of it, without taking it.
+            false => iterator.call_method0(intern!(py, "__reduce__")).ok(),
+        };
+        let state = state.and_then(|own| own.cast_into::<PyTuple>().ok());
+        let Some(state) = state else {
+            if is_of_program || purpose > Purpose::Moved {
+                self.state
+                    .opaque(format!("{purpose} of what a {name} gives"));
+            }
+            return Ok(());
+        };
+        let (Ok(given), position) = (state.get_item(1), state.get_item(2).ok()) else {
+            return Ok(());
+        };
+        let mut given: Vec<_> = given.cast_into::<PyTuple>()?.iter().collect();
+        if next_only
+            && let [sequence] = &given[..]
+            && (sequence.is_exact_instance_of::<PyList>()
+                || sequence.is_exact_instance_of::<PyTuple>())
+            && let Some(at) = position
+                .as_ref()
+                .and_then(|own| own.extract::<usize>().ok())
+            && name.ends_with("_iterator")
+        {
+            return match sequence.get_item(at) {
+                Ok(next) => self.used(&next, purpose),
+                Err(_) => Ok(()),
+            };
+        }
+        let mut purposes = vec![purpose];
+        if self.effects.of_class(&kind) == Some(Effect::Calls) && !given.is_empty() {
+            let function = given.remove(0);
+            purposes.push(self.mapped(&kind, &function, purpose)?);
+        }
+        if let Some(position) = position {
+            match (&*name, position.cast::<PyTuple>()) {
+                // Iterables, and what is being taken from the first of them.
+                ("itertools.chain", Ok(state)) => {
+                    given = state.iter().skip(1).collect();
+                    let left = state.get_item(0)?.call_method0(intern!(py, "__reduce__"))?;
+                    for iterables in left.get_item(1)?.try_iter()? {
+                        given.extend(parts(&iterables?)?.unwrap_or_default());
+                    }
+                }
+                (_, Ok(state)) => given.extend(state),
+                _ => given.push(position),
+            }
+        }
+        for own in &given {
+            for purpose in &purposes {
+                match self.is_iterator(own) {
+                    true => self.sources(own, *purpose, next_only, depth + 1)?,
+                    false if own.is_instance_of::<PyFunction>() => {
+                        self.given_by(own, *purpose, 0)?;
+                    }
+                    false => self.elements(own, *purpose)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A class of C whose instances call `function` for what is in iterables; what they give is used for `purpose`. Gives what
+    /// is looked at of that which is in the iterables.
+    pub(super) fn mapped(
+        &mut self,
+        class: &Bound<'py, PyType>,
+        function: &Bound<'py, PyAny>,
+        purpose: Purpose,
+    ) -> PyResult<Purpose> {
+        let (results, arguments) = match &*full_name(class) {
+            "map" => (purpose, Purpose::Moved),
+            // Each element has the arguments in it.
+            "itertools.starmap" => (purpose, Purpose::Read),
+            // What filters looks at truth values.
+            _ => (Purpose::Read, Purpose::Moved),
+        };
+        if function.is_none() {
+            return Ok(Purpose::Read);
+        }
+        let taken = self.called_by_c(function, results)?;
+        Ok(taken.max(arguments))
+    }
+
+    /// A frame gives something to C code, which may use it.
+    pub(super) fn gives(&mut self, frame: &Frame<'py>) -> Step {
+        let Some(own) = frame.stack(1) else {
+            return Ok(());
+        };
+        if is_constant(&own) || self.is_tensor(&own) {
+            return Ok(());
+        }
+        if frame.is_called_by_c()
+            && let Some(caller) = self.state.frames.iter().rev().nth(1)
+        {
+            self.used(&own, caller.purpose)?;
+        }
+        if !self.state.consumed.is_empty() {
+            let code = frame.code_address();
+            for purpose in [Purpose::Read, Purpose::Compared, Purpose::Printed] {
+                if self.state.consumed.contains(&(code, purpose)) {
+                    self.used(&own, purpose)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a container of C holds, in its order; None if it is something else.
+pub(super) fn parts<'py>(own: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let is_container = own.is_instance_of::<PyTuple>()
+        || own.is_instance_of::<PyList>()
+        || own.is_instance_of::<PyDict>()
+        || own.is_instance_of::<PySet>()
+        || own.is_instance_of::<PyFrozenSet>()
+        || own.is_instance_of::<PyRange>()
+        || matches!(
+            &*full_name(&own.get_type()),
+            "collections.deque"
+                | "dict_keys"
+                | "dict_values"
+                | "dict_items"
+                | "odict_keys"
+                | "odict_values"
+                | "odict_items"
+        );
+    // One that says in Python what is in it is asked there.
+    let iter = cpython::lookup(&own.get_type(), intern!(own.py(), "__iter__"));
+    if !is_container || iter.is_some_and(|own| is_in_python(&own)) {
+        return Ok(None);
+    }
+    let all: PyResult<Vec<_>> = own.try_iter()?.collect();
+    Ok(Some(all?))
+}
