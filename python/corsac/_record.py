@@ -164,6 +164,8 @@ def named_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def named_arguments(
     program: Callable[..., Any], args: tuple[Any, ...]
 ) -> Iterator[tuple[str, Any]]:
+    if not args:
+        return
     names: list[str] = []
     with contextlib.suppress(TypeError, ValueError):
         function = program.forward if isinstance(program, torch.nn.Module) else program

@@ -427,7 +427,13 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         self.recording.operator()
-        kwargs = kwargs or {}
+        try:
+            return self._function(func, args, kwargs or {})
+        finally:
+            self.recording.recorded()
+
+    def _function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function gives, which is recorded if that is possible."""
         if self._assumes:
             with torch._C.DisableTorchFunction(), _disable_current_modes():
                 return func(*args, **kwargs)

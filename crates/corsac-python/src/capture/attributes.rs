@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFunction, PyModule, PyString, PySuper, PyType};
 
-use super::cpython::{self, Frame, Slots};
+use super::cpython::{self, Frame, Slots, name_in_c};
 use super::look::{Look, Step, full_name, is_constant, is_in_python};
 impl<'py> Look<'_, 'py> {
     pub(super) fn global(&mut self, frame: &Frame<'py>, name: &Bound<'py, PyAny>) -> Step {
@@ -30,7 +30,7 @@ impl<'py> Look<'_, 'py> {
         if self.is_tensor(object) {
             let found = self.state.reads.lookup(&kind, name);
             match found {
-                Some(found) if full_name(&found.get_type()) == "getset_descriptor" => {
+                Some(found) if name_in_c(&found.get_type()) == "getset_descriptor" => {
                     self.torch(|| format!("Tensor.{name}"));
                 }
                 Some(_) => {}
@@ -72,7 +72,7 @@ impl<'py> Look<'_, 'py> {
         if kind.is(self.py.get_type::<PySuper>()) {
             return self.super_attribute(object, name);
         }
-        if full_name(&kind) == "method" {
+        if name_in_c(&kind) == "method" {
             // It has a function and an object, for good; all else is the function's.
             return match name == "__self__" || name == "__func__" {
                 true => Ok(()),
@@ -113,7 +113,7 @@ impl<'py> Look<'_, 'py> {
         }
         self.state.reads.kind(object);
         let found = self.state.reads.lookup(kind, name);
-        let of_class = found.as_ref().map(|own| full_name(&own.get_type()));
+        let of_class = found.as_ref().map(|own| name_in_c(&own.get_type()));
         match of_class.as_deref() {
             Some("getset_descriptor" | "member_descriptor") => {
                 // Computed by C: asked for anew.
@@ -170,7 +170,7 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         };
         let known = matches!(
-            &*full_name(&kind),
+            &*name_in_c(&kind),
             "function"
                 | "method_descriptor"
                 | "wrapper_descriptor"
@@ -220,7 +220,7 @@ impl<'py> Look<'_, 'py> {
         }
         let of_meta = self.state.reads.lookup(&meta, name);
         if let Some(found) = of_meta {
-            match &*full_name(&found.get_type()) {
+            match &*name_in_c(&found.get_type()) {
                 "getset_descriptor" | "member_descriptor" => {
                     self.state.reads.attribute(class.as_any(), name);
                     return Ok(());
@@ -230,7 +230,7 @@ impl<'py> Look<'_, 'py> {
         }
         if let Some(found) = self.state.reads.lookup(class, name) {
             if matches!(
-                &*full_name(&found.get_type()),
+                &*name_in_c(&found.get_type()),
                 "getset_descriptor" | "member_descriptor"
             ) {
                 // A descriptor itself, which is what the class has.
@@ -266,7 +266,7 @@ impl<'py> Look<'_, 'py> {
             };
             if let Some(found) = self.state.reads.entry(&dict, name.as_any())? {
                 if matches!(
-                    &*full_name(&found.get_type()),
+                    &*name_in_c(&found.get_type()),
                     "getset_descriptor" | "member_descriptor" | "property"
                 ) {
                     self.state
@@ -301,15 +301,18 @@ impl<'py> Look<'_, 'py> {
     ) -> Option<bool> {
         let found = cpython::lookup(kind, name)?;
         let is_in_python = is_in_python(&found);
-        let of = full_name(&found.get_type());
+        let of = name_in_c(&found.get_type());
         // Those that classes of C have are what the tables are about.
         let is_own = matches!(
             &*of,
             "wrapper_descriptor" | "method_descriptor" | "NoneType" | "classmethod_descriptor"
         );
         if !is_in_python && !is_own {
-            self.state
-                .opaque(format!("{name} of a {} is a {of}", full_name(kind)));
+            self.state.opaque(format!(
+                "{name} of a {} is a {}",
+                full_name(kind),
+                full_name(&found.get_type())
+            ));
         }
         Some(is_in_python)
     }
@@ -329,7 +332,7 @@ impl<'py> Look<'_, 'py> {
             return self.write_entry(&module.dict(), name, deletes);
         }
         let found = self.state.reads.lookup(&owner.get_type(), name);
-        let of_class = found.map(|own| full_name(&own.get_type()));
+        let of_class = found.map(|own| name_in_c(&own.get_type()));
         match of_class.as_deref() {
             Some("member_descriptor") if !deletes => self.state.reads.set_attribute(owner, name),
             Some("getset_descriptor" | "member_descriptor") => {

@@ -7,7 +7,7 @@ use pyo3::types::{
     PyType,
 };
 
-use super::cpython::{self, Frame, Slots};
+use super::cpython::{self, Frame, Slots, name_in_c};
 use super::effects::{Effect, Purpose};
 use super::guards::address;
 use super::iteration::parts;
@@ -40,7 +40,7 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
-        if full_name(&class.get_type()) == "types.UnionType" {
+        if name_in_c(&class.get_type()) == "types.UnionType" {
             return Ok(());
         }
         let meta = class.get_type();
@@ -80,7 +80,7 @@ impl<'py> Look<'_, 'py> {
         if depth == 0 && short_name(callable) == "item" {
             self.state.makes_number = true;
         }
-        match &*full_name(&kind) {
+        match &*name_in_c(&kind) {
             "method" => {
                 let function = callable.getattr(intern!(py, "__func__"))?;
                 let owner = callable.getattr(intern!(py, "__self__"))?;
@@ -96,7 +96,7 @@ impl<'py> Look<'_, 'py> {
                 if let Some(owner) = &owner
                     && !owner.is_none()
                     && !owner.is_instance_of::<PyModule>()
-                    && full_name(&owner.get_type()) != "PyCapsule"
+                    && name_in_c(&owner.get_type()) != "PyCapsule"
                     && let Some(found) = self.unbound(callable, owner)?
                 {
                     let mut all = vec![owner.clone()];
@@ -171,7 +171,7 @@ impl<'py> Look<'_, 'py> {
                 let function = callable.getattr(intern!(py, "__func__"))?;
                 self.call(&function, arguments, depth + 1)
             }
-            name => {
+            _ => {
                 self.state.reads.kind(callable);
                 let found = self.state.reads.lookup(&kind, intern!(py, "__call__"));
                 match found {
@@ -181,7 +181,7 @@ impl<'py> Look<'_, 'py> {
                         self.call(&found, &all, depth + 1)
                     }
                     _ => {
-                        self.state.unknown("calls a", name);
+                        self.state.unknown("calls a", &full_name(&kind));
                         Ok(())
                     }
                 }
@@ -246,7 +246,7 @@ impl<'py> Look<'_, 'py> {
                 .flatten();
             if let Some(found) = found
                 && matches!(
-                    &*full_name(&found.get_type()),
+                    &*name_in_c(&found.get_type()),
                     "method_descriptor" | "classmethod_descriptor"
                 )
             {
@@ -582,7 +582,7 @@ impl<'py> Look<'_, 'py> {
             self.state.makes_number = is_number && self.is_tensor(own);
         }
         // An enumeration may begin with a number.
-        let moves = match full_name(class).as_str() {
+        let moves = match &*name_in_c(class) {
             // Of an integer it is that integer.
             "int" => matches!(arguments, [own] if own.is_exact_instance_of::<PyInt>()),
             "enumerate" => arguments.len() == 1,
@@ -609,7 +609,7 @@ impl<'py> Look<'_, 'py> {
             }
             Some(Effect::Calls) => {
                 // What filters looks at truth values.
-                let maps = ["map", "itertools.starmap"].contains(&&*full_name(class));
+                let maps = ["map", "itertools.starmap"].contains(&&*name_in_c(class));
                 self.symbols_taken(arguments.first().filter(|_| maps));
                 let Some((first, rest)) = arguments.split_first() else {
                     return Ok(());

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet, PyString};
 use rustc_hash::FxHashMap;
 
-use super::cpython;
+use super::cpython::{self, name_in_c};
 use super::guards::{
     DictRead, Place, Reads, SequenceRead, address, is_same, is_same_option, items_of,
 };
@@ -77,7 +77,7 @@ pub(super) fn changes(py: Python<'_>, reads: &mut Reads, symbols: &Symbols) -> P
         if own.place.is_changed(now.as_ref(), symbols) {
             let of_class = cpython::lookup(&object.get_type(), &name);
             let is_slot =
-                of_class.is_some_and(|own| full_name(&own.get_type()) == "member_descriptor");
+                of_class.is_some_and(|own| name_in_c(&own.get_type()) == "member_descriptor");
             let (true, Some(now)) = (is_slot, now) else {
                 return Ok(Err(format!("attribute {name}")));
             };
@@ -201,7 +201,7 @@ impl SequenceRead {
             self.read = true;
             return Ok(Ok(Vec::new()));
         }
-        let is_queue = full_name(&object.get_type()) == "collections.deque";
+        let is_queue = name_in_c(&object.get_type()) == "collections.deque";
         if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PySet>() || is_queue) {
             return Ok(Err(format!("a {}", full_name(&object.get_type()))));
         }

@@ -7,7 +7,7 @@ use pyo3::types::{
     PyType,
 };
 
-use super::cpython::{self, Slots};
+use super::cpython::{self, Slots, name_in_c};
 use super::effects::Purpose;
 use super::look::{Look, PROXY, Step, full_name, is_class, is_constant, is_in_python};
 use super::opcode as op;
@@ -23,7 +23,7 @@ impl<'py> Look<'_, 'py> {
             self.torch(|| "what reads a tensor".to_owned());
             return Ok(());
         }
-        if full_name(&object.get_type()) == PROXY {
+        if name_in_c(&object.get_type()) == PROXY {
             return match cpython::viewed(object) {
                 Some(dict) => self.contents(dict.as_any()),
                 None => {
@@ -44,7 +44,7 @@ impl<'py> Look<'_, 'py> {
         }
         let is_sequence = object.is_instance_of::<PyList>() || object.is_instance_of::<PySet>();
         let kind = object.get_type();
-        let name = full_name(&kind);
+        let name = name_in_c(&kind);
         if is_sequence || name == "collections.deque" {
             if object.len()? > MOST {
                 self.state.opaque("it reads a container that is large");
@@ -100,7 +100,8 @@ impl<'py> Look<'_, 'py> {
                     is_known &= self.special(object, method) != Some(false);
                 }
                 if !is_known {
-                    self.state.opaque(format!("it reads what a {name} holds"));
+                    self.state
+                        .opaque(format!("it reads what a {} holds", full_name(&kind)));
                 }
                 Ok(())
             }
@@ -158,7 +159,7 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
-        let name = full_name(&object.get_type());
+        let name = name_in_c(&object.get_type());
         match &*name {
             "dict_keys" | "dict_values" | "dict_items" | "odict_keys" | "odict_values"
             | "odict_items" => {
@@ -248,7 +249,7 @@ impl<'py> Look<'_, 'py> {
         if let Ok(dict) = container.cast::<PyDict>() {
             return self.entry(dict, key);
         }
-        let name = full_name(&container.get_type());
+        let name = name_in_c(&container.get_type());
         if name == PROXY
             && let Some(dict) = cpython::viewed(container)
         {
@@ -257,6 +258,7 @@ impl<'py> Look<'_, 'py> {
         if container.is_instance_of::<PyList>() || name == "collections.deque" {
             return self.contents(container);
         }
+        let name = full_name(&container.get_type());
         self.state.opaque(format!("it reads an item of a {name}"));
         Ok(())
     }
@@ -346,7 +348,7 @@ impl<'py> Look<'_, 'py> {
         if self.special(container, intern!(self.py, "__contains__")) == Some(true) {
             return Ok(());
         }
-        let proxied = match full_name(&container.get_type()) == PROXY {
+        let proxied = match name_in_c(&container.get_type()) == PROXY {
             true => cpython::viewed(container),
             false => container.cast::<PyDict>().ok().cloned(),
         };
@@ -413,7 +415,7 @@ impl<'py> Look<'_, 'py> {
         if object.is_instance_of::<PyDict>()
             || object.is_instance_of::<PyList>()
             || object.is_instance_of::<PySet>()
-            || full_name(&kind) == "collections.deque"
+            || name_in_c(&kind) == "collections.deque"
         {
             return self.contents(object);
         }

@@ -5,7 +5,8 @@
 
 #![expect(unsafe_code, reason = "structures and functions of CPython")]
 
-use std::ffi::{c_char, c_int};
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char, c_int};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -434,6 +435,21 @@ impl Slots {
     }
 }
 
+/// The name of a class of C, with its module unless that is `builtins`; nothing of a class of Python.
+pub(super) fn name_in_c(kind: &Bound<'_, PyType>) -> Cow<'static, str> {
+    // SAFETY: it is a type object, whose name ends with a null byte. Types that are not allocated are never freed, nor is
+    // their name; those of the others are not kept.
+    let name: &'static CStr = unsafe { CStr::from_ptr((*kind.as_type_ptr()).tp_name) };
+    let name = name.to_str().unwrap_or_default();
+    if !is_of_program(kind) {
+        return Cow::Borrowed(name);
+    }
+    // Classes of Python have their name there, without a module; some may be named like one of C.
+    let full = name.contains('.').then(|| kind.fully_qualified_name().ok());
+    let full = full.flatten().filter(|full| *full == *name);
+    full.map_or(Cow::Borrowed(""), |full| Cow::Owned(full.to_string()))
+}
+
 /// Whether a class is one of Python, or any other that can be changed.
 pub(super) fn is_of_program(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: it is a type object.
@@ -464,6 +480,28 @@ pub(super) fn traced<'py>(
     unsafe { ffi::PyEval_SetTrace(Some(function), state.as_ptr()) };
     let _off = Off;
     program()
+}
+
+/// Has no trace function called on this thread until [`resume`]. Gives the thread.
+pub(super) fn pause(_attached: Python<'_>) -> usize {
+    // SAFETY: this thread is attached, so that it has a state.
+    unsafe {
+        let thread = ffi::PyThreadState_Get();
+        ffi::PyThreadState_EnterTracing(thread);
+        thread.addr()
+    }
+}
+
+/// Ends a [`pause`] of `thread`, if that is this one. Whether it is.
+pub(super) fn resume(_attached: Python<'_>, thread: usize) -> bool {
+    // SAFETY: this thread is attached, and has been paused.
+    unsafe {
+        let own = ffi::PyThreadState_Get();
+        if own.addr() == thread {
+            ffi::PyThreadState_LeaveTracing(own);
+        }
+        own.addr() == thread
+    }
 }
 
 /// Whether somebody traces this thread: a debugger, a measurement of coverage.

@@ -6,7 +6,7 @@ use pyo3::types::{
     PyDict, PyFrozenSet, PyFunction, PyList, PyRange, PySet, PyString, PyTuple, PyType,
 };
 
-use super::cpython::{self, Frame};
+use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effect, Purpose};
 use super::guards::address;
 use super::look::{Look, Step, full_name, is_class, is_constant, is_in_python};
@@ -50,7 +50,7 @@ impl<'py> Look<'_, 'py> {
             self.state.consumed.insert((address(&code), purpose));
             return Ok(());
         }
-        match &*full_name(&callable.get_type()) {
+        match &*name_in_c(&callable.get_type()) {
             "method" | "staticmethod" => {
                 self.given_by(&callable.getattr(intern!(py, "__func__"))?, purpose, depth)
             }
@@ -118,7 +118,7 @@ impl<'py> Look<'_, 'py> {
     ) -> Step {
         let py = self.py;
         let kind = iterator.get_type();
-        let name = full_name(&kind);
+        let name = name_in_c(&kind);
         if name == "generator" {
             let code = iterator.getattr(intern!(py, "gi_code"))?;
             if purpose > Purpose::Moved {
@@ -143,6 +143,7 @@ impl<'py> Look<'_, 'py> {
         let state = state.and_then(|own| own.cast_into::<PyTuple>().ok());
         let Some(state) = state else {
             if is_of_program || purpose > Purpose::Moved {
+                let name = full_name(&kind);
                 self.state
                     .opaque(format!("{purpose} of what a {name} gives"));
             }
@@ -207,7 +208,7 @@ impl<'py> Look<'_, 'py> {
         function: &Bound<'py, PyAny>,
         purpose: Purpose,
     ) -> PyResult<Purpose> {
-        let (results, arguments) = match &*full_name(class) {
+        let (results, arguments) = match &*name_in_c(class) {
             "map" => (purpose, Purpose::Moved),
             // Each element has the arguments in it.
             "itertools.starmap" => (purpose, Purpose::Read),
@@ -255,7 +256,7 @@ pub(super) fn parts<'py>(own: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'
         || own.is_instance_of::<PyFrozenSet>()
         || own.is_instance_of::<PyRange>()
         || matches!(
-            &*full_name(&own.get_type()),
+            &*name_in_c(&own.get_type()),
             "collections.deque"
                 | "dict_keys"
                 | "dict_values"

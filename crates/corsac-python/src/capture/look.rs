@@ -8,7 +8,7 @@ use pyo3::types::{
     PySlice, PyString, PyTuple, PyType,
 };
 
-use super::cpython::{self, Frame};
+use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effects, Purpose};
 use super::opcode::{self as op, Instruction};
 use super::recording::State;
@@ -57,7 +57,7 @@ pub(super) fn is_constant(own: &Bound<'_, PyAny>) -> bool {
     is_atom(own)
         || is_number_class_of_numpy(&kind)
         || matches!(
-            &*full_name(&kind),
+            &*name_in_c(&kind),
             "torch.dtype"
                 | "torch.device"
                 | "torch.layout"
@@ -74,7 +74,7 @@ pub(super) fn is_constant(own: &Bound<'_, PyAny>) -> bool {
 
 /// Whether a class is one of NumPy's numbers, which never change.
 pub(super) fn is_number_class_of_numpy(kind: &Bound<'_, PyType>) -> bool {
-    let name = full_name(kind);
+    let name = name_in_c(kind);
     name.strip_prefix("numpy.").is_some_and(|name| {
         let kinds = ["float", "int", "uint", "bool", "complex"];
         kinds.iter().any(|own| name.starts_with(own))
@@ -85,7 +85,7 @@ pub(super) fn is_number_class_of_numpy(kind: &Bound<'_, PyType>) -> bool {
 pub(super) fn is_in_python(found: &Bound<'_, PyAny>) -> bool {
     found.is_instance_of::<PyFunction>()
         || matches!(
-            &*full_name(&found.get_type()),
+            &*name_in_c(&found.get_type()),
             "staticmethod" | "classmethod"
         )
 }

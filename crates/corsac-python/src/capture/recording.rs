@@ -194,6 +194,8 @@ pub(crate) struct PyRecording {
     assume: Py<PyAny>,
     /// How many operators were recorded.
     recorded: AtomicU64,
+    /// How many are being recorded, one within the other, and on which thread.
+    recording: Mutex<(usize, usize)>,
     /// What the program has made, once it has run.
     made: Mutex<Made>,
 }
@@ -488,6 +490,7 @@ impl PyRecording {
             prints: function("prints")?,
             assume: function("assume")?,
             recorded: AtomicU64::new(0),
+            recording: Mutex::default(),
             made: Mutex::default(),
         })
     }
@@ -513,9 +516,25 @@ impl PyRecording {
             .collect()
     }
 
-    /// An operator is being recorded.
-    fn operator(&self) {
+    /// An operator is being recorded: nothing is looked at until `recorded` is called.
+    fn operator(&self, py: Python<'_>) {
         self.recorded.fetch_add(1, Ordering::Relaxed);
+        if let Ok(mut recording) = self.recording.lock() {
+            if recording.0 == 0 {
+                recording.1 = cpython::pause(py);
+            }
+            recording.0 += 1;
+        }
+    }
+
+    /// An operator has been recorded.
+    fn recorded(&self, py: Python<'_>) {
+        if let Ok(mut recording) = self.recording.lock()
+            && recording.0 > 0
+            && (recording.0 > 1 || cpython::resume(py, recording.1))
+        {
+            recording.0 -= 1;
+        }
     }
 
     /// A container is among the arguments of an operator: what it holds is read.

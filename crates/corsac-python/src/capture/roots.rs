@@ -11,10 +11,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changes::{Change, Edit};
 use super::counters::{Counters, name_of};
-use super::cpython;
+use super::cpython::{self, name_in_c};
 use super::effects::Effects;
 use super::guards::{Address, Place, Reads, address, is_same_option};
-use super::look::{full_name, is_class, is_constant};
+use super::look::{is_class, is_constant};
 use super::structure::{Entries, Object, Structure};
 use super::symbols::Number;
 
@@ -238,7 +238,7 @@ impl<'py> Builder<'_, 'py> {
         if let Some(store) = cpython::attributes(own, false) {
             found.push(store.into_any());
         }
-        if full_name(&own.get_type()) == "method" {
+        if name_in_c(&own.get_type()) == "method" {
             for name in [intern!(self.py, "__self__"), intern!(self.py, "__func__")] {
                 found.extend(own.getattr(name).ok());
             }

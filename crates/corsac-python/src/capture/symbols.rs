@@ -14,7 +14,7 @@ use pyo3::types::{
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::cpython::{self, Frame};
+use super::cpython::{self, Frame, name_in_c};
 use super::guards::{Address, address};
 use super::look::{Look, Step, full_name};
 use super::opcode::{self as op, Instruction};
@@ -310,7 +310,7 @@ impl Symbols {
             || own.is_instance_of::<PyList>()
             || own.is_instance_of::<PySet>()
             || own.is_instance_of::<PyFrozenSet>()
-            || CONTAINERS.contains(&&*full_name(&own.get_type()))
+            || CONTAINERS.contains(&&*name_in_c(&own.get_type()))
         {
             if own.len()? > ELEMENTS {
                 self.lose("a large container");
@@ -336,7 +336,7 @@ impl Symbols {
 
     /// What C may compare or print of an object.
     fn fix_attributes(&mut self, own: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
-        if full_name(&own.get_type()) == "types.SimpleNamespace"
+        if name_in_c(&own.get_type()) == "types.SimpleNamespace"
             && let Some(store) = cpython::attributes(own, false)
         {
             self.fix(store.as_any(), depth + 1)?;
@@ -346,7 +346,7 @@ impl Symbols {
 
     /// What an iterator gives is computed with.
     fn iterator(&mut self, own: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
-        match &*full_name(&own.get_type()) {
+        match &*name_in_c(&own.get_type()) {
             "generator" => {
                 self.consumed.insert(address(&own.getattr("gi_code")?));
                 Ok(())
@@ -366,8 +366,8 @@ impl Symbols {
                 self.fix(&parts.get_item(1)?, depth + 1)
             }
             "range_iterator" | "str_iterator" | "str_ascii_iterator" => Ok(()),
-            name => {
-                self.lose(name);
+            _ => {
+                self.lose(&full_name(&own.get_type()));
                 Ok(())
             }
         }

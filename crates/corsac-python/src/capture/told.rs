@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyFunction, PyModule, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 
-use super::cpython;
+use super::cpython::{self, name_in_c};
 use super::guards::{
     Address, AttributeRead, CallRead, ClassRead, DictRead, FunctionRead, Place, PyGuards, Reads,
     SequenceRead, address, is_same_option,
@@ -468,7 +468,7 @@ impl<'py> Paths<'py> {
                 if object.is_instance_of::<PyFunction>() {
                     self.cells(&object)?;
                 }
-                if full_name(&object.get_type()) == "method" {
+                if name_in_c(&object.get_type()) == "method" {
                     let owner = object.getattr(intern!(py, "__self__"))?;
                     self.left.push((owner, "self".to_owned()));
                     let function = object.getattr(intern!(py, "__func__"))?;
