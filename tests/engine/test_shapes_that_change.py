@@ -16,6 +16,7 @@ def resident_bytes():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
+@pytest.mark.unverified
 def test_programs_share_packed_weights():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(2048, 4096), nn.ReLU(), nn.Linear(4096, 2048)).eval()
@@ -31,6 +32,7 @@ def test_programs_share_packed_weights():
     assert len(compiled.native_programs()) == 10
 
 
+@pytest.mark.unverified
 def test_images_of_several_batches_share_packed_weights():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(512, 512, 3, padding=1), nn.BatchNorm2d(512), nn.ReLU()).eval()

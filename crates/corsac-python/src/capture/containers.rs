@@ -307,9 +307,13 @@ impl<'py> Look<'_, 'py> {
 
     /// Whether looking a key up runs no code of Python.
     pub(super) fn is_key(&mut self, key: &Bound<'py, PyAny>, depth: usize) -> bool {
-        if is_constant(key) || is_class(key) || self.is_tensor(key) {
-            // Tensors are found by identity, which differs between calls where they are results.
-            return !self.is_tensor(key);
+        if is_constant(key) || is_class(key) {
+            return true;
+        }
+        if self.is_tensor(key) {
+            // They are found by identity, which differs between calls where they are results.
+            self.state.identities.push(key.clone().unbind());
+            return true;
         }
         if let Ok(tuple) = key.cast::<PyTuple>() {
             return depth < DEEPEST && tuple.iter().all(|own| self.is_key(&own, depth + 1));
@@ -341,7 +345,10 @@ impl<'py> Look<'_, 'py> {
         container: &Bound<'py, PyAny>,
         item: &Bound<'py, PyAny>,
     ) -> Step {
-        if self.is_tensor(container) || self.is_tensor(item) {
+        let is_hashed = container.is_instance_of::<PyDict>()
+            || container.is_instance_of::<PySet>()
+            || container.is_instance_of::<PyFrozenSet>();
+        if self.is_tensor(container) || (self.is_tensor(item) && !is_hashed) {
             self.torch(|| "in".to_owned());
             return self.contents(container);
         }
@@ -363,7 +370,10 @@ impl<'py> Look<'_, 'py> {
             self.state.reads.entry(dict, item)?;
             return Ok(());
         }
-        self.deep(item, 0, Purpose::Compared)?;
+        // A set asks for its hash.
+        if !self.is_tensor(item) || !self.is_key(item, 0) {
+            self.deep(item, 0, Purpose::Compared)?;
+        }
         self.deep(container, 0, Purpose::Compared)
     }
 
