@@ -1,13 +1,16 @@
 """C code that looks deeper into its arguments than one level, or that calls what it is given: what it reads is guarded, and
 what it changes is changed in each call, as in PyTorch."""
 
+import bisect
 import collections
 import dataclasses
 import functools
+import heapq
 import itertools
 import json
 import operator
 import re
+import struct
 import types
 
 import numpy as np
@@ -299,9 +302,55 @@ LOOKING = {
     "equal points": lambda s, x: scaled(x, 2 if s.point == Point([1], 2) else 3),
     "equal pairs": lambda s, x: scaled(x, 2 if s.pair == ([1],) else 3),
     "fields": lambda s, x: scaled(x, len(dataclasses.asdict(s.point)["items"])),
+    "an item": lambda s, x: scaled(x, operator.itemgetter(0)(s.one)),
+    "an attribute": lambda s, x: scaled(x, operator.attrgetter("k")(s)),
+    "a method by its name": lambda s, x: scaled(
+        x, 1 + operator.methodcaller("count", 4)(s.lists[1])
+    ),
+    "sorted by item": lambda s, x: scaled(x, sorted(s.pairs, key=operator.itemgetter(1))[0][0]),
+    "max by attribute": lambda s, x: scaled(x, max(s.nodes, key=operator.attrgetter("k")).k),
+    "max by a list": lambda s, x: scaled(x, max(s.nodes, key=operator.attrgetter("items")).k),
+    "max of several": lambda s, x: scaled(x, max(*s.nodes, key=operator.attrgetter("k")).k),
+    "map of attributes": lambda s, x: scaled(x, sum(map(operator.attrgetter("k"), s.nodes))),
+    "map of lists": lambda s, x: scaled(
+        x, len(sum(map(operator.attrgetter("items"), s.nodes), []))
+    ),
+    "map of second items": lambda s, x: scaled(x, sum(map(operator.itemgetter(1), s.pairs))),
+    "map of lists in a loop": lambda s, x: scaled(
+        x, len([own for own in map(operator.itemgetter(1), enumerate(s.lists)) if len(own) > 1])
+    ),
+    "the most common": lambda s, x: scaled(
+        x, collections.Counter(map(len, s.lists)).most_common(1)[0][1]
+    ),
+    "accumulated": lambda s, x: scaled(x, len(list(itertools.accumulate(s.lists))[-1])),
+    "accumulated by": lambda s, x: scaled(
+        x, len(list(itertools.accumulate(s.lists, operator.concat))[-1])
+    ),
+    "groups": lambda s, x: scaled(x, len([key for key, _ in itertools.groupby(s.lists)])),
+    "groups by length": lambda s, x: scaled(
+        x, sum(key * len(list(own)) for key, own in itertools.groupby(s.lists, key=len))
+    ),
+    "a flat list": lambda s, x: scaled(x, len(list(itertools.chain.from_iterable(s.lists)))),
+    "a flat list of a generator": lambda s, x: scaled(
+        x, len(list(itertools.chain.from_iterable(own for own in s.lists)))
+    ),
+    "a sum of a flat list": lambda s, x: scaled(
+        x, sum(itertools.chain.from_iterable(own for own in s.lists))
+    ),
+    "compared by a function": lambda s, x: scaled(
+        x, len(sorted(s.lists, key=functools.cmp_to_key(lambda a, b: len(a) - len(b)))[0])
+    ),
+    "a heap": lambda s, x: (
+        own := [[1, 3]],
+        heapq.heappush(own, s.lists[1]),
+        scaled(x, len(own[0])),
+    )[2],
+    "bisected": lambda s, x: scaled(x, 1 + bisect.bisect([[1], [1, 2]], s.lists[1])),
+    "variables": lambda s, x: scaled(x, len(vars(s)["lists"][1])),
+    "bytes": lambda s, x: scaled(x, struct.unpack("B", struct.pack("B", s.k))[0]),
     "a pattern": lambda s, x: scaled(x, len(re.compile("a").sub(lambda _: "z" * s.k, "banana"))),
 }
-NOT_RECORDED = {"json", "found", "an index", "a part of it"}
+NOT_RECORDED = {"json", "found", "an index", "a part of it", "map of lists in a loop"}
 
 
 @pytest.mark.parametrize("name", LOOKING)

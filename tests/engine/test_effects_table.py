@@ -2,10 +2,14 @@
 PyTorch."""
 
 import _abc
+import _bisect
+import _collections
 import _contextvars
 import _functools
+import _heapq
 import _io
 import _operator
+import _struct
 import _thread
 import _warnings
 import abc
@@ -14,6 +18,7 @@ import cmath
 import collections
 import importlib
 import io
+import itertools
 import math
 import re
 import sys
@@ -270,6 +275,24 @@ SAMPLES = {
     "_warnings.warn": "r = _warnings.warn('of the sample')",
     "_warnings.warn_explicit": "r = _warnings.warn_explicit('of the sample', UserWarning, 'a', 1)",
     "str.format_map": "r = str.format_map('{a}', s.d)",
+    "_functools.cmp_to_key": "r = sorted(s.l, key=_functools.cmp_to_key(lambda a, b: (a - b) % s.n))",
+    "_struct.calcsize": "r = _struct.calcsize('b' * s.n)",
+    "_struct.pack": "r = _struct.pack('b', s.n)",
+    "_struct.unpack": "r = _struct.unpack('b' * len(s.b), s.b)",
+    "itertools.chain.from_iterable": "r = [*itertools.chain.from_iterable([s.l, s.u])]",
+    "_bisect.bisect_left": "r = _bisect.bisect_left(sorted(s.l), s.n)",
+    "_bisect.bisect_right": "r = _bisect.bisect_right(sorted(s.l), s.n)",
+    "_bisect.insort_left": "_bisect.insort_left(s.l, s.n)\nr = s.l[0]",
+    "_bisect.insort_right": "_bisect.insort_right(s.l, s.n)\nr = s.l[0]",
+    "_collections._count_elements": "_collections._count_elements(s.d, s.t)\nr = len(s.d)",
+    "_heapq.heapify": "_heapq.heapify(s.l)\nr = s.l[0]",
+    "_heapq.heappush": "_heapq.heappush(s.l, s.n)\nr = s.l[0]",
+    "_heapq.heappop": "s.l.append(s.n)\nr = _heapq.heappop(s.l)",
+    "_heapq.heappushpop": "r = _heapq.heappushpop(s.l, s.n)",
+    "_heapq.heapreplace": "r = _heapq.heapreplace(s.l, s.n)",
+    "_heapq._heapify_max": "_heapq._heapify_max(s.l)\nr = s.l[0]",
+    "_heapq._heappop_max": "s.l.append(s.n)\nr = _heapq._heappop_max(s.l)",
+    "_heapq._heapreplace_max": "r = _heapq._heapreplace_max(s.l, s.n)",
     "_operator.call": "r = _operator.call(s.f, s.l) if callable(s.f) else 0",
 }
 
@@ -286,6 +309,11 @@ class Twice(torch.autograd.Function):
 
 MODULES = {
     "_abc": _abc,
+    "_bisect": _bisect,
+    "_collections": _collections,
+    "_heapq": _heapq,
+    "_struct": _struct,
+    "itertools": itertools,
     "_contextvars": _contextvars,
     "_functools": _functools,
     "_io": _io,

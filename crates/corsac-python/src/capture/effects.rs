@@ -164,6 +164,10 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "complex.*",
             "range.*",
             "slice.*",
+            "_struct.calcsize",
+            "_struct.pack",
+            "_struct.unpack",
+            "itertools.chain.from_iterable",
             "re.Pattern.match",
             "re.Pattern.search",
             "re.Pattern.fullmatch",
@@ -246,6 +250,9 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "builtins.sorted",
             "builtins.sum",
             "builtins.hash",
+            "_bisect.bisect_left",
+            "_bisect.bisect_right",
+            "_functools.cmp_to_key",
             "_operator.*",
             "tuple.index",
             "tuple.count",
@@ -280,6 +287,7 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
         &[
             "builtins.getattr",
             "builtins.hasattr",
+            "builtins.vars",
             "object.__getattribute__",
         ],
     ),
@@ -359,6 +367,17 @@ pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
             "collections.deque.insert",
             "collections.deque.__init__",
             "collections.deque.__setitem__",
+            "_bisect.insort_left",
+            "_bisect.insort_right",
+            "_collections._count_elements",
+            "_heapq.heapify",
+            "_heapq.heappop",
+            "_heapq.heappush",
+            "_heapq.heappushpop",
+            "_heapq.heapreplace",
+            "_heapq._heapify_max",
+            "_heapq._heappop_max",
+            "_heapq._heapreplace_max",
             "_operator.setitem",
             "_operator.delitem",
             "_operator.iadd",
@@ -436,12 +455,29 @@ const PURPOSES: &[(Purpose, &[&str])] = &[
             "collections.OrderedDict.update",
             "collections.OrderedDict.__init__",
             "collections.defaultdict",
+            "itertools.chain.from_iterable",
             "itertools.compress",
         ],
     ),
     (
         Purpose::Compared,
-        &["list.sort", "list.remove", "collections.deque.remove"],
+        &[
+            "list.sort",
+            "list.remove",
+            "collections.deque.remove",
+            "itertools.accumulate",
+            "itertools.groupby",
+            "_bisect.insort_left",
+            "_bisect.insort_right",
+            "_heapq.heapify",
+            "_heapq.heappop",
+            "_heapq.heappush",
+            "_heapq.heappushpop",
+            "_heapq.heapreplace",
+            "_heapq._heapify_max",
+            "_heapq._heappop_max",
+            "_heapq._heapreplace_max",
+        ],
     ),
     (
         Purpose::Printed,
@@ -456,8 +492,15 @@ const PURPOSES: &[(Purpose, &[&str])] = &[
     ),
 ];
 
-/// Functions that call those among their arguments that can be called.
+/// Functions and classes that call those among their arguments that can be called.
 const CALLERS: &[&str] = &[
+    "_bisect.bisect_left",
+    "_bisect.bisect_right",
+    "_bisect.insort_left",
+    "_bisect.insort_right",
+    "_functools.cmp_to_key",
+    "itertools.accumulate",
+    "itertools.groupby",
     "builtins.max",
     "builtins.min",
     "builtins.sorted",
@@ -564,7 +607,12 @@ const CLASSES: &[&str] = &[
     "itertools.permutations",
     "itertools.compress",
     "itertools.pairwise",
+    "itertools.accumulate",
+    "itertools.groupby",
     "functools.partial",
+    "operator.attrgetter",
+    "operator.itemgetter",
+    "operator.methodcaller",
     "types.SimpleNamespace",
     "types.MethodType",
     "types.MappingProxyType",
@@ -817,7 +865,7 @@ impl Effects {
         })
     }
 
-    /// Whether a function calls those among its arguments that can be called.
+    /// Whether a function or a class calls those among its arguments that can be called.
     pub(super) fn calls_arguments(&self, function: &Bound<'_, PyAny>) -> bool {
         self.callers.contains(&address(function))
     }

@@ -6,6 +6,7 @@ use pyo3::types::{
     PyDict, PyFrozenSet, PyFunction, PyList, PyRange, PySet, PyString, PyTuple, PyType,
 };
 
+use super::calls::is_getter;
 use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effect, Purpose};
 use super::guards::address;
@@ -40,7 +41,12 @@ impl<'py> Look<'_, 'py> {
     }
 
     /// The results of `callable` are used for `purpose`.
-    fn given_by(&mut self, callable: &Bound<'py, PyAny>, purpose: Purpose, depth: usize) -> Step {
+    pub(super) fn given_by(
+        &mut self,
+        callable: &Bound<'py, PyAny>,
+        purpose: Purpose,
+        depth: usize,
+    ) -> Step {
         if purpose == Purpose::Moved || depth > DEEPEST {
             return Ok(());
         }
@@ -167,19 +173,33 @@ impl<'py> Look<'_, 'py> {
                 Err(_) => Ok(()),
             };
         }
-        let mut purposes = vec![purpose];
+        // What groups compares, whatever becomes of the groups.
+        let mut purposes = vec![purpose, self.effects.purpose(kind.as_any(), Effect::Uses)];
         if self.effects.of_class(&kind) == Some(Effect::Calls) && !given.is_empty() {
             let function = given.remove(0);
-            purposes.push(self.mapped(&kind, &function, purpose)?);
+            purposes.push(self.mapped(&kind, &function, &given, purpose)?);
         }
         if let Some(position) = position {
             match (&*name, position.cast::<PyTuple>()) {
                 // Iterables, and what is being taken from the first of them.
                 ("itertools.chain", Ok(state)) => {
                     given = state.iter().skip(1).collect();
-                    let left = state.get_item(0)?.call_method0(intern!(py, "__reduce__"))?;
-                    for iterables in left.get_item(1)?.try_iter()? {
-                        given.extend(parts(&iterables?)?.unwrap_or_default());
+                    let left = state.get_item(0)?;
+                    match name_in_c(&left.get_type()) == "tuple_iterator" {
+                        true => {
+                            let left = left.call_method0(intern!(py, "__reduce__"))?;
+                            for iterables in left.get_item(1)?.try_iter()? {
+                                given.extend(parts(&iterables?)?.unwrap_or_default());
+                            }
+                        }
+                        // All that is in what it will give is used.
+                        false => {
+                            let purpose = match purpose {
+                                Purpose::Moved => Purpose::Read,
+                                _ => Purpose::Compared.max(purpose),
+                            };
+                            self.sources(&left, purpose, next_only, depth + 1)?;
+                        }
                     }
                 }
                 (_, Ok(state)) => given.extend(state),
@@ -200,12 +220,13 @@ impl<'py> Look<'_, 'py> {
         Ok(())
     }
 
-    /// A class of C whose instances call `function` for what is in iterables; what they give is used for `purpose`. Gives what
-    /// is looked at of that which is in the iterables.
+    /// A class of C whose instances call `function` for what is in `iterables`; what they give is used for `purpose`. Gives
+    /// what is looked at of that which is in them.
     pub(super) fn mapped(
         &mut self,
         class: &Bound<'py, PyType>,
         function: &Bound<'py, PyAny>,
+        iterables: &[Bound<'py, PyAny>],
         purpose: Purpose,
     ) -> PyResult<Purpose> {
         let (results, arguments) = match &*name_in_c(class) {
@@ -217,6 +238,12 @@ impl<'py> Look<'_, 'py> {
         };
         if function.is_none() {
             return Ok(Purpose::Read);
+        }
+        if is_getter(function)
+            && let [iterable] = iterables
+        {
+            self.got(function, iterable, results)?;
+            return Ok(results.max(arguments));
         }
         let taken = self.called_by_c(function, results)?;
         Ok(taken.max(arguments))
@@ -244,6 +271,21 @@ impl<'py> Look<'_, 'py> {
             }
         }
         Ok(())
+    }
+}
+
+/// What an iterable of C has to give, and perhaps what it has given; None if that is not known.
+pub(super) fn elements_left<'py>(
+    iterable: &Bound<'py, PyAny>,
+) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
+    let name = name_in_c(&iterable.get_type());
+    if !name.ends_with("iterator") || name == "callable_iterator" {
+        return parts(iterable);
+    }
+    let state = iterable.call_method0(intern!(iterable.py(), "__reduce__"))?;
+    match state.get_item(1)?.cast::<PyTuple>()?.get_item(0) {
+        Ok(sequence) => parts(&sequence),
+        Err(_) => Ok(None),
     }
 }
 
