@@ -1050,10 +1050,13 @@ class Recording:
         """Whether the program gets the number that a method of a tensor gives, and no function of C that calls it."""
         ...
     def operator(self) -> Any:
-        """An operator is being recorded."""
+        """An operator is being recorded: nothing is looked at until `recorded` is called."""
         ...
     def reads(self, container: Any) -> Any:
         """A container is among the arguments of an operator: what it holds is read."""
+        ...
+    def recorded(self) -> Any:
+        """An operator has been recorded."""
         ...
     def refused_at(self) -> Any:
         """The file and the line of the program that does what cannot be recorded, where that is known. For a recording

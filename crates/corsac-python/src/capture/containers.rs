@@ -9,6 +9,7 @@ use pyo3::types::{
 
 use super::cpython::{self, Slots, name_in_c};
 use super::effects::Purpose;
+use super::iteration::parts;
 use super::look::{Look, PROXY, Step, full_name, is_class, is_constant, is_in_python};
 use super::opcode as op;
 use super::recording::{DEEPEST, MOST};
@@ -42,10 +43,20 @@ impl<'py> Look<'_, 'py> {
                 false => self.state.reads.contents(dict),
             };
         }
-        let is_sequence = object.is_instance_of::<PyList>() || object.is_instance_of::<PySet>();
+        let is_sequence = object.is_instance_of::<PyList>()
+            || object.is_instance_of::<PySet>()
+            || cpython::is_queue(object);
         let kind = object.get_type();
         let name = name_in_c(&kind);
-        if is_sequence || name == "collections.deque" {
+        if is_sequence {
+            for method in [intern!(self.py, "__iter__"), intern!(self.py, "__len__")] {
+                if cpython::is_of_program(&kind) && self.special(object, method) == Some(true) {
+                    // What C takes from it is something else.
+                    let name = full_name(&kind);
+                    self.state.opaque(format!("it reads what a {name} holds"));
+                    return Ok(());
+                }
+            }
             if object.len()? > MOST {
                 self.state.opaque("it reads a container that is large");
                 return Ok(());
@@ -149,24 +160,27 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         }
-        if object.is_instance_of::<PyList>()
-            || object.is_instance_of::<PySet>()
-            || object.is_instance_of::<PyFrozenSet>()
-        {
+        // C takes what is in lists from where it lies, whatever iterates them.
+        let listed = object.cast::<PyList>().map(|own| own.iter().collect());
+        if let Some(parts) = listed.map_or_else(|_| parts(object), |own| Ok(Some(own)))? {
             self.contents(object)?;
-            for own in object.try_iter()? {
-                self.deep(&own?, depth + 1, purpose)?;
-            }
-            return Ok(());
+            return parts
+                .iter()
+                .try_for_each(|own| self.deep(own, depth + 1, purpose));
         }
-        let name = name_in_c(&object.get_type());
-        match &*name {
-            "dict_keys" | "dict_values" | "dict_items" | "odict_keys" | "odict_values"
-            | "odict_items" => {
+        if object.is_instance_of::<PySet>() || cpython::is_queue(object) {
+            return self.contents(object);
+        }
+        match &*name_in_c(&object.get_type()) {
+            PROXY => {
                 self.contents(object)?;
-                for own in object.try_iter()? {
-                    self.deep(&own?, depth + 1, purpose)?;
-                }
+                return match cpython::viewed(object) {
+                    Some(dict) => self.deep(dict.as_any(), depth, purpose),
+                    None => Ok(()),
+                };
+            }
+            "weakref.ReferenceType" => {
+                self.state.opaque(format!("{purpose} of weak references"));
                 return Ok(());
             }
             "builtin_function_or_method" | "function" | "module" | "method"
@@ -179,6 +193,15 @@ impl<'py> Look<'_, 'py> {
                 return self.sources(object, purpose, false, depth);
             }
             _ => {}
+        }
+        // What C compares or prints of them.
+        if object.is_instance(self.effects.namespace.bind(self.py))? {
+            if let Some(own) = self.state.attributes(object) {
+                self.deep(own.as_any(), depth + 1, purpose)?;
+            }
+        } else if object.is_instance_of::<pyo3::exceptions::PyBaseException>() {
+            let args = object.getattr(intern!(self.py, "args"))?;
+            self.deep(&args, depth + 1, purpose)?;
         }
         self.instance(object, purpose)
     }
@@ -255,7 +278,7 @@ impl<'py> Look<'_, 'py> {
         {
             return self.entry(&dict, key);
         }
-        if container.is_instance_of::<PyList>() || name == "collections.deque" {
+        if container.is_instance_of::<PyList>() || cpython::is_queue(container) {
             return self.contents(container);
         }
         let name = full_name(&container.get_type());
@@ -425,7 +448,7 @@ impl<'py> Look<'_, 'py> {
         if object.is_instance_of::<PyDict>()
             || object.is_instance_of::<PyList>()
             || object.is_instance_of::<PySet>()
-            || name_in_c(&kind) == "collections.deque"
+            || cpython::is_queue(object)
         {
             return self.contents(object);
         }

@@ -450,6 +450,13 @@ pub(super) fn name_in_c(kind: &Bound<'_, PyType>) -> Cow<'static, str> {
     full.map_or(Cow::Borrowed(""), |full| Cow::Owned(full.to_string()))
 }
 
+/// Whether something is a `collections.deque`.
+pub(super) fn is_queue(own: &Bound<'_, PyAny>) -> bool {
+    static QUEUE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let queue = QUEUE.import(own.py(), "collections", "deque");
+    queue.is_ok_and(|queue| own.is_instance(queue).unwrap_or(false))
+}
+
 /// Whether a class is one of Python, or any other that can be changed.
 pub(super) fn is_of_program(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: it is a type object.

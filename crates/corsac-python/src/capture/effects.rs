@@ -648,6 +648,8 @@ pub(super) struct Effects {
     pub(super) tensor: Py<PyType>,
     /// `torch.nn.Module`
     pub(super) module: Py<PyType>,
+    /// `types.SimpleNamespace`
+    pub(super) namespace: Py<PyAny>,
     /// `torch._C.TensorBase`
     tensor_base: Py<PyType>,
     /// Tells what is registered as a kind of something else.
@@ -796,6 +798,7 @@ impl Effects {
                 .getattr("Module")?
                 .cast_into::<PyType>()?
                 .unbind(),
+            namespace: py.import("types")?.getattr("SimpleNamespace")?.unbind(),
             tensor_base: core.getattr("TensorBase")?.cast_into::<PyType>()?.unbind(),
             cache_token: py.import("_abc")?.getattr("get_cache_token")?.unbind(),
             _kept: kept,

@@ -297,10 +297,10 @@ pub(super) fn parts<'py>(own: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'
         || own.is_instance_of::<PySet>()
         || own.is_instance_of::<PyFrozenSet>()
         || own.is_instance_of::<PyRange>()
+        || cpython::is_queue(own)
         || matches!(
             &*name_in_c(&own.get_type()),
-            "collections.deque"
-                | "dict_keys"
+            "dict_keys"
                 | "dict_values"
                 | "dict_items"
                 | "odict_keys"

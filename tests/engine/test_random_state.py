@@ -1,0 +1,65 @@
+"""Random programs that compute numbers of nested containers by functions of C, and change these: calls are eager's."""
+
+import functools
+import random
+import warnings
+
+import pytest
+import torch
+
+import corsac
+from kit import random_state
+
+pytestmark = pytest.mark.recording
+
+CALLS = 9
+
+
+def outcome(function, state, x):
+    try:
+        return function(state, x), state.shown()
+    except Exception as error:
+        return type(error), state.shown()
+
+
+def check(seed):
+    function, source = random_state.program(seed)
+    compiled = corsac.compile(function, options={"inference": "native"})
+    random_, other = random.Random(seed), random.Random(seed)
+    expected, found = random_state.State(), random_state.State()
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for call in range(CALLS):
+            torch.manual_seed(call)
+            x = torch.randn(2, 3)
+            if call in (4, 6, 7):
+                random_state.changed(expected, random_)
+                random_state.changed(found, other)
+            result, state = outcome(function, expected, x)
+            own, shown = outcome(compiled, found, x)
+            where = f"seed {seed}, call {call}\n{source}\n{compiled.explain()}"
+            if isinstance(result, torch.Tensor):
+                assert isinstance(own, torch.Tensor), where
+                assert torch.allclose(own, result, rtol=1e-4, atol=1e-4), where
+            else:
+                assert own is result, where
+            assert shown == state, where
+    return compiled
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_calls_are_eagers(seed):
+    check(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(0, 3000, 100))
+def test_many_calls_are_eagers(start):
+    for seed in range(60 + start, 160 + start):
+        check(seed)
+
+
+def test_most_are_recorded():
+    check_all = functools.partial(map, check)
+    explained = [str(own.explain()) for own in check_all(range(30))]
+    assert sum("not compiled" not in own for own in explained) > 10
