@@ -319,6 +319,10 @@ LOOKING = {
     "map of lists in a loop": lambda s, x: scaled(
         x, len([own for own in map(operator.itemgetter(1), enumerate(s.lists)) if len(own) > 1])
     ),
+    "a map of a map of items": lambda s, x: scaled(
+        x,
+        len(list(map(list, map(operator.itemgetter(1), list(enumerate(filled(s))))))[1]) + 1,
+    ),
     "the most common": lambda s, x: scaled(
         x, collections.Counter(map(len, s.lists)).most_common(1)[0][1]
     ),

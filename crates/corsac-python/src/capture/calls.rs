@@ -524,6 +524,31 @@ impl<'py> Look<'_, 'py> {
         }
     }
 
+    /// An item that was read is used for `purpose`.
+    fn item_used(
+        &mut self,
+        container: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+        purpose: Purpose,
+    ) -> Step {
+        if purpose == Purpose::Moved || self.is_tensor(container) || is_constant(container) {
+            return Ok(());
+        }
+        let is_of_c = container.is_exact_instance_of::<PyTuple>()
+            || container.is_exact_instance_of::<PyList>()
+            || container.is_exact_instance_of::<PyDict>();
+        let getitem = intern!(self.py, "__getitem__");
+        match cpython::lookup(&container.get_type(), getitem) {
+            // Whatever is raised is raised again.
+            Some(_) if is_of_c => container
+                .get_item(key)
+                .map_or(Ok(()), |own| self.used(&own, purpose)),
+            Some(found) if is_in_python(&found) => self.given_by(&found, purpose, 0),
+            // Any of them.
+            _ => self.elements(container, purpose),
+        }
+    }
+
     /// An attribute that was read is used for `purpose`.
     fn attribute_used(
         &mut self,
@@ -577,9 +602,11 @@ impl<'py> Look<'_, 'py> {
         match &*name {
             "operator.itemgetter" => {
                 self.symbols_used(&given, false)?;
-                given
-                    .iter()
-                    .try_for_each(|key| self.item_of_any(object, key))
+                for key in &given {
+                    self.item_of_any(object, key)?;
+                    self.item_used(object, key, results)?;
+                }
+                Ok(())
             }
             "operator.attrgetter" => {
                 for path in &given {
