@@ -31,6 +31,7 @@ METADATA = frozenset(
         _Tensor.numel,
         _Tensor.nelement,
         _Tensor.element_size,
+        _Tensor.get_device,
         _Tensor.__len__,
         _Tensor.is_floating_point,
         _Tensor.is_complex,

@@ -205,6 +205,8 @@ def _ours() -> list[Any]:
         is_recording,
         torch.autocast.__enter__,
         torch.autocast.__exit__,
+        torch.autograd.profiler.record_function.__enter__,
+        torch.autograd.profiler.record_function.__exit__,
         *_ASKS,
     ]
     guard = sys.modules.get("torch._dynamo.mutation_guard")

@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import threading
 import warnings
 import weakref
 
@@ -346,3 +347,48 @@ def test_dictionaries_that_entries_are_taken_from():
         return program, change, change, change
 
     alike(make)
+
+
+def test_regions_for_profilers_are_recorded():
+    linear = torch.nn.Linear(4, 4).eval()
+
+    @torch.profiler.record_function("outer")
+    def function(x):
+        with torch.autograd.profiler.record_function("inner"):
+            y = linear(x).relu()
+        return y * 2
+
+    compiled = corsac.compile(function)
+    with torch.no_grad():
+        for seed in range(4):
+            x = torch.full((2, 4), 1.0 + seed)
+            torch.testing.assert_close(compiled(x), function(x))
+    assert "not compiled" not in str(compiled.explain())
+
+
+def test_each_thread_has_its_own_attributes():
+    local = threading.local()
+    local.factor = 2.0
+
+    def function(x):
+        return x.relu() * getattr(local, "factor", 7.0) + (1 if hasattr(local, "more") else 0)
+
+    compiled = corsac.compile(function)
+    x = torch.ones(2, 4)
+    found = []
+
+    def call(*values):
+        for value in values:
+            if value is not None:
+                local.factor = value
+            found.append((compiled(x)[0, 0].item(), function(x)[0, 0].item()))
+
+    call(None, None)
+    other = threading.Thread(target=call, args=(None, 5.0, 5.0))
+    other.start()
+    other.join()
+    call(None, 3.0)
+    local.more = True
+    call(None, None)
+    assert found == [(own, own) for own in (2, 2, 7, 5, 5, 2, 3, 4, 4)]
+    assert "not compiled" not in str(compiled.explain())

@@ -79,6 +79,9 @@ impl<'py> Look<'_, 'py> {
                 false => self.attribute(&object.getattr(intern!(self.py, "__func__"))?, name),
             };
         }
+        if object.is_instance(self.effects.local.bind(self.py))? {
+            return self.attribute_of_thread(object, name);
+        }
         let in_python = self.effects.in_python;
         if slots.getattr == in_python.getattr || slots.getattr == in_python.getattribute {
             self.state
@@ -100,6 +103,29 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         self.instance_attribute(object, &kind, name)
+    }
+
+    /// `object.name` of a `threading.local` is read: each thread has its own.
+    fn attribute_of_thread(
+        &mut self,
+        object: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyString>,
+    ) -> Step {
+        let kind = object.get_type();
+        self.state.reads.kind(object);
+        let found = self.state.reads.lookup(&kind, name);
+        let is_computed = found.is_some_and(|own| {
+            cpython::lookup(&own.get_type(), intern!(self.py, "__get__")).is_some()
+        });
+        let in_python = self.effects.in_python;
+        let getattr = Slots::of(&kind).getattr;
+        if is_computed || getattr == in_python.getattr || getattr == in_python.getattribute {
+            self.state
+                .opaque(format!("it reads {name} of a {}", full_name(&kind)));
+            return Ok(());
+        }
+        self.state.reads.attribute(object, name);
+        Ok(())
     }
 
     pub(super) fn instance_attribute(

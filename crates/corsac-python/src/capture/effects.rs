@@ -648,6 +648,8 @@ pub(super) struct Effects {
     pub(super) tensor: Py<PyType>,
     /// `torch.nn.Module`
     pub(super) module: Py<PyType>,
+    /// `threading.local`
+    pub(super) local: Py<PyAny>,
     /// `types.SimpleNamespace`
     pub(super) namespace: Py<PyAny>,
     /// `torch._C.TensorBase`
@@ -798,6 +800,7 @@ impl Effects {
                 .getattr("Module")?
                 .cast_into::<PyType>()?
                 .unbind(),
+            local: py.import("threading")?.getattr("local")?.unbind(),
             namespace: py.import("types")?.getattr("SimpleNamespace")?.unbind(),
             tensor_base: core.getattr("TensorBase")?.cast_into::<PyType>()?.unbind(),
             cache_token: py.import("_abc")?.getattr("get_cache_token")?.unbind(),
