@@ -15,11 +15,15 @@ pytestmark = pytest.mark.recording
 CALLS = 9
 
 
-def outcome(function, state, x):
+def outcome(function, state, x, levels, number):
+    # Two programs change one class.
+    random_state.Shared.level = levels[number]
     try:
-        return function(state, x), state.shown()
+        result = function(state, x)
     except Exception as error:
-        return type(error), state.shown()
+        result = type(error)
+    levels[number] = random_state.Shared.level
+    return result, state.shown()
 
 
 def check(seed):
@@ -27,6 +31,7 @@ def check(seed):
     compiled = corsac.compile(function, options={"inference": "native"})
     random_, other = random.Random(seed), random.Random(seed)
     expected, found = random_state.State(), random_state.State()
+    levels = [1, 1]
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for call in range(CALLS):
@@ -35,8 +40,8 @@ def check(seed):
             if call in (4, 6, 7):
                 random_state.changed(expected, random_)
                 random_state.changed(found, other)
-            result, state = outcome(function, expected, x)
-            own, shown = outcome(compiled, found, x)
+            result, state = outcome(function, expected, x, levels, 0)
+            own, shown = outcome(compiled, found, x, levels, 1)
             where = f"seed {seed}, call {call}\n{source}\n{compiled.explain()}"
             if isinstance(result, torch.Tensor):
                 assert isinstance(own, torch.Tensor), where

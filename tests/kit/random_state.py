@@ -2,6 +2,7 @@
 
 import bisect
 import collections
+import contextlib
 import functools
 import heapq
 import itertools
@@ -34,10 +35,36 @@ class Node:
         return len(self.items)
 
 
+class Shared:
+    level = 1
+
+
+@contextlib.contextmanager
+def counting(s):
+    s.n += 1
+    try:
+        yield s.n
+    finally:
+        s.n -= 1
+
+
+def add(*numbers, scale=1):
+    return sum(numbers) * scale % 7
+
+
+def counted(s, count):
+    while count > 0:
+        s.counts["c"] += 1
+        yield count
+        count -= 1
+
+
 class State:
     """What a program reads and changes."""
 
     def __init__(self):
+        self.log = []
+        self.alias = None
         self.n = 2
         self.ints = [3, 1, 2]
         self.lists = [[1, 2], [1], []]
@@ -48,10 +75,24 @@ class State:
         self.counts = collections.defaultdict(int)
         self.grown = collections.defaultdict(list)
 
+    @property
+    def double(self):
+        return self.n * 2 % 9
+
+    def __getattr__(self, name):
+        if name == "missing":
+            return len(self.ints)
+        raise AttributeError(name)
+
+    def step(self, count):
+        if len(self.log) > 4:
+            self.log.clear()
+        self.log.extend(range(count))
+
     def shown(self):
         nodes = [(own.k, list(own.items)) for own in self.nodes]
         rest = {name: own for name, own in vars(self).items() if name != "nodes"}
-        return repr((sorted(rest.items(), key=lambda item: item[0]), nodes))
+        return repr((sorted(rest.items(), key=lambda item: item[0]), nodes, Shared.level))
 
 
 class Writer:
@@ -203,11 +244,44 @@ class Writer:
             f"s.ints[:] = list({self.numbers(2)})[:4]",
         )
 
+    def block(self):
+        """Statements with others in them."""
+        key = self.random.choice(KEYS)
+        return self.random.choice(
+            [
+                f"for own in {self.iterable(2)}:\n"
+                f"    if len(own) > {self.number(3)}: break\n"
+                f"    y = y + len(own)",
+                f"try: y = y * s.table[{key!r}][{self.number(3)} % 2]\n"
+                f"except (KeyError, IndexError): {self.change()}",
+                f"with counting(s) as count: y = y + count + {self.number(2)} % 5",
+                f"def inner():\n    nonlocal y\n    y = y + {self.number(2)} % 7\n    {self.change()}\ninner()",
+                f"while len(s.ints) > 3: y = y + s.ints.pop()\n{self.change()}",
+                f"s.table.pop({key!r}, None)\n{self.change()}",
+                f"s.alias = s.lists[0]\n{self.change()}\ny = y + sum(s.alias) % 5",
+                f"y = y + Shared.level\nShared.level = ({self.number(2)} + Shared.level) % 4",
+                f"y = y + s.double + s.missing\n{self.change()}",
+                f"s.lists[0], s.lists[-1] = s.lists[-1], s.lists[0]\n{self.change()}",
+                f"y = y + add(s.n, *s.queue, scale={self.number(3)} % 3)",
+                f"y = y + sum(counted(s, {self.number(3)} % 4)) % 9",
+                f"first, *rest = {self.container(2)} or [[]]\ny = y + len(first) + len(rest)",
+                f"match {self.container(2)}:\n"
+                f"    case [[a, *_], *_]: y = y + a % 5\n"
+                f"    case []: {self.change()}",
+                f"y = y + functools.partial(add, scale={self.number(3)} % 3)(*{self.numbers(3)})",
+                f"s.step({self.number(2)} % 5)\ny = y + len(s.log) % 3",
+                f"assert {self.number(2)} >= 0, {self.number(3)}",
+                f"if {self.number(2)} > {self.number(2)}: {self.change()}\nelse: {self.change()}",
+            ]
+        )
+
     def source(self):
         lines = ["def program(s, x):", "    y = LINEAR(x).relu()"]
         for _ in range(self.random.choice([1, 1, 2, 3])):
             if self.random.random() < 0.35:
                 lines.append(f"    {self.change()}")
+            if self.random.random() < 0.5:
+                lines += [f"    {own}" for own in self.block().splitlines()]
             lines.append(f"    y = y * ({self.number()} % 11) + x")
         if self.random.random() < 0.3:
             lines.append(f"    {self.change()}")
@@ -244,6 +318,13 @@ def program(seed):
     """A function of a state and a tensor, and its source."""
     source = Writer(seed).source()
     torch.manual_seed(0)
-    names = {**NAMES, "LINEAR": torch.nn.Linear(3, 3).eval()}
+    names = {
+        **NAMES,
+        "Shared": Shared,
+        "add": add,
+        "counted": counted,
+        "counting": counting,
+        "LINEAR": torch.nn.Linear(3, 3).eval(),
+    }
     exec(compile(source, f"<state {seed}>", "exec"), names)
     return names["program"], source
