@@ -48,7 +48,7 @@ class Recompilations:
             if entry.rewritten is not None and not entry.rewritten.are_current(call.inputs):
                 return "what it writes to", "is of another type or size, or shares memory"
             if (failure := entry.decided()) is not None:
-                return failure
+                return failure()
         return "state or arguments", "hold something else"
 
     def _name(self, own: Any) -> str:

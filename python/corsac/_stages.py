@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -75,8 +76,16 @@ def _filled(own: Any, values: Mapping[str, Any]) -> Any:
     return own
 
 
-#: A value, and what it was and is.
-Failure = tuple[str, str]
+#: Tells a value, and what it was and is.
+Failure = Callable[[], tuple[str, str]]
+
+
+def _of_comparison() -> tuple[str, str]:
+    return "a comparison of numbers that depend on values", "comes out otherwise"
+
+
+def _of_state() -> tuple[str, str]:
+    return "numbers in its state", "are others"
 
 
 def shortened_value(own: Any) -> str:
@@ -119,6 +128,11 @@ class Read:
     def found(self, values: Mapping[str, Any]) -> Any:
         """The value."""
         return self.function(*_filled(self.args, values), **_filled(self.kwargs, values))
+
+    def told(self, value: Any) -> tuple[str, str]:
+        """Where a value is read, and what it was and is."""
+        then, now = (shortened_value(own) for own in (*(self.expected or ()), value))
+        return self.place(), f"was {then}, is {now}"
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether the value, which is among the others, is as expected."""
@@ -168,11 +182,10 @@ class Segment:
         for own in self.reads:
             values[own.name] = own.found(values)
             if not own.holds(values):
-                then, now = (shortened_value(v) for v in (*(own.expected or ()), values[own.name]))
-                return own.place(), f"was {then}, is {now}"
+                return partial(own.told, values[own.name])
         if all(holds(own, values) for own in self.conditions):
             return None
-        return "a comparison of numbers that depend on values", "comes out otherwise"
+        return _of_comparison
 
     def key(self) -> Any:
         """What segments differ in that begin alike."""
@@ -560,7 +573,7 @@ class StagedRun:
             start: the values that there are before the first stage.
             ran: what stages have given in this call; what is missing is added.
         """
-        self.failure = "numbers in its state", "are others"
+        self.failure = _of_state
         try:
             if not all(holds(own, start) for own in self.program.conditions):
                 return False
