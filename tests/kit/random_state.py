@@ -118,6 +118,8 @@ class Writer:
             "s.queue[-1]",
             "len(s.nodes[0])",
             "s.counts['a']",
+            "x.shape[0]",
+            "len(x)",
             f"s.nodes[{self.random.randrange(2)}].k",
             lambda: f"sum({self.numbers(more)})",
             lambda: f"max({self.numbers(more)}, default=0)",
