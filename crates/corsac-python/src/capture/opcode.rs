@@ -14,6 +14,9 @@ macro_rules! opcodes {
 }
 
 opcodes! {
+    POP_TOP = 1, PUSH_NULL = 2, NOP = 9, SWAP = 99, LOAD_CONST = 100, JUMP_FORWARD = 110, COPY = 120, LOAD_FAST = 124,
+    STORE_FAST = 125, MAKE_CELL = 135, LOAD_CLOSURE = 136, JUMP_BACKWARD = 140, COPY_FREE_VARS = 149, RESUME = 151,
+    PRECALL = 166,
     UNARY_POSITIVE = 10, UNARY_NEGATIVE = 11, UNARY_NOT = 12, UNARY_INVERT = 15, BINARY_SUBSCR = 25,
     GET_LEN = 30, MATCH_MAPPING = 31, MATCH_SEQUENCE = 32, MATCH_KEYS = 33, CHECK_EG_MATCH = 37,
     GET_AITER = 50, GET_ANEXT = 51, BEFORE_ASYNC_WITH = 52, BEFORE_WITH = 53, END_ASYNC_FOR = 54,
@@ -30,6 +33,28 @@ opcodes! {
     CALL_FUNCTION_EX = 142, EXTENDED_ARG = 144, LOAD_CLASSDEREF = 148, MATCH_CLASS = 152,
     SET_ADD = 146, MAP_ADD = 147, FORMAT_VALUE = 155, LOAD_METHOD = 160, LIST_EXTEND = 162, SET_UPDATE = 163, DICT_MERGE = 164,
     DICT_UPDATE = 165, CALL = 171, KW_NAMES = 172, POP_JUMP_BACKWARD_IF_FALSE = 175, POP_JUMP_BACKWARD_IF_TRUE = 176,
+}
+
+/// Whether an instruction only moves values between a frame's variables, its constants and its stack, or jumps.
+pub(super) const fn is_plain(opcode: u8) -> bool {
+    matches!(
+        opcode,
+        POP_TOP
+            | PUSH_NULL
+            | NOP
+            | SWAP
+            | LOAD_CONST
+            | JUMP_FORWARD
+            | COPY
+            | LOAD_FAST
+            | STORE_FAST
+            | MAKE_CELL
+            | LOAD_CLOSURE
+            | JUMP_BACKWARD
+            | COPY_FREE_VARS
+            | RESUME
+            | PRECALL
+    )
 }
 
 /// Methods that operators call, by the argument of `BINARY_OP`.

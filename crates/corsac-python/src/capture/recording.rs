@@ -376,11 +376,14 @@ impl PyRecording {
                     state.opaque("a frame that was not seen to begin");
                     return Ok(());
                 };
-                let (names, copies) = (code.names.clone_ref(py), code.copies);
                 let Some(instruction) = op::instruction(&code.instructions, offset) else {
                     state.opaque("code that ends within an instruction");
                     return Ok(());
                 };
+                if op::is_plain(instruction.opcode) {
+                    return Ok(());
+                }
+                let (names, copies) = (code.names.clone_ref(py), code.copies);
                 let recorded = self.recorded.load(Ordering::Relaxed);
                 let mut look = Look::new(py, state, recorded)?;
                 look.copies = copies;
