@@ -93,6 +93,14 @@ class Counted:
     __call__ = SHARED.count
 
 
+class Table(dict):
+    pass
+
+
+class Text(str):
+    __slots__ = ()
+
+
 def made():
     s = types.SimpleNamespace(
         log=[0],
@@ -266,6 +274,8 @@ LOOKING = {
     ),
     "a dictionary of pairs": lambda s, x: scaled(x, dict(s.pairs)[2] + len(dict(s.pairs))),
     "a dictionary of values": lambda s, x: scaled(x, sum(dict(s.pairs).values())),
+    "a dictionary of a class": lambda s, x: scaled(x, sum(Table(s.pairs).values())),
+    "a text of a class": lambda s, x: scaled(x, len(Text(s.lists))),
     "an ordered one": lambda s, x: scaled(x, sum(collections.OrderedDict(s.pairs).values())),
     "a dictionary of a map": lambda s, x: scaled(
         x, dict(map(lambda own: (len(own), 2), s.lists)).get(1, 5)

@@ -661,10 +661,8 @@ impl<'py> Look<'_, 'py> {
             Some(taken) => *taken = least.max(*taken),
             None => {
                 if let Some(watched) = self.state.frames.last_mut() {
-                    watched.purpose = match moves {
-                        true => purpose,
-                        false => purpose.max(least),
-                    };
+                    let least = if moves { Purpose::Moved } else { least };
+                    watched.purpose = purpose.max(least).max(watched.purpose);
                 }
             }
         }
@@ -775,10 +773,10 @@ impl<'py> Look<'_, 'py> {
         if let Some(effect) = effect {
             self.uses_for(effect, purpose, moves);
         }
-        if class.is(py.get_type::<PyString>()) {
-            return arguments
+        if class.is_subclass_of::<PyString>()? {
+            arguments
                 .iter()
-                .try_for_each(|own| self.deep(own, 0, purpose));
+                .try_for_each(|own| self.deep(own, 0, Purpose::Printed))?;
         }
         for name in [intern!(py, "__new__"), intern!(py, "__init__")] {
             self.state.reads.lookup(class, name);

@@ -864,7 +864,14 @@ impl Effects {
 
     /// What a function with this effect, or a class, does with what is in its arguments.
     pub(super) fn purpose(&self, own: &Bound<'_, PyAny>, effect: Effect) -> Purpose {
-        let known = self.purposes.get(&address(own)).copied();
+        let known = match own.cast::<PyType>() {
+            // Classes that are derived from others do what these do.
+            Ok(class) => class
+                .mro()
+                .iter()
+                .find_map(|own| self.purposes.get(&address(&own)).copied()),
+            Err(_) => self.purposes.get(&address(own)).copied(),
+        };
         known.unwrap_or(match effect {
             Effect::ReadsAll => Purpose::Compared,
             _ => Purpose::Moved,
