@@ -6,9 +6,9 @@ use pyo3::types::{
     PyDict, PyFrozenSet, PyFunction, PyList, PyRange, PySet, PyString, PyTuple, PyType,
 };
 
-use super::calls::is_getter;
 use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effect, Purpose};
+use super::getters::is_getter;
 use super::guards::address;
 use super::look::{Look, Step, full_name, is_class, is_constant, is_in_python};
 use super::recording::DEEPEST;

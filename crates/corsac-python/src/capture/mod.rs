@@ -14,6 +14,7 @@ mod counters;
 mod cpython;
 mod effects;
 mod flat;
+mod getters;
 mod guards;
 mod iteration;
 mod look;
