@@ -5,6 +5,7 @@ import functools
 import threading
 import warnings
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -392,3 +393,39 @@ def test_each_thread_has_its_own_attributes():
     call(None, None)
     assert found == [(own, own) for own in (2, 2, 7, 5, 5, 2, 3, 4, 4)]
     assert "not compiled" not in str(compiled.explain())
+
+
+def test_objects_that_compute_in_place():
+    class Total:
+        def __init__(self):
+            self.values = [1]
+
+        def __iadd__(self, other):
+            self.values.append(other)
+            return self
+
+    class Frozen:
+        def __init__(self, value):
+            self.value = value
+
+        def __add__(self, other):
+            return Frozen(self.value + other)
+
+    def results(compile):
+        state = SimpleNamespace(total=Total(), frozen=Frozen(1), texts="a")
+
+        def function(x):
+            state.total += 2
+            state.frozen += 1
+            state.texts += "b"
+            return x.relu() * len(state.total.values) * state.frozen.value
+
+        compiled = compile(function)
+        with torch.no_grad():
+            return (
+                [compiled(given()).sum().item() for _ in range(6)],
+                vars(state.total),
+                state.texts,
+            )
+
+    assert results(corsac.compile) == results(lambda own: own)

@@ -213,10 +213,13 @@ impl<'a, 'py> Look<'a, 'py> {
             op::BINARY_OP => {
                 let (left, right) = (top(2)?, top(1)?);
                 // `+=` and its kind change lists, sets and dictionaries.
-                if arg >= 13
+                let in_place = op::methods_of_arithmetic(arg).get(2);
+                if let Some(name) = in_place
                     && !is_constant(&left)
                     && !self.is_tensor(&left)
                     && !left.is_instance_of::<PyTuple>()
+                    // What Python does is seen, and without a method it gives something else.
+                    && self.special(&left, &PyString::intern(py, name)) == Some(false)
                 {
                     self.write(&left, "computes in place")?;
                 }
