@@ -43,6 +43,17 @@ class Node:
         self.k, self.items = k, items
 
 
+class Getter:
+    def __init__(self, items):
+        self.items = items
+
+    def get(self):
+        return self.items
+
+    def __getitem__(self, _):
+        return self.items
+
+
 class Bag:
     """An iterable of Python."""
 
@@ -124,6 +135,9 @@ def made():
         point=Point([1], 2),
         pair=Pair([1]),
         ordered=collections.OrderedDict(a=1, b=2, c=3),
+        ordered_lists=collections.OrderedDict(a=[1], b=[1]),
+        growing_lists=collections.defaultdict(list, b=[1]),
+        getters=[Getter([1]), Getter([1, 2])],
     )
     s.bag, s.stepper, s.sequence = Bag(s.lists), Stepper(s.lists), Sequence(s.lists)
     SHARED[:] = [1]
@@ -133,6 +147,9 @@ def made():
 def change(s):
     s.named["b"].append(3)
     s.within[0].append(3)
+    s.ordered_lists["b"].append(3)
+    s.growing_lists["b"].append(3)
+    s.getters[0].items.append(3)
     s.nodes[1].items.clear()
     s.nodes[0].k = 11
     SHARED.extend([7, 1, 1])
@@ -153,8 +170,10 @@ def shown(s):
     own = {
         name: value for name, value in vars(s).items() if name not in ("bag", "stepper", "sequence")
     }
-    own["nodes"] = [vars(node) for node in s.nodes]
-    own["made"], own["grown"] = dict(s.made), dict(s.grown)
+    for name in ("nodes", "getters"):
+        own[name] = [vars(part) for part in own[name]]
+    for name in ("made", "grown", "growing_lists"):
+        own[name] = dict(own[name])
     return repr(own)
 
 
@@ -332,6 +351,35 @@ LOOKING = {
     "a map of a map of items": lambda s, x: scaled(
         x,
         len(list(map(list, map(operator.itemgetter(1), list(enumerate(filled(s))))))[1]) + 1,
+    ),
+    "lengths of results of a method": lambda s, x: scaled(
+        x, sum([own for own in map(len, map(operator.methodcaller("get"), s.getters))])
+    ),
+    "lengths of what a dictionary gives": lambda s, x: scaled(
+        x, sum([own for own in map(len, map(operator.methodcaller("get", "b"), [s.named]))])
+    ),
+    "lengths of what a list gives": lambda s, x: scaled(
+        x, sum([own for own in map(len, map(operator.methodcaller("__getitem__", 1), [s.lists]))])
+    ),
+    "lengths of items of an ordered one": lambda s, x: scaled(
+        x, sum([own for own in map(len, map(operator.itemgetter("b"), [s.ordered_lists]))])
+    ),
+    "lengths of items of a growing one": lambda s, x: scaled(
+        x, sum([own for own in map(len, map(operator.itemgetter("b"), [s.growing_lists]))])
+    ),
+    "lengths of items of a proxy": lambda s, x: scaled(
+        x,
+        sum(
+            [
+                own
+                for own in map(
+                    len, map(operator.itemgetter("b"), [types.MappingProxyType(s.named)])
+                )
+            ]
+        ),
+    ),
+    "lengths of items of objects": lambda s, x: scaled(
+        x, sum([own for own in map(len, map(operator.itemgetter(0), s.getters))])
     ),
     "the most common": lambda s, x: scaled(
         x, collections.Counter(map(len, s.lists)).most_common(1)[0][1]

@@ -85,7 +85,7 @@ impl<'py> Look<'_, 'py> {
                 .map_or(Ok(()), |own| self.used(&own, purpose)),
             Some(found) if is_in_python(&found) => self.given_by(&found, purpose, 0),
             // Any of them.
-            _ => self.elements(container, purpose),
+            _ => self.deep(container, 1, purpose.max(Purpose::Compared)),
         }
     }
 
@@ -173,7 +173,12 @@ impl<'py> Look<'_, 'py> {
                     Some(found) if !is_own => {
                         let mut all = vec![object.clone()];
                         all.extend_from_slice(rest);
-                        self.call(&found, &all, 1)
+                        self.call(&found, &all, 1)?;
+                        match is_in_python(&found) || results == Purpose::Moved {
+                            true => self.given_by(&found, results, 0),
+                            // It may give anything that the object has.
+                            false => self.used(object, results.max(Purpose::Compared)),
+                        }
                     }
                     _ => {
                         self.state.opaque(format!("it calls {method} by its name"));
