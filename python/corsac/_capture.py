@@ -14,8 +14,8 @@ from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac._guard_text import guards_as_text
 from corsac._lines import in_brackets
 from corsac._record import named_arguments
-from corsac._recorder import Refusal
 from corsac._recordings import record_at_once
+from corsac._refusal import Refusal
 from corsac._stand_in import root_of
 from corsac.fx import GraphModule, symbolic_trace
 from corsac.fx.proxy import TraceError

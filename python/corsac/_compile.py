@@ -20,8 +20,8 @@ from corsac._engine_module import (
 )
 from corsac._native import is_observed
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
-from corsac._recorder import Kind, Refusal
 from corsac._recordings import SIZES, Entry
+from corsac._refusal import Kind, Refusal
 from corsac._stand_in import Shell
 
 if TYPE_CHECKING:

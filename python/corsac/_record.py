@@ -26,7 +26,9 @@ from corsac._aten import has_attributes
 from corsac._collection import no_collection
 from corsac._deferred import Deferred, warnings_are_raised
 from corsac._functions import name_of
-from corsac._recorder import Kind, OperatorWatch, Recorder, Refusal
+from corsac._operator_watch import OperatorWatch
+from corsac._recorder import Recorder
+from corsac._refusal import Kind, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate
 from corsac._sizes import SizeConditions

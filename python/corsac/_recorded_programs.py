@@ -20,8 +20,8 @@ from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGrap
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
-from corsac._recorder import Refusal
 from corsac._recordings import Call, Entry, Recordings, state_key
+from corsac._refusal import Refusal
 from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
 from corsac._result_template import ResultTemplate

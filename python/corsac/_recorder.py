@@ -20,8 +20,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from numbers import Number
 from typing import Any
 
@@ -29,19 +28,14 @@ import torch
 from torch.overrides import (
     TorchFunctionMode,
 )
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from corsac import _core
 from corsac._aten import (
-    IS_RANDOM,
-    READS_VALUES,
     has_attributes,
-    is_taking_places,
     place_of,
     tensors_in,
-    what_it_does,
-    written_tensors,
 )
 from corsac._constants import Constants
 from corsac._deferred import Deferred
@@ -59,9 +53,11 @@ from corsac._functions import (
     takes_statistics,
     target_of,
 )
-from corsac._lines import Line, line_of_program
+from corsac._lines import line_of_program
 from corsac._markers import breaks, nothing
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
+from corsac._operator_watch import OperatorWatch, names_region
+from corsac._refusal import Kind, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
 from corsac._sizes import Sizes, as_size
@@ -103,36 +99,7 @@ _TAKES_TYPES = frozenset(
 )
 
 
-class Kind(Enum):
-    """Who runs a program that is not captured."""
-
-    #: Values decide, or it writes to something that was there before: Dynamo makes graphs of parts of it.
-    DYNAMO = "dynamo"
-    #: Nothing is known of something that it does: PyTorch runs it as it is.
-    HOST = "host"
-    #: Autograd records it.
-    TRAINS = "trains"
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a program is not captured.
-
-    Attributes:
-        kind: who runs it.
-        reason: for people.
-        passes: whether the next call may be another matter: much is noted once.
-        by_values: whether a program that asks whether it is compiled has read a value.
-        repeats: whether the call has changed nothing, so that nobody would notice if it was made once more.
-        line: the line of the program, where that is known.
-    """
-
-    kind: Kind
-    reason: str
-    passes: bool = False
-    by_values: bool = False
-    repeats: bool = False
-    line: Line | None = None
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 @functools.cache
@@ -147,89 +114,6 @@ def _opened() -> dict[Any, Callable[..., Any]]:
         )
 
     return {own: opened(own) for own in [torch.nn.functional.multi_head_attention_forward]}
-
-
-def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether all that is random about an operator is what it drops, and that is nothing."""
-    for number, own in enumerate(func._schema.arguments):
-        if own.name == "dropout_p":
-            given = (
-                args[number] if number < len(args) else kwargs.get("dropout_p", own.default_value)
-            )
-            return bool(given == 0)
-    return False
-
-
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
-
-
-def _names_region(func: Any) -> bool:
-    """Whether an operator names a region, for who measures. Native programs show none."""
-    return str(func).startswith("profiler.")
-
-
-class OperatorWatch(TorchDispatchMode):
-    """Sees the operators that functions of PyTorch call, and those that are called without one."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-        #: Where tensors lie that the program has made.
-        self._made: set[int] = set()
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # Who says yes has Dynamo imported.
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        recorder = self._recorder
-        if _names_region(func):
-            return func(*args, **kwargs)
-        if recorder.refusal is not None:
-            return self._run(func, args, kwargs)
-        if not recorder.depth:
-            recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
-            return self._run(func, args, kwargs)
-        reason, _, _ = what_it_does(func)
-        if reason == IS_RANDOM and (
-            recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
-        ):
-            reason = None
-        if is_taking_places(func, args):
-            reason = None
-        if reason in READS_VALUES and recorder.reads is not None:
-            recorder.values_read = True
-            reason = None
-        if reason is not None:
-            if func._can_decompose():
-                # Dropout does nothing in evaluation mode, for instance.
-                with self:
-                    return func.decompose(*args, **kwargs)
-            recorder.refuse(f"{func} {reason}")
-            return self._run(func, args, kwargs)
-        for own in written_tensors(func, args, kwargs):
-            if not recorder.writes(own):
-                recorder.refuse(f"{func} writes to a tensor that the program did not make")
-        return self._run(func, args, kwargs)
-
-    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What an operator gives; notes what it changes."""
-        reason, _, is_new = what_it_does(func)
-        if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
-            self._recorder.saw_change = self._recorder.draws = True
-        for own in written_tensors(func, args, kwargs):
-            if own.layout is not torch.strided or place_of(own) not in self._made:
-                self._recorder.changed()
-        result = func(*args, **kwargs)
-        if is_new:
-            places = [place_of(own) for own in tensors_in(result) if own.layout is torch.strided]
-            self._made.update(places)
-            self._recorder.made(places)
-        return result
 
 
 class Recorder(TorchFunctionMode):
@@ -469,7 +353,7 @@ class Recorder(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name == "_set_grad_enabled":
             return self._gradients_switched(func, args)
-        if isinstance(func, _OPERATORS) and _names_region(func):
+        if isinstance(func, _OPERATORS) and names_region(func):
             return func(*args, **kwargs)
         if func in METADATA:
             return self._type_asked(func, args, kwargs)
@@ -968,4 +852,4 @@ class Recorder(TorchFunctionMode):
         return check(returned)
 
 
-__all__ = ["Kind", "OperatorWatch", "Recorder", "Refusal"]
+__all__ = ["Recorder"]

@@ -20,7 +20,7 @@ from corsac._lines import in_brackets
 from corsac._logs import BREAKS, GUARDS, is_on
 from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
-from corsac._recorder import Kind, Refusal
+from corsac._refusal import Kind, Refusal
 from corsac._rewritten import Rewritten
 from corsac._sizes import SizeConditions, as_size
 from corsac._stages import Changes, Failure, Ran

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_flatten
 import corsac
 from corsac._compiled_function import module_of
 from corsac._record import Recorded
-from corsac._recorder import Refusal
 from corsac._recordings import record_at_once
+from corsac._refusal import Refusal
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ from corsac._collection import no_collection
 from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
 from corsac._record import Recorded, named_weights
-from corsac._recorder import Kind, Refusal
 from corsac._recordings import Call, Entry, ForDynamo, Recordings
+from corsac._refusal import Kind, Refusal
 from corsac._result_template import ResultTemplate, flat_results
 from corsac._stages import StagedRun, Stages, sizes_of, whole_form
 from corsac._training._backend import TrainedGraph

@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from corsac import _core
 from corsac._engine_module import HostWarning, is_captured_around, why_not_plain
 from corsac._native_graph import CompileError
-from corsac._recorder import Refusal
 from corsac._recordings import Call, Entry
+from corsac._refusal import Refusal
 from corsac._stages import Read
 from corsac._stand_in import StandIn
 from corsac.backends._contract import BackendError, Declined, hand_over, name_of

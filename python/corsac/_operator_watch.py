@@ -1,0 +1,107 @@
+"""Watches the operators of PyTorch that run while a program is recorded."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from corsac._aten import (
+    IS_RANDOM,
+    READS_VALUES,
+    is_taking_places,
+    place_of,
+    tensors_in,
+    what_it_does,
+    written_tensors,
+)
+from corsac._refusal import Kind
+
+if TYPE_CHECKING:
+    from corsac._recorder import Recorder
+
+
+def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether all that is random about an operator is what it drops, and that is nothing."""
+    for number, own in enumerate(func._schema.arguments):
+        if own.name == "dropout_p":
+            given = (
+                args[number] if number < len(args) else kwargs.get("dropout_p", own.default_value)
+            )
+            return bool(given == 0)
+    return False
+
+
+@functools.cache
+def names_region(func: Any) -> bool:
+    """Whether an operator names a region, for who measures. Native programs show none."""
+    return str(func).startswith("profiler.")
+
+
+class OperatorWatch(TorchDispatchMode):
+    """Sees the operators that functions of PyTorch call, and those that are called without one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        #: Where tensors lie that the program has made.
+        self._made: set[int] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Who says yes has Dynamo imported.
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        recorder = self._recorder
+        if names_region(func):
+            return func(*args, **kwargs)
+        if recorder.refusal is not None:
+            return self._run(func, args, kwargs)
+        if not recorder.depth:
+            recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
+            return self._run(func, args, kwargs)
+        reason, _, _ = what_it_does(func)
+        if reason == IS_RANDOM and (
+            recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
+        ):
+            reason = None
+        if is_taking_places(func, args):
+            reason = None
+        if reason in READS_VALUES and recorder.reads is not None:
+            recorder.values_read = True
+            reason = None
+        if reason is not None:
+            if func._can_decompose():
+                # Dropout does nothing in evaluation mode, for instance.
+                with self:
+                    return func.decompose(*args, **kwargs)
+            recorder.refuse(f"{func} {reason}")
+            return self._run(func, args, kwargs)
+        for own in written_tensors(func, args, kwargs):
+            if not recorder.writes(own):
+                recorder.refuse(f"{func} writes to a tensor that the program did not make")
+        return self._run(func, args, kwargs)
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an operator gives; notes what it changes."""
+        reason, _, is_new = what_it_does(func)
+        if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
+            self._recorder.saw_change = self._recorder.draws = True
+        for own in written_tensors(func, args, kwargs):
+            if own.layout is not torch.strided or place_of(own) not in self._made:
+                self._recorder.changed()
+        result = func(*args, **kwargs)
+        if is_new:
+            places = [place_of(own) for own in tensors_in(result) if own.layout is torch.strided]
+            self._made.update(places)
+            self._recorder.made(places)
+        return result
+
+
+__all__ = ["OperatorWatch", "names_region"]
