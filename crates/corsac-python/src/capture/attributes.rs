@@ -79,7 +79,7 @@ impl<'py> Look<'_, 'py> {
                 false => self.attribute(&object.getattr(intern!(self.py, "__func__"))?, name),
             };
         }
-        if object.is_instance(self.effects.local.bind(self.py))? {
+        if !cpython::is_generic(slots) && object.is_instance(self.effects.local.bind(self.py))? {
             return self.attribute_of_thread(object, name);
         }
         let in_python = self.effects.in_python;

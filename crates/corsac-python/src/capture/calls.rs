@@ -279,8 +279,10 @@ impl<'py> Look<'_, 'py> {
                 .opaque(format!("it calls {}", called_name(called)));
             return Ok(());
         };
-        let is_of_identity = ["hash", "is_", "is_not"].contains(&&*short_name(called));
-        if self.by_c.is_some() && (!effect.is_reading() || is_of_identity) {
+        let short = &*short_name(called);
+        if self.by_c.is_some()
+            && (!effect.is_reading() || matches!(short, "hash" | "is_" | "is_not"))
+        {
             let name = called_name(called);
             self.state.opaque(format!("something else calls {name}"));
             return Ok(());
@@ -288,12 +290,12 @@ impl<'py> Look<'_, 'py> {
         let purpose = self.effects.purpose(function, effect);
         self.uses_for(effect, purpose, self.effects.moves(function));
         // With two arguments, `iter` compares.
-        let compares = short_name(called) == "iter" && arguments.len() > 1;
+        let compares = short == "iter" && arguments.len() > 1;
         let moves = matches!(effect, Effect::Torch | Effect::Prints)
             || (self.effects.moves(function) && !compares);
         let used = match arguments {
             // A length is that of a container, whatever is in it.
-            _ if short_name(called) == "len" => &[],
+            _ if short == "len" => &[],
             // What is found is what was put there.
             [_, key, ..] if effect == Effect::Item => std::slice::from_ref(key),
             _ => arguments,
@@ -318,14 +320,14 @@ impl<'py> Look<'_, 'py> {
             }
             Effect::Uses => self.uses(arguments)?,
             Effect::ReadsAll => {
-                if let ("is_" | "is_not", [left, right]) = (&*short_name(called), arguments) {
+                if let ("is_" | "is_not", [left, right]) = (short, arguments) {
                     let pair = (left.clone().unbind(), right.clone().unbind());
                     self.state.compared.push(pair);
                 }
                 for own in arguments {
                     self.deep(own, 0, purpose)?;
                 }
-                if short_name(called) == "hash"
+                if short == "hash"
                     && let Some(first) = first
                     && !is_constant(first)
                     && !first.is_instance_of::<PyTuple>()
@@ -338,14 +340,14 @@ impl<'py> Look<'_, 'py> {
                 // Nobody knows which.
                 [container] => {
                     self.deep(container, 0, Purpose::Compared)?;
-                    if short_name(called) == "__getitem__" {
+                    if short == "__getitem__" {
                         self.made_by_factory(container)?;
                     }
                 }
                 [] => self.state.opaque("something else reads items"),
             },
             Effect::Attribute => {
-                if short_name(called) == "vars" {
+                if short == "vars" {
                     match first {
                         Some(own) if !is_class(own) && !own.is_instance_of::<PyModule>() => {
                             self.attribute(own, intern!(py, "__dict__"))?;
@@ -355,7 +357,7 @@ impl<'py> Look<'_, 'py> {
                 } else if let [object, name, ..] = arguments
                     && let Ok(name) = name.cast::<PyString>()
                 {
-                    match short_name(called) == "__getattribute__" && !self.is_tensor(object) {
+                    match short == "__getattribute__" && !self.is_tensor(object) {
                         // Not the class's own way, which has called it.
                         true if object.is_instance_of::<PyType>() => {
                             self.state
@@ -393,20 +395,17 @@ impl<'py> Look<'_, 'py> {
             Effect::Writes => {
                 if let Some(first) = first {
                     let name = arguments.get(1).and_then(|own| own.cast::<PyString>().ok());
-                    let is_attribute = short_name(called).ends_with("attr")
-                        || short_name(called).ends_with("attr__");
+                    let is_attribute = short.ends_with("attr") || short.ends_with("attr__");
                     match name {
                         _ if self.is_tensor(first) && !is_attribute => {
                             self.torch(|| called_name(called));
                         }
                         Some(name) if is_attribute => {
-                            let is_raw = short_name(called).ends_with("attr__");
-                            let deletes = short_name(called) == "__delattr__";
+                            let is_raw = short.ends_with("attr__");
+                            let deletes = short == "__delattr__";
                             match is_raw && !self.is_tensor(first) {
                                 true => self.write_attribute(first, name, deletes)?,
-                                false => {
-                                    self.attribute_is_written(first, name, &short_name(called))?
-                                }
+                                false => self.attribute_is_written(first, name, short)?,
                             }
                         }
                         _ => self.write(first, &called_name(called))?,
@@ -437,7 +436,7 @@ impl<'py> Look<'_, 'py> {
                 }
             }
             Effect::Context => {
-                self.variable_of_context(arguments, &short_name(called))?;
+                self.variable_of_context(arguments, short)?;
             }
             Effect::Registered => {
                 for own in arguments {
@@ -457,7 +456,7 @@ impl<'py> Look<'_, 'py> {
                 let Some((first, rest)) = arguments.split_first() else {
                     return Ok(());
                 };
-                if short_name(called) == "call" {
+                if short == "call" {
                     return self.call(first, rest, 1);
                 }
                 self.symbols_taken(None);

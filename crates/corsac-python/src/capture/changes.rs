@@ -201,7 +201,7 @@ impl SequenceRead {
             self.read = true;
             return Ok(Ok(Vec::new()));
         }
-        let is_queue = name_in_c(&object.get_type()) == "collections.deque";
+        let is_queue = cpython::is_queue(object);
         if !(object.is_instance_of::<PyList>() || object.is_instance_of::<PySet>() || is_queue) {
             return Ok(Err(format!("a {}", full_name(&object.get_type()))));
         }

@@ -9,6 +9,7 @@ use pyo3::types::{
 
 use super::cpython::{self, Slots, name_in_c};
 use super::effects::Purpose;
+use super::guards::address;
 use super::iteration::parts;
 use super::look::{Look, PROXY, Step, full_name, is_class, is_constant, is_in_python};
 use super::opcode as op;
@@ -72,8 +73,7 @@ impl<'py> Look<'_, 'py> {
             return Ok(());
         }
         match &*name {
-            "dict_keys" | "dict_values" | "dict_items" | "odict_keys" | "odict_values"
-            | "odict_items" => match cpython::viewed(object) {
+            _ if cpython::is_view(object) => match cpython::viewed(object) {
                 Some(dict) => self.state.reads.contents(&dict),
                 None => Ok(()),
             },
@@ -210,7 +210,8 @@ impl<'py> Look<'_, 'py> {
     pub(super) fn instance(&mut self, object: &Bound<'py, PyAny>, purpose: Purpose) -> Step {
         let kind = object.get_type();
         self.state.reads.kind(object);
-        if cpython::is_of_program(&kind) {
+        // Reads keep the class.
+        if cpython::is_of_program(&kind) && self.state.computed.insert(address(&kind)) {
             for name in op::methods_of_operators() {
                 self.method(&kind, &PyString::intern(self.py, name));
             }

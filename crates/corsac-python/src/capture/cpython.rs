@@ -457,6 +457,14 @@ pub(super) fn is_queue(own: &Bound<'_, PyAny>) -> bool {
     queue.is_ok_and(|queue| own.is_instance(queue).unwrap_or(false))
 }
 
+/// Whether something is a view of a dictionary's keys, values or items.
+pub(super) fn is_view(own: &Bound<'_, PyAny>) -> bool {
+    matches!(
+        &*name_in_c(&own.get_type()),
+        "dict_keys" | "dict_values" | "dict_items" | "odict_keys" | "odict_values" | "odict_items"
+    )
+}
+
 /// Whether a class is one of Python, or any other that can be changed.
 pub(super) fn is_of_program(kind: &Bound<'_, PyType>) -> bool {
     // SAFETY: it is a type object.

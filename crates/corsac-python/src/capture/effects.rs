@@ -1,7 +1,4 @@
-//! What functions of C that programs call read and write.
-//!
-//! The table says effects only, never what a function computes, since CPython computes it. What is not here
-//! may do anything, and a program that calls it is not captured.
+//! What functions of C that programs call read and write: the table for the interpreter at hand.
 
 use std::fmt;
 
@@ -12,6 +9,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cpython::Slots;
+use super::effects_table::{CALLERS, CALLING, CLASSES, FUNCTIONS, MOVING, PURPOSES, SETTINGS};
 use super::guards::address;
 
 /// What a function does besides giving a result.
@@ -92,547 +90,6 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// Functions, by where they are found; `module.*` are all functions of C that are there.
-pub(super) const FUNCTIONS: &[(Effect, &[&str])] = &[
-    (
-        Effect::Nothing,
-        &[
-            "builtins.callable",
-            "builtins.globals",
-            "builtins.locals",
-            "sys.exc_info",
-            "object.__new__",
-            "object.__init__",
-            "object.__init_subclass__",
-            "type.mro",
-            "_thread.LockType.acquire",
-            "_thread.LockType.release",
-            "_thread.LockType.__enter__",
-            "_thread.LockType.__exit__",
-            "_thread.RLock.acquire",
-            "_thread.RLock.release",
-            "_thread.RLock.__enter__",
-            "_thread.RLock.__exit__",
-            "_thread.get_ident",
-            "_warnings._filters_mutated",
-            "torch._C._has_torch_function",
-            "torch._C._has_torch_function_unary",
-            "torch._C._has_torch_function_variadic",
-            "torch._C._log_api_usage_once",
-            "torch.set_autocast_enabled",
-            "torch.set_autocast_dtype",
-            "torch.set_autocast_cache_enabled",
-            "torch.autocast_increment_nesting",
-            "torch.autocast_decrement_nesting",
-            "torch.clear_autocast_cache",
-            "torch._C._FunctionBase.apply",
-            "BaseException.with_traceback",
-            "BaseException.add_note",
-            "BaseException.__init__",
-            "Exception.__init__",
-        ],
-    ),
-    (
-        Effect::Reads,
-        &[
-            "builtins.abs",
-            "builtins.all",
-            "builtins.any",
-            "builtins.bin",
-            "builtins.chr",
-            "builtins.divmod",
-            "builtins.hex",
-            "builtins.iter",
-            "builtins.len",
-            "builtins.oct",
-            "builtins.ord",
-            "builtins.pow",
-            "builtins.round",
-            "math.*",
-            "cmath.*",
-        ],
-    ),
-    (
-        Effect::Uses,
-        &[
-            "sys.intern",
-            "str.*",
-            "bytes.*",
-            "int.*",
-            "float.*",
-            "bool.*",
-            "complex.*",
-            "range.*",
-            "slice.*",
-            "_struct.calcsize",
-            "_struct.pack",
-            "_struct.unpack",
-            "itertools.chain.from_iterable",
-            "re.Pattern.match",
-            "re.Pattern.search",
-            "re.Pattern.fullmatch",
-            "re.Pattern.findall",
-            "re.Pattern.split",
-            "re.Pattern.sub",
-            "re.Match.group",
-            "re.Match.groups",
-            "re.Match.groupdict",
-            "re.Match.start",
-            "re.Match.end",
-            "re.Match.span",
-            "re.Match.__getitem__",
-            "frozenset.*",
-            "types.MappingProxyType.items",
-            "types.MappingProxyType.keys",
-            "types.MappingProxyType.values",
-            "types.MappingProxyType.copy",
-            "tuple.__iter__",
-            "tuple.__len__",
-            "tuple.__getitem__",
-            "tuple.__new__",
-            "tuple.__add__",
-            "tuple.__mul__",
-            "list.__iter__",
-            "list.__len__",
-            "list.__getitem__",
-            "list.copy",
-            "list.__add__",
-            "list.__mul__",
-            "list.__new__",
-            "dict.items",
-            "dict.keys",
-            "dict.values",
-            "dict.copy",
-            "dict.__len__",
-            "dict.__iter__",
-            "dict.__reversed__",
-            "dict.__or__",
-            "dict.__new__",
-            "dict.fromkeys",
-            "set.copy",
-            "set.union",
-            "set.intersection",
-            "set.difference",
-            "set.symmetric_difference",
-            "set.issubset",
-            "set.issuperset",
-            "set.isdisjoint",
-            "set.__len__",
-            "set.__iter__",
-            "set.__new__",
-            "set.__or__",
-            "set.__and__",
-            "set.__sub__",
-            "collections.OrderedDict.items",
-            "collections.OrderedDict.keys",
-            "collections.OrderedDict.values",
-            "collections.OrderedDict.copy",
-            "collections.OrderedDict.__iter__",
-            "collections.OrderedDict.__reversed__",
-            "collections.OrderedDict.__new__",
-            "collections.deque.copy",
-            "collections.deque.__len__",
-            "collections.deque.__iter__",
-            "collections.deque.__new__",
-            "torch.Size.numel",
-            "torch.Size.__new__",
-            "torch.Size.count",
-            "torch.Size.index",
-        ],
-    ),
-    (
-        Effect::ReadsAll,
-        &[
-            "builtins.repr",
-            "builtins.format",
-            "builtins.max",
-            "builtins.min",
-            "builtins.sorted",
-            "builtins.sum",
-            "builtins.hash",
-            "_bisect.bisect_left",
-            "_bisect.bisect_right",
-            "_functools.cmp_to_key",
-            "_operator.*",
-            "tuple.index",
-            "tuple.count",
-            "tuple.__eq__",
-            "tuple.__contains__",
-            "list.index",
-            "list.count",
-            "list.__eq__",
-            "list.__contains__",
-            "dict.__eq__",
-            "set.__eq__",
-            "set.__contains__",
-            "str.format",
-            "str.format_map",
-            "str.__mod__",
-            "collections.deque.index",
-            "collections.deque.count",
-            "collections.OrderedDict.__eq__",
-        ],
-    ),
-    (
-        Effect::Item,
-        &[
-            "dict.get",
-            "dict.__getitem__",
-            "dict.__contains__",
-            "_operator.getitem",
-        ],
-    ),
-    (
-        Effect::Attribute,
-        &[
-            "builtins.getattr",
-            "builtins.hasattr",
-            "builtins.vars",
-            "object.__getattribute__",
-        ],
-    ),
-    (
-        Effect::Class,
-        &["builtins.isinstance", "builtins.issubclass"],
-    ),
-    (
-        Effect::ClassOf,
-        &["type.__instancecheck__", "type.__subclasscheck__"],
-    ),
-    (Effect::Identity, &["builtins.id"]),
-    (
-        Effect::Copies,
-        &["object.__reduce_ex__", "object.__getstate__"],
-    ),
-    (
-        Effect::Writes,
-        &[
-            "builtins.setattr",
-            "builtins.delattr",
-            "object.__setattr__",
-            "object.__delattr__",
-            "type.__setattr__",
-            "type.__delattr__",
-            "list.extend",
-            "list.insert",
-            "list.pop",
-            "list.remove",
-            "list.clear",
-            "list.sort",
-            "list.reverse",
-            "list.__setitem__",
-            "list.__delitem__",
-            "list.__iadd__",
-            "list.__imul__",
-            "list.__init__",
-            "dict.pop",
-            "dict.popitem",
-            "dict.clear",
-            "dict.update",
-            "dict.setdefault",
-            "dict.__setitem__",
-            "dict.__delitem__",
-            "dict.__init__",
-            "dict.__ior__",
-            "set.add",
-            "set.update",
-            "set.remove",
-            "set.discard",
-            "set.pop",
-            "set.clear",
-            "set.difference_update",
-            "set.intersection_update",
-            "set.symmetric_difference_update",
-            "set.__ior__",
-            "set.__iand__",
-            "set.__isub__",
-            "set.__init__",
-            "collections.OrderedDict.pop",
-            "collections.OrderedDict.popitem",
-            "collections.OrderedDict.clear",
-            "collections.OrderedDict.update",
-            "collections.OrderedDict.setdefault",
-            "collections.OrderedDict.move_to_end",
-            "collections.OrderedDict.__setitem__",
-            "collections.OrderedDict.__delitem__",
-            "collections.OrderedDict.__init__",
-            "collections.deque.appendleft",
-            "collections.deque.pop",
-            "collections.deque.popleft",
-            "collections.deque.extend",
-            "collections.deque.extendleft",
-            "collections.deque.clear",
-            "collections.deque.rotate",
-            "collections.deque.remove",
-            "collections.deque.insert",
-            "collections.deque.__init__",
-            "collections.deque.__setitem__",
-            "_bisect.insort_left",
-            "_bisect.insort_right",
-            "_collections._count_elements",
-            "_heapq.heapify",
-            "_heapq.heappop",
-            "_heapq.heappush",
-            "_heapq.heappushpop",
-            "_heapq.heapreplace",
-            "_heapq._heapify_max",
-            "_heapq._heappop_max",
-            "_heapq._heapreplace_max",
-            "_operator.setitem",
-            "_operator.delitem",
-            "_operator.iadd",
-            "_operator.iand",
-            "_operator.iconcat",
-            "_operator.ifloordiv",
-            "_operator.ilshift",
-            "_operator.imatmul",
-            "_operator.imod",
-            "_operator.imul",
-            "_operator.ior",
-            "_operator.ipow",
-            "_operator.irshift",
-            "_operator.isub",
-            "_operator.itruediv",
-            "_operator.ixor",
-        ],
-    ),
-    (
-        Effect::Appends,
-        &["list.append", "collections.deque.append"],
-    ),
-    (
-        Effect::Advances,
-        &[
-            "builtins.next",
-            "types.GeneratorType.send",
-            "types.GeneratorType.close",
-            "types.GeneratorType.throw",
-            "types.GeneratorType.__next__",
-        ],
-    ),
-    (
-        Effect::Context,
-        &[
-            "_contextvars.ContextVar.get",
-            "_contextvars.ContextVar.set",
-            "_contextvars.ContextVar.reset",
-        ],
-    ),
-    (
-        Effect::Asked,
-        &["sys.getrecursionlimit", "_abc.get_cache_token"],
-    ),
-    (
-        Effect::Registered,
-        &["_abc._abc_instancecheck", "_abc._abc_subclasscheck"],
-    ),
-    (Effect::Calls, &["_functools.reduce", "_operator.call"]),
-    (
-        Effect::Prints,
-        &[
-            "builtins.print",
-            "_warnings.warn",
-            "_warnings.warn_explicit",
-            "_io.TextIOWrapper.write",
-            "_io.TextIOWrapper.flush",
-            "_io.StringIO.write",
-        ],
-    ),
-];
-
-/// What functions and classes do with what is in their arguments, where that is more than their effect says.
-const PURPOSES: &[(Purpose, &[&str])] = &[
-    (
-        Purpose::Read,
-        &[
-            "builtins.all",
-            "builtins.any",
-            "builtins.dict",
-            "dict.update",
-            "dict.__init__",
-            "dict.__ior__",
-            "collections.OrderedDict",
-            "collections.OrderedDict.update",
-            "collections.OrderedDict.__init__",
-            "collections.defaultdict",
-            "itertools.chain.from_iterable",
-            "itertools.compress",
-        ],
-    ),
-    (
-        Purpose::Compared,
-        &[
-            "list.sort",
-            "list.remove",
-            "collections.deque.remove",
-            "itertools.accumulate",
-            "itertools.groupby",
-            "_bisect.insort_left",
-            "_bisect.insort_right",
-            "_heapq.heapify",
-            "_heapq.heappop",
-            "_heapq.heappush",
-            "_heapq.heappushpop",
-            "_heapq.heapreplace",
-            "_heapq._heapify_max",
-            "_heapq._heappop_max",
-            "_heapq._heapreplace_max",
-        ],
-    ),
-    (
-        Purpose::Printed,
-        &[
-            "builtins.repr",
-            "builtins.format",
-            "str.format",
-            "str.format_map",
-            "str.__mod__",
-            "builtins.str",
-        ],
-    ),
-];
-
-/// Functions and classes that call those among their arguments that can be called.
-const CALLERS: &[&str] = &[
-    "_bisect.bisect_left",
-    "_bisect.bisect_right",
-    "_bisect.insort_left",
-    "_bisect.insort_right",
-    "_functools.cmp_to_key",
-    "itertools.accumulate",
-    "itertools.groupby",
-    "builtins.max",
-    "builtins.min",
-    "builtins.sorted",
-    "list.sort",
-    "re.Pattern.sub",
-];
-
-/// Functions and classes that put values somewhere or take them from there, and compute nothing of them.
-const MOVING: &[&str] = &[
-    "builtins.isinstance",
-    "builtins.callable",
-    "type.__instancecheck__",
-    "type.__subclasscheck__",
-    "builtins.getattr",
-    "builtins.hasattr",
-    "builtins.setattr",
-    "builtins.iter",
-    "builtins.next",
-    "object.__new__",
-    "object.__init__",
-    "object.__setattr__",
-    "object.__getattribute__",
-    "list.append",
-    "list.extend",
-    "list.copy",
-    "list.__iter__",
-    "list.__len__",
-    "tuple.__iter__",
-    "tuple.__len__",
-    "tuple.__new__",
-    "tuple.__add__",
-    "dict.items",
-    "dict.keys",
-    "dict.values",
-    "dict.copy",
-    "collections.OrderedDict.items",
-    "collections.OrderedDict.keys",
-    "collections.OrderedDict.values",
-    "collections.deque.append",
-    "torch.Size.__new__",
-    "types.GeneratorType.send",
-    "types.GeneratorType.__next__",
-    "builtins.tuple",
-    "builtins.list",
-    "builtins.object",
-    "builtins.super",
-    "builtins.slice",
-    "builtins.zip",
-    "builtins.enumerate",
-    "builtins.reversed",
-    "functools.partial",
-    "types.SimpleNamespace",
-    "types.MethodType",
-    "itertools.chain",
-    "torch.Size",
-];
-
-/// Names of functions of `torch._C` that tell how something is set begin so.
-const SETTINGS: &[&str] = &[
-    "_get_",
-    "get_",
-    "is_",
-    "_is_",
-    "are_",
-    "_are_",
-    "_cuda_is",
-    "_cuda_get",
-];
-
-/// Classes of C whose instances are made of their arguments.
-const CLASSES: &[&str] = &[
-    "builtins.int",
-    "builtins.float",
-    "builtins.complex",
-    "builtins.bool",
-    "builtins.str",
-    "builtins.bytes",
-    "builtins.tuple",
-    "builtins.list",
-    "builtins.dict",
-    "builtins.set",
-    "builtins.frozenset",
-    "builtins.range",
-    "builtins.slice",
-    "builtins.enumerate",
-    "builtins.zip",
-    "builtins.reversed",
-    "builtins.object",
-    "builtins.super",
-    "builtins.staticmethod",
-    "builtins.classmethod",
-    "builtins.property",
-    "collections.OrderedDict",
-    "collections.deque",
-    "collections.defaultdict",
-    "itertools.chain",
-    "itertools.product",
-    "itertools.repeat",
-    "itertools.islice",
-    "itertools.zip_longest",
-    "itertools.count",
-    "itertools.cycle",
-    "itertools.combinations",
-    "itertools.permutations",
-    "itertools.compress",
-    "itertools.pairwise",
-    "itertools.accumulate",
-    "itertools.groupby",
-    "functools.partial",
-    "operator.attrgetter",
-    "operator.itemgetter",
-    "operator.methodcaller",
-    "types.SimpleNamespace",
-    "types.MethodType",
-    "types.MappingProxyType",
-    "_weakref.ReferenceType",
-    "torch.Size",
-    "torch.device",
-    "torch.finfo",
-    "torch.iinfo",
-    "_thread.RLock",
-];
-
-/// Classes of C that call their first argument for what is in the others.
-const CALLING: &[&str] = &[
-    "builtins.map",
-    "builtins.filter",
-    "itertools.starmap",
-    "itertools.takewhile",
-    "itertools.dropwhile",
-];
-
 /// The table, for the interpreter at hand.
 pub(super) struct Effects {
     functions: FxHashMap<usize, Effect>,
@@ -686,6 +143,28 @@ fn resolve<'py>(py: Python<'py>, path: &str) -> Option<Bound<'py, PyAny>> {
     Some(found)
 }
 
+/// What stands at a path of the table, or all functions of C that are there.
+fn all_at<'py>(py: Python<'py>, path: &str) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let Some(owner) = path.strip_suffix(".*") else {
+        return Ok(resolve(py, path).into_iter().collect());
+    };
+    let Some(owner) = resolve(py, owner) else {
+        return Ok(Vec::new());
+    };
+    let mut all = Vec::new();
+    for own in owner
+        .getattr("__dict__")?
+        .call_method0("values")?
+        .try_iter()?
+    {
+        let own = own?;
+        if is_of_c(&own)? {
+            all.push(own);
+        }
+    }
+    Ok(all)
+}
+
 impl Effects {
     pub(super) fn get(py: Python<'_>) -> PyResult<&Self> {
         static EFFECTS: PyOnceLock<Effects> = PyOnceLock::new();
@@ -697,26 +176,15 @@ impl Effects {
         let mut functions = FxHashMap::default();
         for (effect, paths) in FUNCTIONS {
             for path in *paths {
-                if let Some(owner) = path.strip_suffix(".*") {
-                    let Some(owner) = resolve(py, owner) else {
-                        continue;
-                    };
-                    let Ok(names) = owner
-                        .getattr("__dict__")
-                        .and_then(|own| own.call_method0("values"))
-                    else {
-                        continue;
-                    };
-                    for own in names.try_iter()? {
-                        let own = own?;
+                for own in all_at(py, path)? {
+                    match path.ends_with(".*") {
                         // What is listed by name has been, or will be, said there.
-                        if is_of_c(&own)? {
-                            functions.entry(address(&own)).or_insert(*effect);
-                            kept.push(own.unbind());
-                        }
-                    }
-                } else if let Some(own) = resolve(py, path) {
-                    functions.insert(address(&own), *effect);
+                        true => functions.entry(address(&own)).or_insert(*effect),
+                        false => functions
+                            .entry(address(&own))
+                            .insert_entry(*effect)
+                            .into_mut(),
+                    };
                     kept.push(own.unbind());
                 }
             }
@@ -769,17 +237,21 @@ impl Effects {
                 kept.push(own.unbind());
             }
         }
-        let mut found = |paths: &[&str]| -> Vec<usize> {
-            let all: Vec<_> = paths.iter().filter_map(|path| resolve(py, path)).collect();
-            let addresses = all.iter().map(address).collect();
-            kept.extend(all.into_iter().map(Bound::unbind));
-            addresses
+        let mut found = |paths: &[&str]| -> PyResult<Vec<usize>> {
+            let mut addresses = Vec::new();
+            for path in paths {
+                for own in all_at(py, path)? {
+                    addresses.push(address(&own));
+                    kept.push(own.unbind());
+                }
+            }
+            Ok(addresses)
         };
-        let moving = found(MOVING).into_iter().collect();
-        let callers = found(CALLERS).into_iter().collect();
+        let moving = found(MOVING)?.into_iter().collect();
+        let callers = found(CALLERS)?.into_iter().collect();
         let mut purposes = FxHashMap::default();
         for (purpose, paths) in PURPOSES {
-            purposes.extend(found(paths).into_iter().map(|own| (own, *purpose)));
+            purposes.extend(found(paths)?.into_iter().map(|own| (own, *purpose)));
         }
         Ok(Self {
             functions,

@@ -136,18 +136,16 @@ impl<'py> Look<'_, 'py> {
             true => Purpose::Moved,
             false => purpose,
         };
-        let has_others = self.effects.of_class(&kind).is_some();
-        if purpose == Purpose::Moved && !has_others {
+        let effect = self.effects.of_class(&kind);
+        if purpose == Purpose::Moved && effect.is_none() {
             return Ok(());
         }
         let is_of_program = cpython::is_of_program(&kind);
-        let state = match is_of_program || depth > DEEPEST {
+        let left = match is_of_program || depth > DEEPEST {
             true => None,
-            // What is left of it, without taking it.
-            false => iterator.call_method0(intern!(py, "__reduce__")).ok(),
+            false => Remaining::of(iterator),
         };
-        let state = state.and_then(|own| own.cast_into::<PyTuple>().ok());
-        let Some(state) = state else {
+        let Some(left) = left else {
             if is_of_program || purpose > Purpose::Moved {
                 let name = full_name(&kind);
                 self.state
@@ -155,19 +153,7 @@ impl<'py> Look<'_, 'py> {
             }
             return Ok(());
         };
-        let (Ok(given), position) = (state.get_item(1), state.get_item(2).ok()) else {
-            return Ok(());
-        };
-        let mut given: Vec<_> = given.cast_into::<PyTuple>()?.iter().collect();
-        if next_only
-            && let [sequence] = &given[..]
-            && (sequence.is_exact_instance_of::<PyList>()
-                || sequence.is_exact_instance_of::<PyTuple>())
-            && let Some(at) = position
-                .as_ref()
-                .and_then(|own| own.extract::<usize>().ok())
-            && name.ends_with("_iterator")
-        {
+        if next_only && let Some((sequence, at)) = left.place() {
             return match sequence.get_item(at) {
                 Ok(next) => self.used(&next, purpose),
                 Err(_) => Ok(()),
@@ -175,35 +161,18 @@ impl<'py> Look<'_, 'py> {
         }
         // What groups compares, whatever becomes of the groups.
         let mut purposes = vec![purpose, self.effects.purpose(kind.as_any(), Effect::Uses)];
-        if self.effects.of_class(&kind) == Some(Effect::Calls) && !given.is_empty() {
+        let Remaining { mut given, state } = left;
+        if effect == Some(Effect::Calls) && !given.is_empty() {
             let function = given.remove(0);
             purposes.push(self.mapped(&kind, &function, &given, purpose)?);
         }
-        if let Some(position) = position {
-            match (&*name, position.cast::<PyTuple>()) {
-                // Iterables, and what is being taken from the first of them.
+        if let Some(state) = state {
+            match (&*name, state.cast::<PyTuple>()) {
                 ("itertools.chain", Ok(state)) => {
-                    given = state.iter().skip(1).collect();
-                    let left = state.get_item(0)?;
-                    match name_in_c(&left.get_type()) == "tuple_iterator" {
-                        true => {
-                            let left = left.call_method0(intern!(py, "__reduce__"))?;
-                            for iterables in left.get_item(1)?.try_iter()? {
-                                given.extend(parts(&iterables?)?.unwrap_or_default());
-                            }
-                        }
-                        // All that is in what it will give is used.
-                        false => {
-                            let purpose = match purpose {
-                                Purpose::Moved => Purpose::Read,
-                                _ => Purpose::Compared.max(purpose),
-                            };
-                            self.sources(&left, purpose, next_only, depth + 1)?;
-                        }
-                    }
+                    given = self.chained(state, purpose, next_only, depth)?;
                 }
                 (_, Ok(state)) => given.extend(state),
-                _ => given.push(position),
+                _ => given.push(state),
             }
         }
         for own in &given {
@@ -218,6 +187,33 @@ impl<'py> Look<'_, 'py> {
             }
         }
         Ok(())
+    }
+
+    /// The iterables that are left of an `itertools.chain`, whose state has an iterator of them, and what is being taken from
+    /// the first one.
+    fn chained(
+        &mut self,
+        state: &Bound<'py, PyTuple>,
+        purpose: Purpose,
+        next_only: bool,
+        depth: usize,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let mut given: Vec<_> = state.iter().skip(1).collect();
+        let left = state.get_item(0)?;
+        if name_in_c(&left.get_type()) == "tuple_iterator" {
+            let left = Remaining::of(&left).map_or_else(Vec::new, |own| own.given);
+            for iterables in left {
+                given.extend(parts(&iterables)?.unwrap_or_default());
+            }
+        } else {
+            // All that is in what it will give is used.
+            let purpose = match purpose {
+                Purpose::Moved => Purpose::Read,
+                _ => Purpose::Compared.max(purpose),
+            };
+            self.sources(&left, purpose, next_only, depth + 1)?;
+        }
+        Ok(given)
     }
 
     /// A class of C whose instances call `function` for what is in `iterables`; what they give is used for `purpose`. Gives
@@ -282,10 +278,44 @@ pub(super) fn elements_left<'py>(
     if !name.ends_with("iterator") || name == "callable_iterator" {
         return parts(iterable);
     }
-    let state = iterable.call_method0(intern!(iterable.py(), "__reduce__"))?;
-    match state.get_item(1)?.cast::<PyTuple>()?.get_item(0) {
-        Ok(sequence) => parts(&sequence),
-        Err(_) => Ok(None),
+    match Remaining::of(iterable).and_then(|own| own.given.into_iter().next()) {
+        Some(sequence) => parts(&sequence),
+        None => Ok(None),
+    }
+}
+
+/// What is left of an iterator of C, without anything being taken: what `__reduce__` says.
+pub(super) struct Remaining<'py> {
+    /// What another one would be made of.
+    pub(super) given: Vec<Bound<'py, PyAny>>,
+    /// How far that one would have come.
+    state: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Remaining<'py> {
+    /// None where the iterator does not say it.
+    pub(super) fn of(iterator: &Bound<'py, PyAny>) -> Option<Self> {
+        let said = iterator
+            .call_method0(intern!(iterator.py(), "__reduce__"))
+            .ok()?
+            .cast_into::<PyTuple>()
+            .ok()?;
+        let given = said.get_item(1).ok()?.cast_into::<PyTuple>().ok()?;
+        Some(Self {
+            given: given.iter().collect(),
+            state: said.get_item(2).ok(),
+        })
+    }
+
+    /// The list or tuple that it takes elements from, and the number of the next one.
+    fn place(&self) -> Option<(&Bound<'py, PyAny>, usize)> {
+        let [sequence] = &self.given[..] else {
+            return None;
+        };
+        let is_plain =
+            sequence.is_exact_instance_of::<PyList>() || sequence.is_exact_instance_of::<PyTuple>();
+        let at = self.state.as_ref().filter(|_| is_plain)?.extract().ok()?;
+        Some((sequence, at))
     }
 }
 
@@ -298,15 +328,7 @@ pub(super) fn parts<'py>(own: &Bound<'py, PyAny>) -> PyResult<Option<Vec<Bound<'
         || own.is_instance_of::<PyFrozenSet>()
         || own.is_instance_of::<PyRange>()
         || cpython::is_queue(own)
-        || matches!(
-            &*name_in_c(&own.get_type()),
-            "dict_keys"
-                | "dict_values"
-                | "dict_items"
-                | "odict_keys"
-                | "odict_values"
-                | "odict_items"
-        );
+        || cpython::is_view(own);
     // One that says in Python what is in it is asked there.
     let iter = cpython::lookup(&own.get_type(), intern!(own.py(), "__iter__"));
     if !is_container || iter.is_some_and(|own| is_in_python(&own)) {

@@ -13,6 +13,7 @@ mod containers;
 mod counters;
 mod cpython;
 mod effects;
+mod effects_table;
 mod flat;
 mod getters;
 mod guards;

@@ -19,7 +19,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::changes::changes;
 use super::counters::{Counters, changed_numbers};
 use super::cpython::{self, Frame};
-use super::effects::{Effects, FUNCTIONS, Purpose};
+use super::effects::{Effects, Purpose};
+use super::effects_table::FUNCTIONS;
 use super::guards::{PyGuards, Reads, address};
 use super::look::{Look, Step};
 use super::opcode as op;
@@ -134,6 +135,8 @@ pub(super) struct State {
     pub(super) compared: Vec<(Py<PyAny>, Py<PyAny>)>,
     /// Objects by which dictionaries were asked.
     pub(super) strict: Vec<Py<PyAny>>,
+    /// Classes whose methods for operators have been looked at.
+    pub(super) computed: FxHashSet<usize>,
     /// New iterators that the collector does not know: kept, so that no others have their addresses.
     pub(super) iterators: Vec<Py<PyAny>>,
     /// Code whose results C code will use, and what for, whoever calls it.
@@ -194,8 +197,7 @@ pub(crate) struct PyRecording {
     assume: Py<PyAny>,
     /// How many operators were recorded.
     recorded: AtomicU64,
-    /// How many are being recorded, one within the other, and on which thread.
-    recording: Mutex<(usize, usize)>,
+    recording: Mutex<BeingRecorded>,
     /// What the program has made, once it has run.
     made: Mutex<Made>,
 }
@@ -295,6 +297,15 @@ impl State {
             frame.called = what();
         }
     }
+}
+
+/// Operators that are being recorded, which nothing watches.
+#[derive(Default)]
+struct BeingRecorded {
+    /// How many there are, one within the other.
+    depth: usize,
+    /// The thread that is not traced meanwhile.
+    thread: usize,
 }
 
 impl PyRecording {
@@ -523,20 +534,20 @@ impl PyRecording {
     fn operator(&self, py: Python<'_>) {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut recording) = self.recording.lock() {
-            if recording.0 == 0 {
-                recording.1 = cpython::pause(py);
+            if recording.depth == 0 {
+                recording.thread = cpython::pause(py);
             }
-            recording.0 += 1;
+            recording.depth += 1;
         }
     }
 
     /// An operator has been recorded.
     fn recorded(&self, py: Python<'_>) {
         if let Ok(mut recording) = self.recording.lock()
-            && recording.0 > 0
-            && (recording.0 > 1 || cpython::resume(py, recording.1))
+            && recording.depth > 0
+            && (recording.depth > 1 || cpython::resume(py, recording.thread))
         {
-            recording.0 -= 1;
+            recording.depth -= 1;
         }
     }
 

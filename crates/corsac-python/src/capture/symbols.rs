@@ -16,7 +16,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cpython::{self, Frame, name_in_c};
 use super::guards::{Address, address};
-use super::look::{Look, Step, full_name};
+use super::iteration::Remaining;
+use super::look::{Look, PROXY, Step, full_name};
 use super::opcode::{self as op, Instruction};
 
 /// Functions of Python's `operator` for arithmetic of numbers, by the argument of `BINARY_OP`.
@@ -35,16 +36,6 @@ const COMPARISONS: &[&str] = &["lt", "le", "eq", "ne", "gt", "ge"];
 /// How deep containers are searched for symbols, and up to how many elements.
 const DEPTH: usize = 6;
 /// Containers of C besides tuples, lists, sets and dictionaries.
-const CONTAINERS: &[&str] = &[
-    "collections.deque",
-    "dict_keys",
-    "dict_values",
-    "dict_items",
-    "odict_keys",
-    "odict_values",
-    "odict_items",
-    "mappingproxy",
-];
 const ELEMENTS: usize = 1000;
 
 /// A comparison that has to come out as it did: the function, two symbols or numbers, and the result.
@@ -310,7 +301,9 @@ impl Symbols {
             || own.is_instance_of::<PyList>()
             || own.is_instance_of::<PySet>()
             || own.is_instance_of::<PyFrozenSet>()
-            || CONTAINERS.contains(&&*name_in_c(&own.get_type()))
+            || cpython::is_queue(own)
+            || cpython::is_view(own)
+            || name_in_c(&own.get_type()) == PROXY
         {
             if own.len()? > ELEMENTS {
                 self.lose("a large container");
@@ -361,10 +354,10 @@ impl Symbols {
             | "enumerate"
             | "zip"
             | "reversed"
-            | "list_reverseiterator" => {
-                let parts = own.call_method0("__reduce__")?;
-                self.fix(&parts.get_item(1)?, depth + 1)
-            }
+            | "list_reverseiterator" => Remaining::of(own)
+                .iter()
+                .flat_map(|left| &left.given)
+                .try_for_each(|given| self.fix(given, depth + 2)),
             "range_iterator" | "str_iterator" | "str_ascii_iterator" => Ok(()),
             _ => {
                 self.lose(&full_name(&own.get_type()));
