@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from corsac._compiled_function import module_of
+from corsac._compiled_function import check_callable, module_of
 from corsac._engine_module import EngineModule
-from corsac._example_inputs import ExampleInputs, as_tuple
+from corsac._example_inputs import ExampleInputs, as_tuple, gathered
 from corsac._guard_text import guards_as_text
 from corsac._lines import in_brackets
 from corsac._record import named_arguments
@@ -60,12 +60,13 @@ def capture(
         it returns a tuple of the tensors in what the model returns and sets.
 
     Raises:
+        TypeError: ``model`` cannot be called.
         TraceError: the model does something that no graph says, or with ``strict`` that one graph does not; the
             message names the line of the program where that is known.
         ValueError: ``dynamic_shapes`` names no input, or a dimension that it does not have.
     """
-    if len(args) == 1 and isinstance(args[0], tuple | list):
-        args = tuple(args[0])
+    check_callable(model)
+    args = gathered(args)
     program = _program_of(model)
     with torch.no_grad():
         # Each by itself, so that each is a placeholder, and row by row.

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
-import reprlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
 from corsac import _core, _logs, _verify
-from corsac._compiled_function import as_function, module_of
-from corsac._dynamo import INFERENCE, PARTITIONS, TRAINING, checked_options, piece_for
+from corsac._compiled_function import as_function, check_callable, module_of
+from corsac._dynamo import (
+    INFERENCE,
+    MODES,
+    PARTITIONS,
+    TRAINING,
+    Mode,
+    Precision,
+    checked_options,
+    piece_for,
+)
 from corsac._engine_module import (
     AUTOGRAD,
     EngineModule,
@@ -28,8 +36,6 @@ if TYPE_CHECKING:
     from corsac._training import TrainedGraph, TrainedModel
     from corsac.backends._hosted import HostedModule
 
-#: The modes of :func:`torch.compile`.
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 #: How many calls are left to PyTorch without a look at them where it was seen to be faster.
 LEFT = 1000
 #: How many graphs a model in training has, for sets of sizes and situations, that PyTorch does not run.
@@ -51,11 +57,11 @@ def compile(
     model: torch.nn.Module,
     *,
     backend: Any = None,
-    precision: str = "f32",
+    precision: Precision = "f32",
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     disable: bool = False,
 ) -> CompiledModule | HostedModule: ...
 @overload
@@ -63,11 +69,11 @@ def compile(
     model: _F,
     *,
     backend: Any = None,
-    precision: str = "f32",
+    precision: Precision = "f32",
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     disable: bool = False,
 ) -> _F: ...
 @overload
@@ -75,22 +81,22 @@ def compile(
     model: None = None,
     *,
     backend: Any = None,
-    precision: str = "f32",
+    precision: Precision = "f32",
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     disable: bool = False,
 ) -> Callable[[_F], _F]: ...
 def compile(
     model: Callable[..., Any] | None = None,
     *,
     backend: Any = None,
-    precision: str = "f32",
+    precision: Precision = "f32",
     dynamic: bool | None = None,
     fullgraph: bool = False,
     options: Mapping[str, Any] | None = None,
-    mode: str | None = None,
+    mode: Mode | None = None,
     disable: bool = False,
 ) -> Any:
     """``model``, run by corsac's engine, or by another backend.
@@ -157,14 +163,7 @@ def compile(
             options=options,
             disable=disable,
         )
-    if not callable(model):
-        hint = ""
-        if isinstance(model, str):
-            hint = (
-                "; a model is named on the command line only, such as `corsac save "
-                "torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors`"
-            )
-        raise TypeError(f"expected a module or a function, got {reprlib.repr(model)}{hint}")
+    check_callable(model)
     if disable:
         return model
     made = _compiled(module_of(model), backend, precision, dynamic, fullgraph, options)
@@ -174,7 +173,7 @@ def compile(
 def _compiled(
     model: Callable[..., Any],
     backend: Any,
-    precision: str,
+    precision: Precision,
     dynamic: bool | None,
     fullgraph: bool,
     options: Mapping[str, Any] | None,
@@ -209,7 +208,7 @@ class CompiledModule(EngineModule):
         self,
         model: Callable[..., Any],
         *,
-        precision: str = "f32",
+        precision: Precision = "f32",
         inference: str = INFERENCE[0],
         training: str = TRAINING[0],
         partition: str = PARTITIONS[0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import reprlib
 import types
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,23 @@ def as_function(module: StandIn, function: Callable[..., Any]) -> Callable[..., 
     return _described(compiled, module)
 
 
+def check_callable(model: Any) -> None:
+    """That ``model`` can be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if callable(model):
+        return
+    hint = ""
+    if isinstance(model, str):
+        hint = (
+            "; a model is named on the command line only, such as `corsac save "
+            "torchvision.models:resnet50 --input 1,3,224,224 --out resnet50.safetensors`"
+        )
+    raise TypeError(f"expected a module or a function, got {reprlib.repr(model)}{hint}")
+
+
 def _described(compiled: Callable[..., Any], module: StandIn) -> Callable[..., Any]:
     """``compiled``, which tells what was made of it."""
     setattr(compiled, _MODULE, module)
@@ -58,4 +76,4 @@ def module_of(compiled: Any) -> Any:
     return compiled
 
 
-__all__ = ["as_function", "module_of"]
+__all__ = ["as_function", "check_callable", "module_of"]

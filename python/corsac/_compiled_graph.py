@@ -14,7 +14,7 @@ import torch
 
 from corsac import _core
 from corsac._aten import place_of
-from corsac._dynamo import INFERENCE
+from corsac._dynamo import INFERENCE, Precision
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
 from corsac._native_graph import Compiled, CompileError, NativeGraph, call_key
@@ -50,7 +50,7 @@ class CompiledGraph(EngineModule):
         model: torch.nn.Module,
         capture: Callable[[], GraphModule],
         *,
-        precision: str = "f32",
+        precision: Precision = "f32",
         inference: str = INFERENCE[0],
         strict: bool = True,
         check: Callable[[Sequence[Any]], None] | None = None,

@@ -1388,6 +1388,10 @@ def cast_layers(graph: Graph, *, budget: Any = None) -> Any:
     """
     ...
 
+def check_threads_setting() -> Any:
+    """Raises `ValueError` where `CORSAC_NUM_THREADS` is no number of threads."""
+    ...
+
 def common_subexpressions(graph: Graph, *, keep: Any = ..., budget: Any = None) -> list[tuple[str, str, str | None, str | None]]:
     """Computes once what `graph` computes twice; nodes in `keep` stay and take nobody's place. Answers the
     nodes that were removed, each with the one that took its place, and those that stay, with the reason.

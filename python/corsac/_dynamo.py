@@ -16,6 +16,11 @@ from corsac import _repro_switch
 #: With what convolutions and linear layers multiply.
 Precision: TypeAlias = Literal["f32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+#: The modes of :func:`torch.compile`.
+Mode: TypeAlias = Literal[
+    "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"
+]
+MODES: tuple[Mode, ...] = get_args(Mode)
 #: Where graphs that autograd records run: natively where that was faster when it was tried, natively
 #: wherever the engine can, or by PyTorch.
 TRAINING = ("measured", "native", "host")

@@ -16,3 +16,8 @@ def as_tuple(example_inputs: ExampleInputs) -> tuple[Any, ...]:
     if isinstance(example_inputs, (tuple, list)):
         return tuple(example_inputs)
     return (example_inputs,)
+
+
+def gathered(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The positional arguments of functions that take them as the model does: a tuple or list alone has all of them."""
+    return as_tuple(args[0]) if len(args) == 1 else args

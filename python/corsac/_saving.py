@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_unflatten
 
 from corsac import _core
 from corsac._capture import graph_for
-from corsac._compiled_function import module_of
+from corsac._compiled_function import check_callable, module_of
 from corsac._example_inputs import ExampleInputs, as_tuple
 from corsac._native_graph import CompileError
 from corsac._result_template import is_plain
@@ -47,6 +47,7 @@ def save(
             that the file is for.
 
     Raises:
+        TypeError: ``model`` cannot be called.
         CompileError: values decide what the model does, it changes what was there before, or the engine cannot
             run the whole graph: the message names the operators.
         OSError: the file cannot be written.
@@ -66,6 +67,7 @@ def _program(model: Any, inputs: tuple[torch.Tensor, ...]) -> GraphModule:
     """The graph of what ``model`` does with such inputs: functions of them and of its weights."""
     if isinstance(model, torch.export.ExportedProgram):
         model = model.module()
+    check_callable(model)
     root = root_of(module_of(model))
     if is_training(root):
         raise CompileError("the model is in training mode: call model.eval() before it is saved")

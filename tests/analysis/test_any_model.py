@@ -54,6 +54,17 @@ def test_costs_types_times_and_ranges_are_found(model):
     assert max(own.max_abs for own in ranges.values()) >= 2
 
 
+def test_a_tuple_alone_stands_for_all_inputs():
+    model = Plain().eval()
+    for inputs in ((X,), [X]):
+        assert corsac.analysis.cost(model, inputs).macs == 3 * 4 * 8
+        assert "float32[3, 8]" in str(corsac.analysis.propagate(model, inputs))
+        assert corsac.analysis.profile(model, inputs, repeats=1, warmup=0).seconds > 0
+        assert corsac.summary(model, inputs).rows[0].mult_adds == 3 * 4 * 8
+    two = corsac.fx.symbolic_trace(lambda x, y: x + y)
+    assert "float32[3, 4]" in str(corsac.analysis.propagate(two, (X, X[:1])))
+
+
 def test_errors_say_what_to_give():
     for function in (corsac.analysis.summary, corsac.analysis.cost, corsac.analysis.propagate):
         with pytest.raises(TraceError, match="give the tensors that it is called with"):

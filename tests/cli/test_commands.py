@@ -236,14 +236,27 @@ complete_words corsac sh
 complete_words corsac show --lo
 complete_words corsac bench --rep
 complete_words corsac show net
+complete_words corsac show --format ""
+complete_words corsac bench --precision b
+complete_words corsac completions ""
 """
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["show", "--lossless", "--repeat", ""], done.stderr
+    words = [
+        "show",
+        "--lossless",
+        "--repeat",
+        "",
+        "graph table code lossless",
+        "bf16",
+        "bash zsh fish",
+    ]
+    assert done.stdout.splitlines() == words, done.stderr
     assert main(["completions", "zsh"]) == 0
     assert "bashcompinit" in capsys.readouterr().out
     assert main(["completions", "fish"]) == 0
     fish = capsys.readouterr().out
     assert "complete -c corsac -n '__fish_seen_subcommand_from show' -l lossless\n" in fish
+    assert "_from show' -l format -x -a 'graph table code lossless'\n" in fish
 
 
 def test_the_cache_command_does_without_torch(folder):

@@ -1,5 +1,7 @@
 """Models that torch.fx cannot trace, on the command line: they are captured for the inputs that are given."""
 
+import json
+
 import pytest
 
 from corsac.cli import main
@@ -33,6 +35,18 @@ def test_with_inputs(command, model, capfd):
     assert main([command, model, "--input", "2,4"]) == 0
     out = capfd.readouterr().out
     assert "linear" in out
+
+
+def test_their_modules_are_listed(model, capfd):
+    assert main(["summary", model, "--input", "2,4"]) == 0
+    out = capfd.readouterr().out
+    assert "├─ModuleList (layers): 1-1" in out and "float32[2, 4]" in out, out
+    assert "Total params: 40" in out and "Total mult-adds: 64" in out, out
+    assert main(["summary", model, "--input", "2,4", "--depth", "0", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [own["kind"] for own in found["modules"]] == ["BySize"] and found["mult_adds"] == 64
+    assert main(["summary", model]) == 2
+    assert "with --input it is captured" in capfd.readouterr().err
 
 
 def test_they_are_compared_described_and_minified(model, capfd, tmp_path):

@@ -145,6 +145,10 @@ print("same")
         ),
         (["model.py:Branching", "--input", "3"], "the model cannot be captured: TraceError"),
         (["model.py:Net", "--input", "1,3,8,8", "--out", "."], "the folder holds something else"),
+        (
+            ["model.py:Net", "--input", "1,3,8,8", "--out", "net.pt"],
+            "a folder is written, not a file *.pt",
+        ),
         (["model.py:Net", "--input", "1,3,8,8", "--out", "model.py"], "there is a file of that"),
     ],
 )
@@ -158,6 +162,16 @@ def test_what_goes_wrong_is_one_message_and_exit_code_2(
     if message is not None:
         assert message in error
     assert "Traceback" not in error
+
+
+def test_a_number_of_threads_that_is_none_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CORSAC_NUM_THREADS", "abc")
+    for command in ("optimize", "profile", "summary"):
+        assert main([command, "model.py:Net", "--input", "1,3,8,8"]) == 2
+        said = 'CORSAC_NUM_THREADS is "abc", and a number from 1 to 65536 is needed'
+        assert capsys.readouterr().err == f"corsac: error: {said}\n"
 
 
 def test_a_module_that_fails_to_import_is_told_from_one_that_is_missing(

@@ -87,6 +87,14 @@ def test_times_are_compared_by_their_medians():
     far = Comparison([3.0, 3.1, 2.9], [1.5, 1.4, 1.6])
     assert (far.ratio, far.said) == (2.0, "2.00 times as fast")
     assert Comparison(far.second, far.first).said == "2.00 times as slow"
+    # Most rounds have to agree, and the fastest calls.
+    for times in [
+        ([2.0, 2.01, 2.02], [1.0, 2.03, 0.99]),
+        ([2.0, 2.01] * 3 + [1.8], [1.9] * 6 + [1.85]),
+    ]:
+        own = Comparison(*times)
+        assert own.ratio is None and abs(own.medians[0] - own.medians[1]) > own.spread
+        assert own.said == "no difference that shows in the fastest calls and in most rounds"
     few = Comparison([3.0, 3.0], [1.0, 1.0])
     assert few.ratio is None and few.said == "too few calls to compare"
     times = (2.5, 0.99999, 0.1234, 0.01234, 0.001234, 0.0001234, 0.0000123, 3e-7, 0.0)

@@ -145,6 +145,37 @@ def test_torch_fx_refuses_modules_of_corsac(name, net):
         call(module("torch.fx", home), corsac.fx.to_torch(gm))
 
 
+GRAPHS_IN_TORCH = OF_GRAPHS | {
+    "graph_copy": ("graph", lambda m, g: m.Graph().graph_copy(g, {})),
+    "GraphTypeChecker": (
+        "experimental.graph_gradual_typechecker",
+        lambda m, g: m.GraphTypeChecker({}, g.owning_module).type_check(),
+    ),
+}
+# Takes only attributes of a graph.
+del GRAPHS_IN_TORCH["lift_subgraph_as_module"]
+
+
+@pytest.mark.parametrize("name", GRAPHS_IN_TORCH)
+def test_torch_fx_refuses_graphs_of_corsac(name, net):
+    home, call = GRAPHS_IN_TORCH[name]
+    gm = corsac.fx.symbolic_trace(net)
+    with pytest.raises(TypeError, match="to_torch"):
+        call(module("torch.fx", home), gm.graph)
+
+
+def test_graphs_and_nodes_of_torch_fx_are_not_copied(net):
+    theirs = torch.fx.symbolic_trace(net).graph
+    graph = corsac.fx.Graph()
+    with pytest.raises(TypeError, match=r"graph_copy takes .*from_torch"):
+        graph.graph_copy(theirs, {})
+    with pytest.raises(TypeError, match=r"node_copy takes .*from_torch"):
+        graph.node_copy(next(iter(theirs.nodes)))
+    with pytest.raises(TypeError, match="'int' object"):
+        graph.node_copy(3)
+    assert len(graph.nodes) == 0
+
+
 OPTIMUM = [
     getattr(corsac.optimum, name)
     for name in corsac.optimum.__all__

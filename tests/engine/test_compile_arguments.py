@@ -5,15 +5,23 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import corsac
 
 
-def test_names_of_models_are_refused_at_once():
+def test_names_of_models_are_refused_at_once(tmp_path):
     with pytest.raises(
         TypeError, match=r"expected a module or a function, got 'resnet50'; .*corsac save torchv"
     ):
         corsac.compile("resnet50")
+    for refused in (
+        lambda: corsac.capture("resnet50", torch.ones(1)),
+        lambda: corsac.save("resnet50", tmp_path / "own.safetensors", torch.ones(1)),
+    ):
+        with pytest.raises(TypeError, match="expected a module or a function, got 'resnet50'; "):
+            refused()
+    assert not any(tmp_path.iterdir())
     with pytest.raises(TypeError, match=r"expected a module or a function, got 3$"):
         corsac.compile(3)
 
@@ -33,5 +41,5 @@ def test_a_number_of_threads_that_is_none_is_said_once():
     environment = os.environ | {"CORSAC_NUM_THREADS": "abc"}
     done = subprocess.run(run, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
-    said = 'CORSAC_NUM_THREADS is "abc", and a number from 1 to 65536 is expected: it is ignored'
+    said = 'CORSAC_NUM_THREADS is "abc", and a number from 1 to 65536 is needed: it is ignored'
     assert done.stderr.count(said) == 1, done.stderr

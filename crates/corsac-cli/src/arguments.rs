@@ -109,9 +109,7 @@ impl ModelArgument {
         threads: Option<usize>,
     ) -> Result<Model, Failure> {
         if let (None, Err(text)) = (threads, threads_setting()) {
-            return Err(Failure::Usage(format!(
-                "CORSAC_NUM_THREADS is {text:?}, and a number from 1 to {MOST_THREADS} is needed"
-            )));
+            return Err(Failure::Usage(text));
         }
         let file = self.open()?;
         let file = match precision.precision() {

@@ -10,6 +10,8 @@ use npyz::{NpyFile, Order, WriterBuilder};
 
 use crate::failure::Failure;
 
+/// What such files begin with.
+const MAGIC: &[u8] = b"\x93NUMPY";
 /// Most bytes of a header: those of numpy's own files have about a hundred.
 const HEADER: usize = 4096;
 
@@ -20,11 +22,6 @@ pub(crate) fn read(path: &Path, spec: &TensorSpec) -> Result<Tensor, Failure> {
     let mut reader = BufReader::new(file);
     // Headers are nested text: a hostile one is looked at before it is parsed.
     let head = head(&mut reader).map_err(|error| Failure::array(path, error))?;
-    if !head.starts_with(b"\x93NUMPY") {
-        return Err(wrong(
-            "this is no .npy file, as numpy.save writes".to_owned(),
-        ));
-    }
     let text = &head[head.len().min(10)..];
     let text = &text[..text.iter().position(|&b| b == b'\n').unwrap_or(text.len())];
     if text
@@ -82,6 +79,11 @@ fn numbers<T: npyz::Deserialize + Copy, R: Read>(
 fn head(reader: &mut impl Read) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     reader.take(HEADER as u64).read_to_end(&mut head)?;
+    if !head.starts_with(MAGIC) {
+        return Err(std::io::Error::other(
+            "this is no .npy file, as numpy.save writes",
+        ));
+    }
     let number = |bytes: &[u8]| {
         bytes
             .iter()

@@ -280,7 +280,7 @@ fn errors_are_one_line() {
     );
     write("deep.npy", &npy("<f4", "False", &"(".repeat(4000), &x));
     write("header.npy", b"\x93NUMPY\x02\x00\xff\xff\xff\xff");
-    write("text.npy", b"1, 2, 3");
+    write("text.npy", b"import torch\n\n\nclass Net(torch.nn.Module):");
     write("empty.npy", b"");
     let model = std::fs::read(folder.path("net.safetensors")).unwrap();
     write("cut.safetensors", &model[..model.len() - 1]);

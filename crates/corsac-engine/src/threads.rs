@@ -25,7 +25,7 @@ pub fn parse_threads(text: &str) -> Option<usize> {
 /// What `CORSAC_NUM_THREADS` says: `None` if it is not set, or empty.
 ///
 /// # Errors
-/// Its text, if that is no number of threads.
+/// What is wrong, if that is no number of threads.
 pub fn threads_setting() -> Result<Option<usize>, String> {
     let Some(text) = std::env::var_os("CORSAC_NUM_THREADS") else {
         return Ok(None);
@@ -33,7 +33,11 @@ pub fn threads_setting() -> Result<Option<usize>, String> {
     let text = text.to_string_lossy();
     match text.trim().is_empty() {
         true => Ok(None),
-        false => parse_threads(&text).map(Some).ok_or(text.into_owned()),
+        false => parse_threads(&text).map(Some).ok_or_else(|| {
+            format!(
+                "CORSAC_NUM_THREADS is {text:?}, and a number from 1 to {MOST_THREADS} is needed"
+            )
+        }),
     }
 }
 

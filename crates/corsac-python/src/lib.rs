@@ -51,6 +51,7 @@ mod node;
 mod node_class;
 mod nodes;
 mod normal_form;
+mod packages;
 mod passes;
 mod placement;
 mod reinplacing;

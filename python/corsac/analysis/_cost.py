@@ -10,6 +10,7 @@ import torch
 
 from corsac import _core
 from corsac._core import Dim
+from corsac._example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._propagate import Site
 from corsac.analysis._subject import captured
@@ -348,6 +349,7 @@ def cost(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = True) -
     Raises:
         ShapeInferenceError: a call fails when it runs.
     """
+    inputs = gathered(inputs)
     graph = graph_of(captured(target, inputs))
     run = MetaRun(graph.owning_module) if fallback else None
     with torch.no_grad():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from corsac._example_inputs import gathered
 from corsac._report_text import duration
 from corsac.analysis._cost import CostReport, NodeCost, cost, table
 from corsac.analysis._machine import Machine, machine
@@ -150,15 +151,16 @@ def profile(target: torch.nn.Module, *inputs: Any, repeats: int = 10, warmup: in
 
     Args:
         target: the module to run: a graph module, or a model, which is traced, or captured for ``inputs``.
-        inputs: what it is given.
+        inputs: what it is given; a tuple or a list alone stands for all of it.
         repeats: how often it is run; times are medians.
         warmup: how often it is run before, unmeasured.
     """
     if repeats < 1:
         raise ValueError(f"expected at least one repeat, got {repeats}")
+    inputs = gathered(inputs)
     target = captured(target, inputs)
     with torch.no_grad():
-        report = cost(target, *inputs)
+        report = cost(target, inputs)
         timer = _Timer(target)
         plain = Interpreter(target)
         for _ in range(warmup):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from corsac import _core
+from corsac._example_inputs import gathered
 from corsac.analysis._meta_run import MetaRun
 from corsac.analysis._subject import captured
 from corsac.fx import Graph
@@ -102,13 +103,15 @@ def propagate(target: torch.nn.Module | Graph, *inputs: Any, fallback: bool = Tr
     Args:
         target: the graph, the module that runs it, or a model, which is traced, or captured for ``inputs``.
         inputs: what the placeholders are given: tensors (whose elements are not looked at), meta
-            tensors, :class:`TensorSpec` with sizes that may be symbols, numbers, containers.
+            tensors, :class:`TensorSpec` with sizes that may be symbols, numbers, containers. A tuple or a list alone
+            stands for all of them.
         fallback: whether nodes without a rule are called with meta tensors.
 
     Raises:
         ShapeInferenceError: a call fails when it runs: the message says which node, what it takes,
             what it was given, and where it is in the user's program.
     """
+    inputs = gathered(inputs)
     graph = graph_of(captured(target, inputs))
     run = MetaRun(graph.owning_module) if fallback else None
     types = _core.propagate_types(graph, inputs, run)

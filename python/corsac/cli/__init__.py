@@ -35,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(words)
     try:
         try:
+            _core.check_threads_setting()
+        except ValueError as error:
+            raise Failure(str(error)) from None
+        try:
             command = importlib.import_module(f"corsac.cli.{options.command}")
         except ModuleNotFoundError as error:
             if error.name != "torch":

@@ -275,6 +275,18 @@ def _ops(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _summary(parser: argparse.ArgumentParser) -> None:
+    _model(parser)
+    _input(parser)
+    parser.add_argument(
+        "--depth",
+        type=not_negative,
+        metavar="N",
+        help="how deep to go into modules inside (all of them)",
+    )
+    _json(parser)
+
+
 def _profile(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     _input(parser)
@@ -507,6 +519,16 @@ examples:
   corsac draw torchvision.models:resnet50 --input 1,3,224,224 --overlay time --out resnet50.html
 """,
         _draw,
+    ),
+    Command(
+        "summary",
+        "print the modules of a model",
+        """\
+Print the tree of a model's modules, with what each gives on the given input, its parameters and its
+multiplications, without running it.
+""",
+        "example:\n  corsac summary torchvision.models:resnet50 --input 1,3,224,224 --depth 2\n",
+        _summary,
     ),
     Command(
         "ops",

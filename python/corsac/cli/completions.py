@@ -9,8 +9,13 @@ import sys
 
 from corsac.cli.arguments import COMMAND_PARSERS, COMMANDS
 
-#: An option in the text of ``--help``.
+#: An option in the text of ``--help``, with the values that are listed after it.
 _OPTION = re.compile(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
+_VALUES = re.compile(r"\[possible values: ([^]]*)\]")
+
+#: The values that the options of a command take, none where they may be any; under an empty name those of the
+#: command itself.
+Options = dict[str, list[str]]
 
 
 def run(options: argparse.Namespace) -> bool:
@@ -20,51 +25,75 @@ def run(options: argparse.Namespace) -> bool:
     return True
 
 
-def _options_of(command: str) -> list[str]:
+def _options_of(command: str) -> Options:
     if command in ("run", "bench"):
         # The native program knows its own.
         program = [sys.executable, "-m", "corsac.cli", command, "--help"]
         text = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-    else:
-        text = COMMAND_PARSERS[command].format_help()
-    return sorted(set(_OPTION.findall(text)))
+        found = list(_OPTION.finditer(text))
+        ends = [own.start() for own in found[1:]] + [len(text)]
+        values = [
+            _VALUES.search(text, own.end(), end) for own, end in zip(found, ends, strict=True)
+        ]
+        return {
+            own[1]: re.split(r",\s+", listed[1]) if listed else []
+            for own, listed in zip(found, values, strict=True)
+        }
+    known: Options = {}
+    for action in COMMAND_PARSERS[command]._actions:
+        choices = [str(own) for own in action.choices or ()]
+        names = [own for own in action.option_strings if own.startswith("--")]
+        if choices or names:
+            known |= dict.fromkeys(names or [""], choices)
+    return known
 
 
-def _bash(known: dict[str, list[str]]) -> str:
-    cases = "\n".join(f"    {name}) words='{' '.join(own)}' ;;" for name, own in known.items())
+def _bash(known: dict[str, Options]) -> str:
+    cases, values = [], []
+    for name, own in known.items():
+        cases.append(f"    {name}) words='{' '.join(sorted(filter(None, own)))}' ;;")
+        for option, choices in own.items():
+            if choices and option:
+                values.append(f"    {name}:{option}) values='{' '.join(choices)}' ;;")
+            elif choices:
+                values.append(f"    {name}:{name}) values='{' '.join(choices)}' ;;")
+    cases_of_commands, cases_of_values = "\n".join(cases), "\n".join(values)
     return f"""\
 _corsac() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} words=
+  local word=${{COMP_WORDS[COMP_CWORD]}} words= values=
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W '{" ".join(known)}' -- "$word"))
     return
   fi
   case ${{COMP_WORDS[1]}} in
-{cases}
+{cases_of_commands}
+  esac
+  case ${{COMP_WORDS[1]}}:${{COMP_WORDS[COMP_CWORD-1]}} in
+{cases_of_values}
   esac
   case $word in
     -*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
-    *) COMPREPLY=() ;;
+    *) COMPREPLY=($(compgen -W "$values" -- "$word")) ;;
   esac
 }}
 complete -o default -F _corsac corsac
 """
 
 
-def _zsh(known: dict[str, list[str]]) -> str:
+def _zsh(known: dict[str, Options]) -> str:
     return f"autoload -U +X bashcompinit && bashcompinit\n{_bash(known)}"
 
 
-def _fish(known: dict[str, list[str]]) -> str:
+def _fish(known: dict[str, Options]) -> str:
     lines = []
     for command in COMMANDS:
         summary = command.summary.replace("'", "\\'")
         lines.append(
             f"complete -c corsac -n __fish_use_subcommand -f -a {command.name} -d '{summary}'"
         )
-        seen = f"'__fish_seen_subcommand_from {command.name}'"
-        lines += [
-            f"complete -c corsac -n {seen} -l {option.removeprefix('--')}"
-            for option in known[command.name]
-        ]
+        begins = f"complete -c corsac -n '__fish_seen_subcommand_from {command.name}'"
+        for option, choices in known[command.name].items():
+            long = f" -l {option.removeprefix('--')}" if option else " -f"
+            values = f" {'-x ' if option else ''}-a '{' '.join(choices)}'" if choices else ""
+            lines.append(f"{begins}{long}{values}")
     return "\n".join(lines) + "\n"

@@ -18,6 +18,8 @@ import torch
 from corsac.cli.failure import Failure, first_line, kind
 from corsac.cli.weights import SUFFIXES as WEIGHTS
 
+#: How files are called that corsac writes or reads a model from.
+FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
 #: How files of other programs with models are called.
 FOREIGN = (*WEIGHTS, ".onnx", ".pt2", ".yaml", ".yml", ".tflite", ".gguf", ".h5")
 

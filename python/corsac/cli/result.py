@@ -7,7 +7,11 @@ from pathlib import Path
 from corsac import fx
 from corsac._safetensors import write_safetensors
 from corsac.cli.failure import Failure, first_line
+from corsac.cli.model import FILES, FOREIGN
 from corsac.cli.module_source import WEIGHTS, module_source
+
+#: Suffixes of files that somebody may mean instead of a folder.
+NO_FOLDERS = (*FOREIGN, *FILES, ".py", ".zip", ".tar", ".tgz")
 
 #: The file that marks a folder as written by this program.
 GRAPH = "graph.txt"
@@ -17,6 +21,9 @@ def check_folder(folder: Path) -> None:
     """That ``folder`` can be written without losing something."""
     if folder.exists() and not folder.is_dir():
         raise Failure(f"--out {folder}: there is a file of that name")
+    suffix = folder.suffix.lower()
+    if suffix in NO_FOLDERS and not folder.is_dir():
+        raise Failure(f"--out {folder}: a folder is written, not a file *{suffix}")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / GRAPH).exists():
         raise Failure(f"--out {folder}: the folder holds something else; name an empty or new one")
 

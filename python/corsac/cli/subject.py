@@ -14,13 +14,11 @@ from corsac import _core, fx
 from corsac.cli.capture import graph_module
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import random_inputs
-from corsac.cli.model import keywords, load
+from corsac.cli.model import FILES, keywords, load
 from corsac.cli.progress import working
 from corsac.cli.result import GRAPH
 from corsac.cli.weights import weights_of
 
-#: How files that hold a graph or a model are called.
-FILES = (".safetensors", ".toml", ".json", ".graph", ".txt")
 #: So many missing modules an error names.
 NAMED = 4
 #: How a text begins that is a graph, and no configuration.

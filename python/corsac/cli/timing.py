@@ -38,9 +38,14 @@ class Comparison:
     @property
     def ratio(self) -> float | None:
         """How many times as long as ``second`` ``first`` takes, by the medians; None where these differ
-        by no more than the spread."""
+        by no more than the spread, or the minima or a fourth of the rounds say otherwise."""
         first, second = self.medians
-        return first / second if abs(first - second) > self.spread else None
+        is_longer = first > second
+        if abs(first - second) <= self.spread or (self.minima[0] > self.minima[1]) != is_longer:
+            return None
+        rounds = list(zip(self.first, self.second, strict=True))
+        alike = sum((one > other) == is_longer for one, other in rounds)
+        return first / second if 4 * alike > 3 * len(rounds) else None
 
     @property
     def said(self) -> str:
@@ -49,6 +54,9 @@ class Comparison:
         if ratio is None:
             if math.isinf(self.spread):
                 return "too few calls to compare"
+            first, second = self.medians
+            if abs(first - second) > self.spread:
+                return "no difference that shows in the fastest calls and in most rounds"
             return f"no difference beyond the spread of {duration(self.spread)}"
         if ratio >= 1:
             return f"{ratio:.2f} times as fast"

@@ -11,8 +11,14 @@ from typing import Any
 
 import torch.fx
 
-#: What in torch.fx reads the nodes of a module that it is given as torch.fx's own.
-_READERS = ("torch.fx.interpreter", "torch.fx.passes.", "torch.fx.subgraph_rewriter")
+#: What in torch.fx reads the nodes of a module or graph that it is given as torch.fx's own.
+_READERS = (
+    "torch.fx.experimental.",
+    "torch.fx.graph",
+    "torch.fx.interpreter",
+    "torch.fx.passes.",
+    "torch.fx.subgraph_rewriter",
+)
 #: What of it only hands modules on, or draws them.
 _HARMLESS = frozenset(
     f"torch.fx.passes.{name}"
@@ -35,10 +41,14 @@ def expect_ours(value: Any, taker: str) -> None:
 def refuse_torch_reader(depth: int) -> None:
     """Refuse to show a graph to the parts of torch.fx that only work on its own nodes; ``depth`` says
     how many calls away the reader is."""
-    reader = sys._getframe(depth + 1).f_globals.get("__name__", "")
+    refuse_reader(sys._getframe(depth + 1).f_globals.get("__name__", ""))
+
+
+def refuse_reader(reader: str) -> None:
+    """The same of the module of this name."""
     if reader.startswith(_READERS) and reader not in _HARMLESS:
         raise TypeError(
-            f"{reader} works on graphs of torch.fx, and was given a module of corsac.fx: convert it "
+            f"{reader} works on graphs of torch.fx, and was given one of corsac.fx: convert it "
             "with corsac.fx.to_torch, and the result back with corsac.fx.from_torch; or use "
             f"corsac{reader.removeprefix('torch')}"
         )

@@ -213,7 +213,7 @@ class Interpreter:
         message = f"While executing {node.format_node()}"
         if error.args:
             message = f"{error.args[0]}\n\n{message}"
-        message += f"\nOriginal traceback:\n{node.stack_trace}"
+        message += f"\nOriginal traceback:\n{node.stack_trace or node.source}"
         if isinstance(self.module, GraphModule) and isinstance(self.module.graph, Graph):
             trace_structured(
                 "artifact",

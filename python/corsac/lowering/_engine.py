@@ -9,6 +9,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from corsac import _core
+from corsac._dynamo import Precision
 from corsac._native import NativeCall
 from corsac._panic import as_compile_error
 from corsac._race import Choice
@@ -39,7 +40,7 @@ class Engine(Backend):
     name = "corsac"
 
     def __init__(
-        self, *, strict: bool = False, precision: str = "f32", apart: bool = False
+        self, *, strict: bool = False, precision: Precision = "f32", apart: bool = False
     ) -> None:
         #: Whether results that share memory with inputs or each other have to do so.
         self._strict = strict

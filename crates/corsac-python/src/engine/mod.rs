@@ -197,6 +197,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<watch::PyWatch>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;
+    m.add_function(wrap_pyfunction!(program::check_threads_setting, m)?)?;
     m.add_function(wrap_pyfunction!(planted::plant_panic, m)?)?;
     m.add_function(wrap_pyfunction!(runner::observe_calls, m)?)?;
     m.add_function(wrap_pyfunction!(tensors::are_native, m)?)?;

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::planted::{Place, panic_if_planted};
-use super::program::{Contexts, PyProgram};
+use super::program::{Contexts, PyProgram, checked_setting};
 use super::tensors::Exchange;
 use super::weights::Loaded;
 use super::{CompileError, shared_results, with_types};
@@ -46,6 +46,7 @@ impl PyNativeModel {
         precision: &str,
         after: Option<&Self>,
     ) -> PyResult<Self> {
+        checked_setting(graph.py())?;
         let facts = match after {
             Some(known) => known.facts.of_graph_after(graph)?,
             None => TypeFacts::of_graph(graph)?,

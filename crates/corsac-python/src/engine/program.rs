@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use corsac_engine::{
-    Context, DType, Data, DataMut, Element, Elements, Executable, MOST_THREADS, Output, Precision,
-    RunError, Source, ValueId, default_threads, threads_setting,
+    Context, DType, Data, DataMut, Element, Elements, Executable, Output, Precision, RunError,
+    Source, ValueId, default_threads, threads_setting,
 };
 use pyo3::PyTraverseError;
 use pyo3::buffer::PyBuffer;
@@ -133,19 +133,22 @@ fn threads(py: Python<'_>) -> PyResult<usize> {
 }
 
 /// `CORSAC_NUM_THREADS`; where that is no number, says so once.
-fn checked_setting(py: Python<'_>) -> PyResult<Option<usize>> {
+pub(super) fn checked_setting(py: Python<'_>) -> PyResult<Option<usize>> {
     static SAID: AtomicBool = AtomicBool::new(false);
     let text = match threads_setting() {
         Ok(threads) => return Ok(threads),
         Err(_) if SAID.swap(true, Ordering::Relaxed) => return Ok(None),
         Err(text) => text,
     };
-    let text = format!(
-        "CORSAC_NUM_THREADS is {text:?}, and a number from 1 to {MOST_THREADS} is expected: it is ignored"
-    );
-    let text = CString::new(text)?;
+    let text = CString::new(format!("{text}: it is ignored"))?;
     PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
     Ok(None)
+}
+
+/// Raises `ValueError` where `CORSAC_NUM_THREADS` is no number of threads.
+#[pyfunction]
+pub(super) fn check_threads_setting() -> PyResult<()> {
+    threads_setting().map(drop).map_err(PyValueError::new_err)
 }
 
 /// An input of a call: read where it is, or copied.

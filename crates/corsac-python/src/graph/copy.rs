@@ -10,6 +10,7 @@ use super::PyGraph;
 use crate::collector::PausedCollector;
 use crate::error::graph_error;
 use crate::node::PyNode;
+use crate::packages::ours;
 use crate::value::Writer;
 
 impl PyGraph {
@@ -97,10 +98,11 @@ impl PyGraph {
     #[pyo3(signature = (node, arg_transform = None))]
     fn node_copy<'py>(
         slf: &Bound<'py, Self>,
-        node: &Bound<'py, PyNode>,
+        node: &Bound<'py, PyAny>,
         arg_transform: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Py<PyNode>> {
         let py = slf.py();
+        let node = ours::<PyNode>(node, "node_copy")?;
         let source = node.get().graph(py);
         let id = node.get().id();
         let (op, target, args, kwargs, name, ty, origin) = {
@@ -172,11 +174,12 @@ impl PyGraph {
     #[pyo3(signature = (g, val_map, return_output_node = false))]
     fn graph_copy<'py>(
         slf: &Bound<'py, Self>,
-        g: &Bound<'py, Self>,
+        g: &Bound<'py, PyAny>,
         val_map: &Bound<'py, PyDict>,
         return_output_node: bool,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
+        let g = ours::<Self>(g, "graph_copy")?;
         if slf.is(g) {
             return Err(PyRuntimeError::new_err(
                 "a graph cannot be copied into itself",

@@ -20,6 +20,7 @@ use crate::host::Host;
 use crate::insert_point::PyInsertPoint;
 use crate::node::PyNode;
 use crate::nodes::PyNodes;
+use crate::packages::refuse_torch_reader;
 use crate::runtime::TorchValues;
 use crate::value::{Reader, Writer};
 
@@ -201,8 +202,9 @@ impl PyGraph {
 
     /// The nodes in order: a live view that can be iterated both ways while the graph changes.
     #[getter]
-    fn nodes(slf: &Bound<'_, Self>) -> PyNodes {
-        PyNodes::forward(slf)
+    fn nodes(slf: &Bound<'_, Self>) -> PyResult<PyNodes> {
+        refuse_torch_reader(slf.py())?;
+        Ok(PyNodes::forward(slf))
     }
 
     /// The sentinel that closes the list of nodes.
