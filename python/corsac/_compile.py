@@ -224,7 +224,9 @@ class CompiledModule(EngineModule):
         state["_trained"] = None
         #: The model as Dynamo captures it, and its graphs.
         state["_dynamo"], state["_pieces"] = None, []
-        state["_watch"] = _core.Watch(self._model)
+        # Lazy parameters refuse to be looked at.
+        with torch._C.DisableTorchFunctionSubclass():
+            state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self)
         #: How many calls more are left to PyTorch unseen, by their outlines.
         state["_left"] = {}

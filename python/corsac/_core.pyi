@@ -1001,9 +1001,9 @@ class Recording:
     - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
     """
     def __new__(cls, ours: Any, unlike: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
-    def ask(self, function: Any) -> Any:
-        """A function without arguments tells how something is set that the program depends on: it is asked now, and
-        before each call.
+    def ask(self, function: Any, *arguments: Any) -> Any:
+        """A function tells how something is set that the program depends on: it is asked now, and before each call, unless the
+        program has made the function or one of its arguments.
         """
         ...
     def conditions(self) -> Any:

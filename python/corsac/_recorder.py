@@ -71,8 +71,9 @@ _Tensor = torch.Tensor
 #: In how many places values may decide.
 READS = 32
 #: What may be asked of a tensor that calls with the same types and sizes can differ in.
-_FORM = frozenset(
-    [
+_FORM = {
+    own: own
+    for own in (
         *getters("requires_grad", "is_leaf", "grad", "grad_fn", "retains_grad"),
         _Tensor.is_contiguous,
         _Tensor.stride,
@@ -80,8 +81,8 @@ _FORM = frozenset(
         _Tensor.is_inference,
         _Tensor.is_conj,
         _Tensor.is_neg,
-    ]
-)
+    )
+}
 
 
 #: Functions that take only type and sizes of their first argument.
@@ -365,6 +366,10 @@ class Recorder(TorchFunctionMode):
             with self:
                 return opened(*args, **kwargs)
         is_read = self.reads is not None and func in VALUES
+        if name == "__get__" and target_of(func, name) is None:
+            # Dynamo would take it for a constant.
+            self.refuse(f"it asks for {name_of(func)}", Kind.HOST)
+            return func(*args, **kwargs)
         try:
             call = self._call(func, name, args, kwargs, is_read)
         except TraceError as error:
@@ -466,13 +471,19 @@ class Recorder(TorchFunctionMode):
             result is not None and name_of(func) == "Tensor.grad_fn"
         ):
             self.refuse(f"it asks for {name_of(func)}")
+        is_attribute = getattr(func, "__name__", "") == "__get__"
         if not all(id(own) in self._names for own in args if isinstance(own, _Tensor)):
-            if self.trains and getattr(func, "__name__", "") == "__get__":
+            if self.trains and is_attribute:
                 self.refuse(f"it asks for {name_of(func)}, which differs between calls")
             self.asks_form = True
         else:
             for own in args:
                 self._weight(own)
+        if is_attribute and not any(
+            id(own) in self._inputs or self._known(own) for own in args if isinstance(own, _Tensor)
+        ):
+            # Of what it finds in its state nobody looks at it where tensors are only read.
+            self.recording.ask(_FORM[func], *args)
         return result
 
     def _call(

@@ -273,8 +273,10 @@ def staged(graph: Graph, weights: Mapping[str, torch.Tensor], decisions: Decisio
     made: dict[Node, int] = {own: number for number, part in enumerate(parts) for own in part}
     wanted: list[dict[str, None]] = [{} for _ in parts]
     for node, given in decisions.written_inputs.items():
-        # Later parts have the input, which is the same tensor.
-        number = made[node]
+        # Later parts have the input, which is the same tensor. Nobody may use what is dropped.
+        number = made.get(node)
+        if number is None:
+            continue
         node.replace_all_uses_with(given, lambda user, number=number: made.get(user) != number)
 
     def want(node: Node) -> None:

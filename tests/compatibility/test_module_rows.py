@@ -115,6 +115,17 @@ def mismatched(x):
     return torch.mm(y, x)
 
 
+@row("an error of a node in `Interpreter`")
+def test_errors_of_nodes_say_where_these_are_from() -> None:
+    told = []
+    for fx in PACKAGES:
+        with pytest.raises(RuntimeError) as raised:
+            fx.Interpreter(fx.symbolic_trace(mismatched)).run(torch.randn(3, 4))
+        told.append(str(raised.value))
+    assert "Original traceback:\nNone\n" in told[0]
+    assert f'Original traceback:\nFile "{__file__}", line ' in told[1]
+
+
 @row("an error in a generated line")
 def test_errors_in_generated_lines(capsys: pytest.CaptureFixture[str]) -> None:
     shown = []

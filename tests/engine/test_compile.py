@@ -311,3 +311,14 @@ def test_what_is_alike_is_explained_once():
         compiled(torch.randn(3, 4))
     text = compiled.explain()
     assert "  7 × torch._C._fft.fft_fft (" in text and " and 3 others): " in text
+
+
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning", "ignore:Lazy modules:UserWarning")
+def test_lazy_modules_get_their_weights_in_the_first_call():
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU()).eval()
+    compiled, x = corsac.compile(model), torch.randn(2, 3)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+    assert type(model[0]) is nn.Linear and model[0].weight.shape == (4, 3)
+    assert "1 steps" in compiled.explain() or "native" in compiled.explain(), compiled.explain()

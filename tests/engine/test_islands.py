@@ -82,3 +82,27 @@ def test_finding_types_draws_no_numbers():
         torch.manual_seed(0)
         for one in expected:
             torch.testing.assert_close(compiled(x), one)
+
+
+def unused(x):
+    x.relu()
+    return x.tensor_split(3, 2)[2], x * 2
+
+
+def unused_too(x):
+    x.relu(), x + 1, x + 2
+    return x.chunk(3, 2)[0], x.split([1, 2], 1)[1], x * 2
+
+
+@pytest.mark.recording
+@pytest.mark.parametrize("function", [unused, unused_too])
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+def test_parts_of_inputs_that_are_returned_are_views(function):
+    compiled, x = corsac.compile(function, options={"inference": "native"}), torch.randn(2, 3, 17)
+    with torch.no_grad():
+        for _ in range(3):
+            found, expected = compiled(x), function(x)
+            for own, other in zip(found, expected, strict=True):
+                assert torch.equal(own, other) and own.stride() == other.stride()
+            for own, other in zip(found[:-1], expected[:-1], strict=True):
+                assert own.data_ptr() == other.data_ptr()

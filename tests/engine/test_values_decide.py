@@ -867,3 +867,21 @@ def test_random_numbers_that_nobody_uses_are_drawn_in_each_part():
                 torch.manual_seed(call)
                 outcomes.append((own(x), torch.rand(2)))
             same(*outcomes)
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [lambda x: x.contiguous(), lambda x: x.float(), lambda x: x.to(torch.float32)],
+    ids=["contiguous", "float", "to"],
+)
+def test_inputs_that_nobody_uses_are_dropped(unused):
+    def program(x, y):
+        unused(x)
+        if y.sum() > 0:
+            return y + 1
+        return y.exp() + 1
+
+    compiled = corsac.compile(program)
+    x, y = torch.randn(3), torch.rand(4) + 0.1
+    for given in (y, -y, y, -y):
+        same(compiled(x, given), program(x, given))

@@ -838,11 +838,12 @@ impl PyRecording {
             .is_ok_and(|made| made.entered.contains(&address(code)))
     }
 
-    /// A function without arguments tells how something is set that the program depends on: it is asked now, and
-    /// before each call.
-    fn ask(&self, function: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// A function tells how something is set that the program depends on: it is asked now, and before each call, unless the
+    /// program has made the function or one of its arguments.
+    #[pyo3(signature = (function, *arguments))]
+    fn ask(&self, function: &Bound<'_, PyAny>, arguments: &Bound<'_, PyTuple>) -> PyResult<()> {
         match self.state.lock() {
-            Ok(mut state) => state.reads.call(function, &PyTuple::empty(function.py())),
+            Ok(mut state) => state.reads.call(function, arguments),
             Err(_) => Err(PyRuntimeError::new_err("another thread panicked")),
         }
     }

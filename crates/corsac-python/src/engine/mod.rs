@@ -117,11 +117,18 @@ fn shared_results(
     let mut at = 0;
     while let Some((node, _)) = found.get(at) {
         let node = *node;
-        let storage = |node| types.value(node).as_tensor().map(|own| own.storage);
+        let storage = types.value(node).as_tensor().map(|own| own.storage);
+        // A list of views has them.
+        let has_storage = |input| {
+            let mut found = false;
+            let value = types.value(input);
+            value.for_each_tensor(&mut |own| found |= Some(own.storage) == storage);
+            found
+        };
         for input in graph.node(node).inputs() {
             let calls = matches!(graph.node(input).op(), Op::CallFunction | Op::CallMethod);
             let is_known = returned.contains(&input) || found.iter().any(|(own, _)| *own == input);
-            if calls && !is_known && storage(input).is_some() && storage(input) == storage(node) {
+            if calls && !is_known && has_storage(input) {
                 let name = graph.node(node).name();
                 found.push((input, format!("{name} is a view of it, and is returned")));
             }
