@@ -158,6 +158,8 @@ class Recorder(TorchFunctionMode):
         #: Inputs, by the identity of tensors, and the nodes that have written to such and that give them.
         self._inputs: dict[int, Node] = {}
         self._written_inputs: dict[Node, int] = {}
+        #: Where tensors lie of which a tensor with one integer chooses a part: graphs have a copy of that.
+        self._chosen: set[int] = set()
         #: After how many reads views were made of what was there before, by where that lies.
         self._views: dict[int, int] = {}
         #: Whether there may be numbers that depend on values, or on state.
@@ -290,6 +292,8 @@ class Recorder(TorchFunctionMode):
     def writes(self, own: torch.Tensor) -> bool:
         """An operator writes to a tensor. Whether the program has made it."""
         self._written.append(own)
+        if own.layout is torch.strided and place_of(own) in self._chosen:
+            self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
         if self.deferred is not None and place_of(own) in self.deferred.places:
             self.refuse("it writes to a tensor that it has printed")
         if own.layout is torch.strided and place_of(own) in self._given:
@@ -561,6 +565,14 @@ class Recorder(TorchFunctionMode):
         if self.sizes is not None:
             self.sizes.made(node)
         self._results(result, node, {id(own) for own in tensors}, name_of(func))
+        if (
+            what is operator.getitem
+            and isinstance(result, _Tensor)
+            and result.layout is torch.strided
+            and place_of(result) == place_of(args[0])
+            and next(tensors_in(args[1:]), None) is not None
+        ):
+            self._chosen.add(place_of(result))
         if not self.trains:
             weights = {place_of(own) for own in tensors if id(own) in self._weight_nodes}
             read = tensors
@@ -826,6 +838,10 @@ class Recorder(TorchFunctionMode):
 
     def _note_layouts(self, results: Sequence[torch.Tensor]) -> None:
         """Notes how the results lie in memory that the graph computes."""
+        chosen = [place_of(own) for own in results if own.layout is torch.strided]
+        chosen = [own for own in chosen if own in self._chosen]
+        if len(chosen) != len(set(chosen)) or any(own in self._given for own in chosen):
+            self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
         if not self.trains:
             self.layouts = layouts_of(results, self._given)
 

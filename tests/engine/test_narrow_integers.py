@@ -103,3 +103,25 @@ def test_weights_of_narrow_integers():
             return x + self.steps, self.levels * 2, (self.levels, self.steps)
 
     check(Model().eval(), torch.randn(2, 4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: a.index_add(0, torch.tensor([0, 0]), b),
+        lambda a, b: (a + 0).index_add_(0, torch.tensor([0, 0]), b),
+        lambda a, b: a.index_put((torch.tensor([0, 0]),), b, accumulate=True),
+        lambda a, b: (a + 0).index_put_((torch.tensor([0, 0]),), b, accumulate=True),
+        lambda a, b: a.scatter_add(0, torch.zeros(2, 3, dtype=torch.int64), b),
+    ],
+)
+def test_sums_by_indices_are_in_range(dtype, function):
+    most = torch.iinfo(dtype).max
+    a, b = torch.full((2, 3), most - 5, dtype=dtype), torch.full((2, 3), most // 2, dtype=dtype)
+
+    def program(a, b):
+        c = function(a, b)
+        return c, c.to(torch.int64), c // 2, c.float(), c.clamp(0, 100)
+
+    check(program, a, b, native=False)

@@ -14,6 +14,9 @@ use crate::kernels::generic::broadcast_steps;
 use crate::kernels::put::Put;
 use crate::program::{Element, Source, ValueId};
 
+/// Sums have to be in the range of their type again, which a put element is without.
+const SUMS_OF_NARROW: &str = "sums of narrow integers by indices";
+
 /// Where a call writes.
 struct Written {
     /// The value of the graph that holds the elements: no view of another one.
@@ -233,6 +236,9 @@ impl Lowerer<'_, '_> {
                 true if element == Element::Bool => {
                     return Err("a sum of truth values".to_owned());
                 }
+                true if self.narrow_type(base).is_some() => {
+                    return Err(SUMS_OF_NARROW.to_owned());
+                }
                 true => Combination::Add,
                 false => Combination::Replace,
             };
@@ -282,6 +288,9 @@ impl Lowerer<'_, '_> {
                     combination = Combination::Add;
                     if element == Element::Bool {
                         return Err("truth values combined by indices".to_owned());
+                    }
+                    if self.narrow_type(base).is_some() {
+                        return Err(SUMS_OF_NARROW.to_owned());
                     }
                     match call.number("alpha")?.unwrap_or(1.0) {
                         1.0 => {}
