@@ -49,6 +49,24 @@ def test_their_modules_are_listed(model, capfd):
     assert "with --input it is captured" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["ops", "profile", "summary"])
+def test_an_input_may_be_a_list(command, tmp_path, monkeypatch, capfd):
+    text = """
+import torch
+
+class Joins(torch.nn.Module):
+    def forward(self, xs):
+        return torch.relu(xs[0] + xs[1])
+"""
+    (tmp_path / "joins.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    given = ["--input", "[torch.ones(2, 3), torch.ones(3)]"]
+    assert main([command, "joins.py:Joins", *given, "--json"]) == 0, capfd.readouterr().err
+    found = json.loads(capfd.readouterr().out)
+    outputs = [own["output"] for own in found.get("nodes", found.get("modules"))]
+    assert outputs[-1] == "float32[2, 3]", outputs
+
+
 def test_they_are_compared_described_and_minified(model, capfd, tmp_path):
     given = ["--input", "2,4"]
     assert main(["diff", model, model, *given]) == 0

@@ -27,8 +27,8 @@ def run(options: argparse.Namespace) -> bool:
         module = subject.runnable(why)
         inputs = given_inputs(options.input, module, why)
         with accepted(), working("measuring"), torch.no_grad():
-            propagate(module, *inputs)
-            report = (profile if options.overlay == "time" else cost)(module, *inputs)
+            propagate(module, inputs)
+            report = (profile if options.overlay == "time" else cost)(module, inputs)
     target = subject.module if subject.module is not None else subject.graph
     try:
         with working(f"drawing {options.out}"):

@@ -15,7 +15,7 @@ def run(options: argparse.Namespace) -> bool:
     module = captured(options.model, options).runnable("counting operations")
     inputs = given_inputs(options.input, module, "counting operations")
     with accepted():
-        report = cost(module, *inputs)
+        report = cost(module, inputs)
     if options.json:
         print_json(report.to_dict())
     else:

@@ -78,7 +78,7 @@ def _types(module: fx.GraphModule, inputs: list[Any] | None) -> Iterator[None]:
     known = inputs is None or any("tensor_meta" in node.meta for node in module.graph.nodes)
     if not known:
         try:
-            propagate(module, *inputs, fallback=False)
+            propagate(module, inputs, fallback=False)
         except ShapeInferenceError:
             known = True
     try:

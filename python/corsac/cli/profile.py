@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> bool:
     inputs = given_inputs(options.input, module, "a profile")
     progress = working(f"running the model {options.repeat} times")
     with accepted(), progress, torch.inference_mode():
-        report = profile(module, *inputs, repeats=options.repeat)
+        report = profile(module, inputs, repeats=options.repeat)
     if options.json:
         print_json(report.to_dict())
     else:

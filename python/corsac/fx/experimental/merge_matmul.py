@@ -83,7 +83,7 @@ def merge_matmul(
     gm = GraphModule(traced, traced.graph.__deepcopy__({}))
     before = len(gm.graph.nodes)
     if example_inputs is not None:
-        corsac.analysis.propagate(gm, *example_inputs)
+        corsac.analysis.propagate(gm, tuple(example_inputs))
     sites = _core.merge_products(gm.graph, split_result_tensors)
     gm.recompile()
     gm.graph.lint()

@@ -23,7 +23,7 @@ def reinplace(gm: GraphModule, *sample_args: Any) -> GraphModule:
         gm: a graph as ``make_fx(functionalize(f))`` gives it, or any other.
         sample_args: what the program is called with. Types are found from them.
     """
-    propagate(gm, *sample_args)
+    propagate(gm, sample_args)
     sites = _core.reinplace(gm.graph, gradients=False)
     changed = {name for name, _, _, reason in sites if reason is None}
     for node in gm.graph.nodes:
