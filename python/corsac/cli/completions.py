@@ -9,7 +9,7 @@ import sys
 
 from corsac.cli.arguments import COMMAND_PARSERS, COMMANDS
 
-#: An option in the text of ``--help``, with the values that are listed after it.
+#: An option in the text of ``--help``, and the values that are listed after it.
 _OPTION = re.compile(r"^\s+(?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
 _VALUES = re.compile(r"\[possible values: ([^]]*)\]")
 
@@ -53,10 +53,8 @@ def _bash(known: dict[str, Options]) -> str:
     for name, own in known.items():
         cases.append(f"    {name}) words='{' '.join(sorted(filter(None, own)))}' ;;")
         for option, choices in own.items():
-            if choices and option:
-                values.append(f"    {name}:{option}) values='{' '.join(choices)}' ;;")
-            elif choices:
-                values.append(f"    {name}:{name}) values='{' '.join(choices)}' ;;")
+            if choices:
+                values.append(f"    {name}:{option or name}) values='{' '.join(choices)}' ;;")
     cases_of_commands, cases_of_values = "\n".join(cases), "\n".join(values)
     return f"""\
 _corsac() {{

@@ -106,11 +106,15 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
                 f"{reference} is no graph: its text begins with neither graph() nor graph v1"
             )
         return _from_configuration(reference, path, options)
-    model = original(reference, options)
+    module = graph_of(original(reference, options), options)
+    return Subject(reference, module.graph, module)
+
+
+def graph_of(model: torch.nn.Module, options: argparse.Namespace) -> fx.GraphModule:
+    """The graph of a model: for all inputs, or where it decides by them, for those on the command line."""
     with working("capturing the model"):
         texts = getattr(options, "input", None)
-        module = graph_module(model, (lambda: random_inputs(texts)) if texts else None)
-    return Subject(reference, module.graph, module)
+        return graph_module(model, (lambda: random_inputs(texts)) if texts else None)
 
 
 def _is_whole(path: Path) -> bool:
