@@ -14,9 +14,6 @@ use crate::kernels::generic::broadcast_steps;
 use crate::kernels::put::Put;
 use crate::program::{Element, Source, ValueId};
 
-/// Sums have to be in the range of their type again, which a put element is without.
-const SUMS_OF_NARROW: &str = "sums of narrow integers by indices";
-
 /// Where a call writes.
 struct Written {
     /// The value of the graph that holds the elements: no view of another one.
@@ -233,13 +230,7 @@ impl Lowerer<'_, '_> {
             let values = call.tensor("values")?;
             same_type(self, values)?;
             let combination = match call.flag("accumulate", false)? {
-                true if element == Element::Bool => {
-                    return Err("a sum of truth values".to_owned());
-                }
-                true if self.narrow_type(base).is_some() => {
-                    return Err(SUMS_OF_NARROW.to_owned());
-                }
-                true => Combination::Add,
+                true => self.sums(base)?,
                 false => Combination::Replace,
             };
             let index = match call.get("indices") {
@@ -285,13 +276,7 @@ impl Lowerer<'_, '_> {
                 source = self.alias(source, rows.clone());
                 let mut combination = Combination::Replace;
                 if name == "index_add" {
-                    combination = Combination::Add;
-                    if element == Element::Bool {
-                        return Err("truth values combined by indices".to_owned());
-                    }
-                    if self.narrow_type(base).is_some() {
-                        return Err(SUMS_OF_NARROW.to_owned());
-                    }
+                    combination = self.sums(base)?;
                     match call.number("alpha")?.unwrap_or(1.0) {
                         1.0 => {}
                         factor if element == Element::F32 => {
@@ -305,6 +290,18 @@ impl Lowerer<'_, '_> {
         };
         let how = (call.name == "index_fill", combination);
         self.put(base, &view, &[(dim, index)], source, how)
+    }
+
+    /// What is put into `base` is added to what is there.
+    fn sums(&self, base: ValueId) -> Result<Combination, Reason> {
+        if self.program.element(base) == Element::Bool {
+            return Err("sums of truth values by indices".to_owned());
+        }
+        if self.narrow_type(base).is_some() {
+            // They would have to be brought into the range of their type.
+            return Err("sums of narrow integers by indices".to_owned());
+        }
+        Ok(Combination::Add)
     }
 
     /// `base`, of which a part has `source` where `x[index]` is.
