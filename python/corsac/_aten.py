@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -79,6 +79,11 @@ def place_of(own: torch.Tensor) -> int:
     return own.untyped_storage()._cdata
 
 
+def places_of(tensors: Iterable[torch.Tensor]) -> list[int]:
+    """Where those of them lie that are strided."""
+    return [place_of(own) for own in tensors if own.layout is torch.strided]
+
+
 def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
     """What programs for tensors differ in: type, sizes, and how they lie in memory as far as results do by that."""
     # Nested tensors have no sizes.
@@ -113,6 +118,7 @@ __all__ = [
     "is_taking_places",
     "key_of_tensor",
     "place_of",
+    "places_of",
     "tensors_in",
     "what_it_does",
     "written_tensors",

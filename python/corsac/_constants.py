@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from corsac._aten import place_of, tensors_in
+from corsac._aten import place_of, places_of, tensors_in
 from corsac.fx import Graph, Node
 
 
@@ -87,7 +87,7 @@ class Constants:
 
     def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
-        returned_at = {place_of(own) for own in returned if own.layout is torch.strided}
+        returned_at = set(places_of(returned))
         lost = self._spread(self._lost | returned_at)
         # What is only computed is for who folds constants.
         kept = {

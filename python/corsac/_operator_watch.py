@@ -13,6 +13,7 @@ from corsac._aten import (
     READS_VALUES,
     is_taking_places,
     place_of,
+    places_of,
     tensors_in,
     what_it_does,
     written_tensors,
@@ -98,7 +99,7 @@ class OperatorWatch(TorchDispatchMode):
                 self._recorder.changed()
         result = func(*args, **kwargs)
         if is_new:
-            places = [place_of(own) for own in tensors_in(result) if own.layout is torch.strided]
+            places = places_of(tensors_in(result))
             self._made.update(places)
             self._recorder.made(places)
         return result

@@ -35,6 +35,7 @@ from corsac import _core
 from corsac._aten import (
     has_attributes,
     place_of,
+    places_of,
     tensors_in,
 )
 from corsac._constants import Constants
@@ -292,13 +293,14 @@ class Recorder(TorchFunctionMode):
     def writes(self, own: torch.Tensor) -> bool:
         """An operator writes to a tensor. Whether the program has made it."""
         self._written.append(own)
-        if own.layout is torch.strided and place_of(own) in self._chosen:
+        place = place_of(own) if own.layout is torch.strided else None
+        if place in self._chosen:
             self.refuse("it writes to what has a part that a tensor chooses", Kind.HOST)
-        if self.deferred is not None and place_of(own) in self.deferred.places:
+        if self.deferred is not None and place in self.deferred.places:
             self.refuse("it writes to a tensor that it has printed")
-        if own.layout is torch.strided and place_of(own) in self._given:
-            return self._overwrites(place_of(own))
-        age = self._ages.get(place_of(own))
+        if place is not None and place in self._given:
+            return self._overwrites(place)
+        age = self._ages.get(place)
         if self.reads and age != len(self.reads):
             self._writes_back = True
             if self.trains and age is not None:
@@ -812,7 +814,7 @@ class Recorder(TorchFunctionMode):
                 results.append(node)
         self.graph.output(tuple(results))
         computed = zip(template.tensors, sources, strict=True)
-        self._note_layouts([own for own, source in computed if source is None])
+        self._note_results([own for own, source in computed if source is None])
         template.tensors.clear()
         # The tensors of this call are not kept.
         later = [(replace(own, args=()), len(own.args)) for own in calls]
@@ -828,18 +830,17 @@ class Recorder(TorchFunctionMode):
             self.weights.update(self._constants.fold(self.graph, leaves))
             values = [self.node_of(own) for own in leaves]
             self.graph.output(tree_unflatten(values, spec))
-            self._note_layouts(leaves)
+            self._note_results(leaves)
             return None
         template = self._template(returned, {})
         self.graph.output(tuple(map(self.node_of, template.tensors)))
-        self._note_layouts(template.tensors)
+        self._note_results(template.tensors)
         template.tensors.clear()
         return template
 
-    def _note_layouts(self, results: Sequence[torch.Tensor]) -> None:
-        """Notes how the results lie in memory that the graph computes."""
-        chosen = [place_of(own) for own in results if own.layout is torch.strided]
-        chosen = [own for own in chosen if own in self._chosen]
+    def _note_results(self, results: Sequence[torch.Tensor]) -> None:
+        """Notes how the results lie in memory that the graph computes. They share none that a tensor chooses."""
+        chosen = [own for own in places_of(results) if own in self._chosen]
         if len(chosen) != len(set(chosen)) or any(own in self._given for own in chosen):
             self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
         if not self.trains:
