@@ -15,7 +15,7 @@ use super::look::{
     Look, Step, called_name, full_name, is_atom, is_class, is_constant, is_in_python,
     is_number_class_of_numpy, short_name,
 };
-use super::recording::{DEEPEST, Kind};
+use super::state::{DEEPEST, Kind};
 
 impl<'py> Look<'_, 'py> {
     /// A class is asked whether something is an instance of it, or derived from it.

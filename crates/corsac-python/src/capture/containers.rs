@@ -13,7 +13,7 @@ use super::guards::address;
 use super::iteration::parts;
 use super::look::{Look, PROXY, Step, full_name, is_class, is_constant, is_in_python};
 use super::opcode as op;
-use super::recording::{DEEPEST, MOST};
+use super::state::{DEEPEST, MOST};
 
 impl<'py> Look<'_, 'py> {
     /// What a container holds is read, and no deeper: its length, its truth value, its elements in turn.
@@ -72,11 +72,11 @@ impl<'py> Look<'_, 'py> {
         {
             return Ok(());
         }
+        if cpython::is_view(object) {
+            let dict = cpython::viewed(object);
+            return dict.map_or(Ok(()), |own| self.state.reads.contents(&own));
+        }
         match &*name {
-            _ if cpython::is_view(object) => match cpython::viewed(object) {
-                Some(dict) => self.state.reads.contents(&dict),
-                None => Ok(()),
-            },
             "builtin_function_or_method"
             | "method_descriptor"
             | "wrapper_descriptor"

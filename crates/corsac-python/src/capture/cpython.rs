@@ -542,3 +542,9 @@ pub(super) fn parts_of_function<'py>(
     // SAFETY: the function keeps them alive.
     parts.map(|part| unsafe { Bound::from_borrowed_ptr_or_opt(py, part) })
 }
+
+/// Whether the collector knows an object.
+pub(super) fn is_tracked(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: it takes any object.
+    unsafe { ffi::PyObject_GC_IsTracked(object.as_ptr()) == 1 }
+}

@@ -177,14 +177,10 @@ impl Effects {
         for (effect, paths) in FUNCTIONS {
             for path in *paths {
                 for own in all_at(py, path)? {
-                    match path.ends_with(".*") {
-                        // What is listed by name has been, or will be, said there.
-                        true => functions.entry(address(&own)).or_insert(*effect),
-                        false => functions
-                            .entry(address(&own))
-                            .insert_entry(*effect)
-                            .into_mut(),
-                    };
+                    // What is listed by name has been, or will be, said there.
+                    if !path.ends_with(".*") || !functions.contains_key(&address(&own)) {
+                        functions.insert(address(&own), *effect);
+                    }
                     kept.push(own.unbind());
                 }
             }

@@ -174,10 +174,11 @@ impl<'py> Look<'_, 'py> {
                         let mut all = vec![object.clone()];
                         all.extend_from_slice(rest);
                         self.call(&found, &all, 1)?;
-                        match is_in_python(&found) || results == Purpose::Moved {
-                            true => self.given_by(&found, results, 0),
+                        match results {
+                            Purpose::Moved => Ok(()),
+                            _ if is_in_python(&found) => self.given_by(&found, results, 0),
                             // It may give anything that the object has.
-                            false => self.used(object, results.max(Purpose::Compared)),
+                            _ => self.used(object, results.max(Purpose::Compared)),
                         }
                     }
                     _ => {

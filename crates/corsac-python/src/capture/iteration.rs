@@ -11,7 +11,7 @@ use super::effects::{Effect, Purpose};
 use super::getters::is_getter;
 use super::guards::address;
 use super::look::{Look, Step, full_name, is_class, is_constant, is_in_python};
-use super::recording::DEEPEST;
+use super::state::DEEPEST;
 
 /// Iterators that give tuples of what they take: who looks at those looks no deeper.
 const PAIRING: &[&str] = &[

@@ -11,7 +11,7 @@ use pyo3::types::{
 use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effects, Purpose};
 use super::opcode::{self as op, Instruction};
-use super::recording::State;
+use super::state::State;
 
 /// What an instruction does, with what it needs for that.
 pub(super) struct Look<'a, 'py> {

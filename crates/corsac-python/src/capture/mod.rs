@@ -23,6 +23,7 @@ mod opcode;
 mod recording;
 mod roots;
 mod sites;
+mod state;
 mod structure;
 mod symbols;
 mod told;

@@ -35,7 +35,6 @@ const EXACT: i64 = 1 << 53;
 const COMPARISONS: &[&str] = &["lt", "le", "eq", "ne", "gt", "ge"];
 /// How deep containers are searched for symbols, and up to how many elements.
 const DEPTH: usize = 6;
-/// Containers of C besides tuples, lists, sets and dictionaries.
 const ELEMENTS: usize = 1000;
 
 /// A comparison that has to come out as it did: the function, two symbols or numbers, and the result.
