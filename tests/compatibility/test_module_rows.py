@@ -78,7 +78,9 @@ def test_source_text_in_linecache() -> None:
 def test_file_names() -> None:
     theirs, ours = (fx.symbolic_trace(Relu()) for fx in PACKAGES)
     assert theirs.forward.__code__.co_filename.startswith("<eval_with_key>.")
-    assert "corsac" not in theirs.forward.__code__.co_filename
+    # It ends with the file of the program, in whatever folder that is.
+    name, _, _ = theirs.forward.__code__.co_filename.partition(" from ")
+    assert "corsac" not in name
     assert ours.forward.__code__.co_filename.startswith("<eval_with_key>.corsac.")
 
 
