@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::tensor_layout::within;
+use super::probe::{in_new_thread, within};
 use super::torch_library::Library;
 
 /// `AtenTensorHandle`: an `at::Tensor` of the heap.
@@ -73,10 +73,11 @@ impl Allocator {
     /// The allocator of the installed PyTorch, if it makes tensors as `torch.empty` does.
     pub(super) fn get(py: Python<'_>) -> Option<&Self> {
         static ALLOCATOR: PyOnceLock<Option<Allocator>> = PyOnceLock::new();
-        let own = ALLOCATOR.get_or_init(py, || {
+        let probed = |py: Python<'_>| {
             let own = Self::load(py).ok()?;
             own.is_right(py).unwrap_or(false).then_some(own)
-        });
+        };
+        let own = ALLOCATOR.get_or_init(py, || in_new_thread(py, probed).flatten());
         own.as_ref()
     }
 

@@ -4,6 +4,7 @@ mod allocation;
 mod cache;
 mod model;
 mod planted;
+mod probe;
 mod program;
 mod runner;
 pub(crate) mod situation;

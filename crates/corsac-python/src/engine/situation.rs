@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict};
 
-use super::tensor_layout::within;
+use super::probe::{in_new_thread, within};
 use super::torch_library::Library;
 
 /// Functions that tell what is switched on.
@@ -185,10 +185,13 @@ impl Situation {
         ];
         let hooks = hooks.map(|name| Ok(modules.getattr(name)?.cast_into::<PyDict>()?.unbind()));
         let forward_gradients = py.import("torch.autograd.forward_ad")?.dict();
-        let switches = Switches::load(py).ok();
-        let are_right = |own: &Switches| own.are_right(&torch).unwrap_or(false);
+        let switches = in_new_thread(py, |py| {
+            let own = Switches::load(py)?;
+            let torch = py.import("torch")?;
+            PyResult::Ok(own.are_right(&torch)?.then_some(own))
+        });
         Ok(Self {
-            switches: switches.filter(are_right),
+            switches: switches.and_then(Result::ok).flatten(),
             is_grad_enabled: torch.getattr("is_grad_enabled")?.unbind(),
             is_any_autocast_enabled: core.getattr("_is_any_autocast_enabled")?.unbind(),
             is_autocast_enabled: torch.getattr("is_autocast_enabled")?.unbind(),

@@ -17,6 +17,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::probe::{in_new_thread, within};
+
 /// `THPVariable`
 #[repr(C)]
 struct TensorObject {
@@ -74,18 +76,16 @@ pub(super) struct Seen {
 
 impl Seen {
     /// A tensor of PyTorch itself, that is strided and counts writes; None where structures are not known.
-    pub(super) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        if known(tensor.py())?.is_none() {
-            return Ok(None);
-        }
+    pub(super) fn of(tensor: &Bound<'_, PyAny>) -> Option<Self> {
+        known(tensor.py())?;
         // SAFETY: the structures are as they are written down here, and the tensor is alive.
-        let seen = unsafe {
+        unsafe {
             let own = (*tensor.as_ptr().cast::<TensorObject>()).own;
             let (storage, counter) = ((*own).storage, (*own).version);
             if storage.is_null() || counter.is_null() || (*own).form[0] > MOST {
-                return Ok(None);
+                return None;
             }
-            Self {
+            Some(Self {
                 class: ffi::Py_TYPE(tensor.as_ptr()).addr(),
                 own: own.addr(),
                 storage: storage.addr(),
@@ -93,9 +93,8 @@ impl Seen {
                 counter: counter.addr(),
                 version: (*counter).version.load(Relaxed),
                 form: (*own).form,
-            }
-        };
-        Ok(Some(seen))
+            })
+        }
     }
 
     /// Whether `tensor`, which it was made of, is as it was.
@@ -133,7 +132,7 @@ impl Dense {
     /// What `tensor`, which is PyTorch's own and no subclass, is; None where it is something else, or not known.
     #[inline]
     pub(super) fn of(tensor: &Bound<'_, PyAny>) -> Option<Self> {
-        let known = known(tensor.py()).ok()??;
+        let known = known(tensor.py())?;
         // SAFETY: the structures are as they are written down here, and the tensor is alive. One on the CPU has storage.
         unsafe {
             let own = (*tensor.as_ptr().cast::<TensorObject>()).own;
@@ -167,10 +166,10 @@ struct Known {
 }
 
 /// What is known of the structures; None if they are not those that are written down here.
-fn known(py: Python<'_>) -> PyResult<Option<&Known>> {
+fn known(py: Python<'_>) -> Option<&Known> {
     static KNOWN: PyOnceLock<Option<Known>> = PyOnceLock::new();
-    let known = KNOWN.get_or_try_init(py, || PyResult::Ok(probed(py).unwrap_or(None)))?;
-    Ok(known.as_ref())
+    let probed = || in_new_thread(py, |py| probed(py).ok().flatten()).flatten();
+    KNOWN.get_or_init(py, probed).as_ref()
 }
 
 /// The memory of this process, read without risk.
@@ -250,25 +249,12 @@ fn probed(py: Python<'_>) -> PyResult<Option<Known>> {
         return Ok(None);
     }
     let is_so = within(&torch.call_method0("no_grad")?, || {
-        let usual = torch.call_method1("inference_mode", (false,))?;
-        within(&usual, || all_agree(&memory, &torch))
+        all_agree(&memory, &torch)
     })?;
     match is_so {
         true => known_words(&memory, &torch),
         false => Ok(None),
     }
-}
-
-/// Calls `work` in a context of Python.
-pub(super) fn within<T>(
-    context: &Bound<'_, PyAny>,
-    work: impl FnOnce() -> PyResult<T>,
-) -> PyResult<T> {
-    let none = context.py().None();
-    context.call_method0("__enter__")?;
-    let result = work();
-    context.call_method1("__exit__", (&none, &none, &none))?;
-    result
 }
 
 /// The words of ordinary tensors.
@@ -299,10 +285,7 @@ fn known_words(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<Option<
     ];
     let mut types: Vec<(u64, DType)> = Vec::new();
     for dtype in dtypes {
-        let usual = torch.call_method1("inference_mode", (false,))?;
-        let (own, elsewhere) =
-            within(&usual, || Ok((words("cpu", dtype)?, words("meta", dtype)?)))?;
-        let (Some(own), Some(elsewhere)) = (own, elsewhere) else {
+        let (Some(own), Some(elsewhere)) = (words("cpu", dtype)?, words("meta", dtype)?) else {
             return Ok(None);
         };
         let kind = own[20] & TYPE_AND_DEVICE;
@@ -371,17 +354,20 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
     ) else {
         return Ok(false);
     };
-    // What is alike has the same form, and another type and another key of dispatch are seen.
+    // What is alike has the same form, but for bits beside the flags that nobody sets, and another type and another key
+    // of dispatch are seen.
     let negated = torch.call_method1("_neg_view", (&own,))?;
-    let (Some(negative), form) = (agreed(memory, &negated)?, 7..22) else {
+    let Some(negative) = agreed(memory, &negated)? else {
         return Ok(false);
     };
     // The type and the device stand apart from what depends on sizes and strides.
     let whole = agreed(memory, &base)?;
     let kind = |words: &[u64; 22]| words[20] & TYPE_AND_DEVICE;
-    let mut is_so = first.0[form.clone()] == other.0[form]
+    let mut is_so = first.0[7..20] == other.0[7..20]
+        && kind(&first.0) == kind(&other.0)
+        && first.0[21] == other.0[21]
         && whole.is_some_and(|own| kind(&own.0) == kind(&first.0))
-        && first.0[20] != typed.0[20]
+        && kind(&first.0) != kind(&typed.0)
         && first.0[21] != negative.0[21]
         && first.0[5] != other.0[5];
     // A write through the other one of two that share memory is counted.
@@ -409,6 +395,6 @@ fn all_agree(memory: &Memory, torch: &Bound<'_, PyModule>) -> PyResult<bool> {
 
 /// Whether structures of tensors are known, for tests.
 #[pyfunction]
-pub(super) fn knows_tensor_layout(py: Python<'_>) -> PyResult<bool> {
-    Ok(known(py)?.is_some())
+pub(super) fn knows_tensor_layout(py: Python<'_>) -> bool {
+    known(py).is_some()
 }

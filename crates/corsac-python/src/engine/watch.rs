@@ -286,7 +286,7 @@ impl WatchedTensor {
         let version = version(&tensor)?;
         let seen = match purpose {
             // Strided tensors of PyTorch itself have a layout.
-            Purpose::Inference if layout.is_some() && version.is_some() => Seen::of(&tensor)?,
+            Purpose::Inference if layout.is_some() && version.is_some() => Seen::of(&tensor),
             _ => None,
         };
         Ok(Self {
