@@ -192,6 +192,37 @@ def test_results_that_are_views_can_be_written_to():
         of_eager_and_ours(Program(function), step)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.split(1, 1)[0],
+        lambda x: x.unbind(1)[1],
+        lambda x: (x.chunk(2, 1)[1], x * 2),
+        lambda x: list(x),
+        lambda x: (x * 2).split([1, 3], 1),
+        lambda x: [piece[1:] for piece in (x * 2).unbind(1)],
+        lambda x: ((x * 2).t().unbind(0)[1], x.sum(0)),
+        lambda x: torch.tensor_split(x.exp(), (1, 2), 1),
+    ],
+)
+@pytest.mark.parametrize("training", ["native", "measured"])
+def test_pieces_share_memory(function, training):
+    compiled = corsac.compile(function, options={"training": training})
+    for _ in range(5):
+        x = torch.randn(3, 4, requires_grad=True)
+        found = []
+        for run in (function, compiled):
+            pieces = run(x)
+            pieces = [pieces] if torch.is_tensor(pieces) else list(pieces)
+            memory = [own.untyped_storage().data_ptr() for own in (x, *pieces)]
+            places = [(own.storage_offset(), own.stride()) for own in pieces]
+            sum(own.square().sum() for own in pieces).backward()
+            found.append(([memory.index(own) for own in memory], places, pieces, x.grad))
+            x.grad = None
+        assert found[0][:2] == found[1][:2]
+        torch.testing.assert_close(found[1][2:], found[0][2:])
+
+
 def test_conjugated_gradients():
     def step(run, model):
         result = run(torch.ones(5, 6))

@@ -21,7 +21,7 @@ from corsac._collection import no_collection
 from corsac._panic import EngineError, told
 from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
-from corsac._training._parts import Parts, has_symbols, value_of, why_not_split
+from corsac._training._parts import Parts, has_symbols, mark_results, value_of, why_not_split
 from corsac._training._placed_graph import PREFIX, AtenGraph, PlacedGraph, boxed, computes
 from corsac._training._sizes import BySizes
 from corsac._training._two_ways import TwoWays
@@ -54,7 +54,7 @@ class TrainedGraph:
     def __init__(self, precision: str, placement: str, partition: str) -> None:
         self.graphs: list[AtenGraph] = []
         self._precision, self._placement = precision, placement
-        self._partition = PARTITIONERS[partition]
+        self._partitioner = PARTITIONERS[partition]
         self._run: Callable[..., Any] | None = None
         #: The graph as it was captured, where PyTorch's own autograd may turn out to be faster.
         self._plain: Any = None
@@ -76,7 +76,7 @@ class TrainedGraph:
                 captured, and may do without AOTAutograd.
         """
         # Who wants the fewest bytes has his reasons.
-        may_be_left = self._placement == "measured" and self._partition is not _FEWEST
+        may_be_left = self._placement == "measured" and self._partitioner is not _FEWEST
         if may_be_left and _may_be_left(module):
             graph = torch.fx.Graph()
             graph.output(graph.graph_copy(module.graph, {}))
@@ -91,6 +91,15 @@ class TrainedGraph:
                 # Nobody has said yet that sizes are numbers.
                 with tracing(TracingContext(FakeTensorMode(static_shapes=True))):
                     self._run = self._by_aot_autograd(module, example_inputs)
+
+    def _partition(
+        self, module: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **how: Any
+    ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
+        """The two parts of a joint graph, and what of each is a result that users see."""
+        there, back = self._partitioner(module, inputs, num_fwd_outputs=num_fwd_outputs, **how)
+        mark_results(there.graph, num_fwd_outputs)
+        mark_results(back.graph, 0)
+        return there, back
 
     def _by_aot_autograd(self, module: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         run: Callable[..., Any] = aot_autograd(

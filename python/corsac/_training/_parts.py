@@ -39,6 +39,8 @@ VIEWS = frozenset(
 )
 #: Calls that take truth values beside float32.
 MASKED = frozenset([aten.native_dropout_backward.default])
+#: Of an output node: how many of its values whoever called gets.
+_RESULTS = "results"
 #: What the order of programs is kept for.
 _BARRIER = "it has an effect besides its result"
 
@@ -57,6 +59,12 @@ def has_symbols(graph: Any) -> bool:
     """Whether numbers that differ from call to call are among the inputs of ``graph``."""
     inputs = graph.find_nodes(op="placeholder")
     return any(isinstance(value_of(node), torch.SymInt) for node in inputs)
+
+
+def mark_results(graph: torch.fx.Graph, count: int) -> None:
+    """Say that the first ``count`` of what ``graph`` returns goes to whoever called; what is behind is saved for the
+    way back, and nobody sees it."""
+    graph.output_node().meta[_RESULTS] = count
 
 
 def why_not_split(graph: Graph) -> str | None:
@@ -91,6 +99,22 @@ def _read_by_place(graph: Graph) -> dict[Node, str]:
             found.setdefault(shown, f"{node.name} reads its elements by their place in memory")
             if not _shows(shown):
                 break
+            shown = shown.args[0]
+    return found
+
+
+def _returned_views(graph: Graph) -> dict[Node, str]:
+    """Views that whoever called gets: they share memory with what they are of, and lie as PyTorch has it.
+
+    AOTAutograd makes most such views itself, but for those of operators that give several.
+    """
+    found: dict[Node, str] = {}
+    output = graph.output_node()
+    values = output.args[0]
+    returned = values if isinstance(values, tuple | list) else [values]
+    for shown in returned[: output.meta.get(_RESULTS)]:
+        while isinstance(shown, Node) and shown.op == "call_function" and _shows(shown):
+            found[shown] = "whoever called gets it, and it is a view"
             shown = shown.args[0]
     return found
 
@@ -156,7 +180,7 @@ class Parts:
         placeholders = self.graph.find_nodes(op="placeholder")
         specs = tuple(_example_of(value_of(node)) for node in placeholders)
         found: dict[Node, str] = dict(_core.explain_compilation(self.graph, specs, _host_types))
-        by_place = _read_by_place(self.graph)
+        by_place = _read_by_place(self.graph) | _returned_views(self.graph)
         reasons: dict[Node, str] = {}
         for node in self.graph.nodes:
             if node.op != "call_function":
