@@ -28,7 +28,7 @@ from corsac._engine_module import (
 )
 from corsac._native import is_observed
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
-from corsac._recordings import SIZES, Entry
+from corsac._recordings import NO_CALL, SIZES, Entry
 from corsac._refusal import Kind, Refusal
 from corsac._stand_in import Shell
 
@@ -273,7 +273,7 @@ class CompiledModule(EngineModule):
             return self._by_host("it is a program of TorchScript", args, kwargs)
         call = self._recorded.call(args, kwargs)
         if call is None:
-            return self._by_dynamo()(*args, **kwargs)
+            return self._by_host(NO_CALL, args, kwargs)
         reason = self._why_not(call.tensors)
         if reason is AUTOGRAD:
             return self._training_call(call.tensors)(*args, **kwargs)

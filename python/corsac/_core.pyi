@@ -989,18 +989,18 @@ class Proxy:
 class Recording:
     """Watches a run of a program on the thread that it is called from.
 
-    Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
-    ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``refused``, methods of C
-    that cannot; ``printing``, the code of ``ours`` that prints; ``told``, an object with functions:
+    Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
+    asks whether somebody looks at the operators of tensors and does something else then, and that is told that nobody does;
+    ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
+    functions:
 
-    - ``leave()`` is called before code of ``unlike`` runs, since it does something else where operators are looked at.
     - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
     - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
       that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
       cannot be done later.
     - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
     """
-    def __new__(cls, ours: Any, unlike: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
+    def __new__(cls, ours: Any, asking: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
     def ask(self, function: Any, *arguments: Any) -> Any:
         """A function tells how something is set that the program depends on: it is asked now, and before each call, unless the
         program has made the function or one of its arguments.

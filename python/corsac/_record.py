@@ -14,21 +14,22 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.nn.modules.activation import _is_make_fx_tracing
 from torch.overrides import (
-    _get_current_function_mode,
     handle_torch_function,
 )
-from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac import _core
 from corsac import _markers as markers
 from corsac._aten import has_attributes
 from corsac._collection import no_collection
 from corsac._deferred import Deferred, warnings_are_raised
+from corsac._fast_paths import MODULES
 from corsac._functions import name_of
 from corsac._operator_watch import OperatorWatch
 from corsac._recorder import Recorder
-from corsac._refusal import Kind, Refusal
+from corsac._refusal import Kind, Refusal, who_runs
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate
 from corsac._sizes import SizeConditions
@@ -111,48 +112,10 @@ def form_of(tensors: Sequence[torch.Tensor]) -> Any:
     )
 
 
-class _Modes:
-    """The modes of a recorder, which may be left before the program is over."""
-
-    def __init__(self) -> None:
-        self._recorder: Recorder | None = None
-        #: Whether they were.
-        self.left = False
-
-    @contextlib.contextmanager
-    def of(self, recorder: Recorder) -> Iterator[None]:
-        """They are on in the block."""
-        recorder.watch.__enter__()
-        recorder.__enter__()
-        self._recorder = recorder
-        try:
-            yield
-        finally:
-            self._exit()
-
-    def leave(self) -> None:
-        """Leave them now, unless the program has entered others since."""
-        recorder = self._recorder
-        if (
-            recorder is not None
-            and _get_current_function_mode() is recorder
-            and _get_current_dispatch_mode() is recorder.watch
-        ):
-            self.left = True
-            self._exit()
-
-    def _exit(self) -> None:
-        recorder, self._recorder = self._recorder, None
-        if recorder is not None:
-            recorder.__exit__(None, None, None)
-            recorder.watch.__exit__(None, None, None)
-
-
 @dataclass(frozen=True, slots=True)
 class _Told:
     """What a recording calls, as :class:`corsac._core.Recording` says."""
 
-    leave: Callable[[], None]
     quiet: Callable[..., Any]
     prints: Callable[..., str | None]
     assume: Callable[[bool], None]
@@ -205,6 +168,8 @@ def _ours() -> list[Any]:
         Recorder.__torch_function__,
         OperatorWatch.__torch_dispatch__,
         is_recording,
+        # The recorder is none of the modes that it asks for.
+        _is_make_fx_tracing,
         torch.autocast.__enter__,
         torch.autocast.__exit__,
         torch.autograd.profiler.record_function.__enter__,
@@ -217,22 +182,6 @@ def _ours() -> list[Any]:
         functions.append(guard.GenerationTracker.tag)
     codes = [own.__code__ for own in functions]
     return [*codes, *Deferred.CODES, *markers.codes(), *markers.breaks()]
-
-
-def _unlike() -> list[tuple[Any, int, str]]:
-    """Code that is not recorded if a variable is not None: the code, the number of the variable, and why."""
-
-    def place(function: Any, variable: str) -> tuple[Any, int]:
-        code = function.__code__
-        return code, code.co_varnames.index(variable)
-
-    return [
-        (
-            # It gives zeros for what was left out, unless somebody looks at its operators.
-            *place(torch.nn.TransformerEncoder.forward, "src_key_padding_mask"),
-            "an encoder packs sequences that are padded",
-        )
-    ]
 
 
 #: What PyTorch's functions depend on besides their arguments and what Python reads.
@@ -350,15 +299,13 @@ def _recorded(
     integers: Mapping[int, int | str],
 ) -> tuple[Any, Recorded | Refusal]:
     start = time.perf_counter()
-    modes = _Modes()
     deferred = None if trains or structures is None else Deferred(_recorded.__code__)
     recording = _core.Recording(
         _ours(),
-        _unlike(),
+        [own.forward.__code__ for own in MODULES],
         [_APPLY] if trains else [],
         [*Deferred.CODES, *markers.breaks()],
         _Told(
-            modes.leave,
             _quietly,
             lambda *told: recorder.told(*told),
             lambda begins: recorder.assume(begins),
@@ -397,11 +344,10 @@ def _recorded(
     _recorded_here.depth += 1
     around, markers.here.recorder = markers.here.recorder, recorder
     try:
-        with modes.of(recorder):
+        with recorder.watch, recorder:
             recorder.begin()
             returned = recording.run(program, args, kwargs)
-            if not modes.left:
-                recorder.end()
+            recorder.end()
     finally:
         _recorded_here.depth -= 1
         markers.here.recorder = around
@@ -418,9 +364,6 @@ def _recorded(
             Kind.HOST, "garbage was collected while it was recorded", passes=True
         )
     refused = found if isinstance(found[0], str) else None
-    if modes.left and refused is not None:
-        # Dynamo would capture what PyTorch does where somebody looks at its operators.
-        return returned, Refusal(Kind.HOST, refused[1], line=recording.refused_at())
     asks = any(recording.entered(own.__code__) for own in _ASKS)
     if recorder.refusal is not None and not (refused is not None and refused[0] == "opaque"):
         depends = recorder.refusal.kind is Kind.DYNAMO
@@ -428,7 +371,8 @@ def _recorded(
         return returned, replace(recorder.refusal, by_values=depends and asks, repeats=repeats)
     if refused is not None:
         kind, reason = refused
-        who = Kind.HOST if kind == "opaque" else Kind.DYNAMO
+        # Of classes, iterators and the like, Dynamo may do something else without a word.
+        who = Kind.HOST if kind in ("opaque", "writes") else Kind.DYNAMO
         line = recording.refused_at()
         by_values = asks and bool(recorder.reads)
         return returned, Refusal(
@@ -465,7 +409,7 @@ def _recorded(
             return returned, recorder.refusal
     except TraceError as error:
         repeats = not recorder.saw_change and not replays
-        return returned, Refusal(Kind.DYNAMO, str(error), passes=replays, repeats=repeats)
+        return returned, Refusal(who_runs(error), str(error), passes=replays, repeats=repeats)
     sizes, layouts = None, recorder.layouts
     is_of_sizes = any(own is not None and own.order is None for own in layouts or ())
     if recorder.sizes is not None and not (recorder.asks_form or is_of_sizes):

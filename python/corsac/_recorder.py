@@ -40,6 +40,7 @@ from corsac._aten import (
 )
 from corsac._constants import Constants
 from corsac._deferred import Deferred
+from corsac._fast_paths import FastPaths
 from corsac._functions import (
     CONSTANTS,
     METADATA,
@@ -58,7 +59,7 @@ from corsac._lines import line_of_program
 from corsac._markers import breaks, nothing
 from corsac._numbers import Expression, depends_on_values, takes_tensor, value_of
 from corsac._operator_watch import OperatorWatch, names_region
-from corsac._refusal import Kind, Refusal
+from corsac._refusal import Kind, Refusal, UnknownObject, who_runs
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, is_key, is_plain
 from corsac._sizes import Sizes, as_size
@@ -189,6 +190,7 @@ class Recorder(TorchFunctionMode):
         #: Where in the program nodes are made.
         self._sources = _core.SourceNotes()
         self.watch = OperatorWatch(self)
+        self._fast_paths = FastPaths()
         self.refusal: Refusal | None = None
         #: Whether PyTorch has drawn random numbers, written to what the program did not make, or may have done else.
         self.saw_change = False
@@ -251,7 +253,7 @@ class Recorder(TorchFunctionMode):
             try:
                 self._value_read(nothing, (), {}, None)
             except TraceError as error:
-                self.refuse(str(error))
+                self.refuse(str(error), who_runs(error))
 
     def told(
         self, function: Callable[..., Any] | None, arguments: tuple[Any, ...], names: Any
@@ -344,13 +346,14 @@ class Recorder(TorchFunctionMode):
         if changes_more(func, args, kwargs):
             self.saw_change = self._wrote = True
         if self.refusal is not None:
+            args, kwargs = self._fast_paths.as_nested((args, kwargs))
             return func(*args, **kwargs)
         self.depth += 1
         try:
             return self._called(func, args, kwargs)
         except Exception:
             # Who catches it may do something else in the next call: values decide about errors.
-            self.refuse(f"{name_of(func)} raised an exception")
+            self.refuse(f"{name_of(func)} raised an exception", Kind.HOST)
             raise
         finally:
             self.depth -= 1
@@ -371,6 +374,14 @@ class Recorder(TorchFunctionMode):
             self._fix(args, kwargs)
             with self:
                 return opened(*args, **kwargs)
+        composed = self._fast_paths.found(func, args, kwargs)
+        if composed is not None:
+            with self:
+                return composed()
+        if self._fast_paths.shows(func, (args, kwargs)):
+            self.refuse(f"{name_of(func)} is asked of a nested tensor", Kind.HOST)
+            args, kwargs = self._fast_paths.as_nested((args, kwargs))
+            return func(*args, **kwargs)
         is_read = self.reads is not None and func in VALUES
         if name == "__get__" and target_of(func, name) is None:
             # Dynamo would take it for a constant.
@@ -379,7 +390,7 @@ class Recorder(TorchFunctionMode):
         try:
             call = self._call(func, name, args, kwargs, is_read)
         except TraceError as error:
-            self.refuse(str(error))
+            self.refuse(str(error), who_runs(error))
             return func(*args, **kwargs)
         self._written, self.values_read, self._writes_back = [], False, False
         self.draws = False
@@ -391,7 +402,7 @@ class Recorder(TorchFunctionMode):
                 else:
                     self._record(func, name, call, args, kwargs, result)
             except TraceError as error:
-                self.refuse(str(error))
+                self.refuse(str(error), who_runs(error))
         return result
 
     def _value_read(
@@ -451,7 +462,7 @@ class Recorder(TorchFunctionMode):
             try:
                 node = self._weight(own)
             except TraceError as error:
-                self.refuse(str(error))
+                self.refuse(str(error), who_runs(error))
         if node is None:
             return result
         return self.sizes.asked(func, args, result, node, self.depth == 1)
@@ -683,7 +694,9 @@ class Recorder(TorchFunctionMode):
             return self.node_of(arg)
         if kind.__module__ == "numpy" and isinstance(arg, Number):
             return self._argument(arg.item())  # type: ignore[attr-defined]
-        raise TraceError(f"an argument is a {kind.__name__}")
+        text = f"an argument is a {kind.__name__}"
+        is_known = kind is types.FunctionType or kind.__module__.startswith("torch")
+        raise TraceError(text) if is_known else UnknownObject(text)
 
     def _number(self, own: float, expression: Expression) -> Any:
         """A number that depends on values: a node of a tensor, or a number that has to be what it is."""

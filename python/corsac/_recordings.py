@@ -48,6 +48,8 @@ MET = 256
 LENGTHS = 256
 #: What may be given besides tensors: a program is for these values.
 _CONSTANTS = (type(None), bool, int, str, torch.dtype, torch.device)
+#: Why there are no programs for some calls.
+NO_CALL = "an argument is an iterator, a set or a large container"
 #: Integers from here on are constants.
 LARGEST = 2**31
 #: What integers are called in keys, in which they are sizes.
@@ -301,7 +303,7 @@ class Entry:
         """Whether it would do now what the program does; notes in ``call`` what the program takes."""
         if not trains and torch.is_grad_enabled() and self.watch.requires_grad():
             return False
-        if not self._finds_inputs(call):
+        if not self._finds_inputs(call, trains):
             return False
         if self.form is not None and self.form != form_of(call.inputs):
             return False
@@ -311,25 +313,27 @@ class Entry:
             and (self.decides is None or self.decides(call))
         )
 
-    def _finds_inputs(self, call: Call, of_any_size: bool = False) -> bool:
+    def _finds_inputs(self, call: Call, trains: bool, of_any_size: bool = False) -> bool:
         """Notes in a call what the program takes; whether that is of the types, and where nothing is said of any size
         of the sizes, that it is for."""
         if self.state is None:
             call.inputs = call.given(self.integers)
-        elif not self._finds_state(call, of_any_size):
+        elif not self._finds_state(call, trains, of_any_size):
             return False
         if self.rewritten is None:
             return True
         call.inputs += self.rewritten.tensors
         return self.rewritten.are_current(call.inputs)
 
-    def _finds_state(self, call: Call, of_any_size: bool) -> bool:
+    def _finds_state(self, call: Call, trains: bool, of_any_size: bool) -> bool:
         found = call.state(self.guards)
         if found is None:
             return False
         key, state, call.met, call.numbers = found
         same = _sizeless(key) == _sizeless(self.state) if of_any_size else key == self.state
-        if not same or (torch.is_grad_enabled() and any(t.requires_grad for t in state)):
+        if not same:
+            return False
+        if not trains and torch.is_grad_enabled() and any(own.requires_grad for own in state):
             return False
         call.inputs = (*call.given(self.integers), *state)
         return True
@@ -342,7 +346,7 @@ class Entry:
             return False
         return (
             all(call.integers[number][1] == own for number, own in self.constants)
-            and self._finds_inputs(call, of_any_size=True)
+            and self._finds_inputs(call, trains, of_any_size=True)
             and self.guards.hold()
             and self.watch.is_current()
             and self.sizes.hold(call.inputs)
@@ -464,7 +468,7 @@ class Recordings:
         self._lock = threading.RLock()
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """The call with these arguments; None if Dynamo is to look at them."""
+        """The call with these arguments; None if PyTorch is to run it, for :data:`NO_CALL`."""
         return Call.of(args, kwargs, is_new=self._is_new, structures=self._replays)
 
     def _is_new(self, own: Any) -> bool:
@@ -801,6 +805,7 @@ def record_at_once(
 
 __all__ = [
     "ATTEMPTS",
+    "NO_CALL",
     "SIZES",
     "Call",
     "Entry",

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from corsac._lines import Line
+from corsac.fx.proxy import TraceError
 
 
 class Kind(Enum):
     """Who runs a program that is not captured."""
 
-    #: Values decide, or it writes to something that was there before: Dynamo makes graphs of parts of it.
+    #: Values decide, or it writes to tensors that were there before: Dynamo makes graphs of parts of it.
     DYNAMO = "dynamo"
-    #: Nothing is known of something that it does: PyTorch runs it as it is.
+    #: Nothing is known of something that it does, or Dynamo may do something else: PyTorch runs it as it is.
     HOST = "host"
     #: Autograd records it.
     TRAINS = "trains"
@@ -40,4 +41,13 @@ class Refusal:
     line: Line | None = None
 
 
-__all__ = ["Kind", "Refusal"]
+class UnknownObject(TraceError):
+    """A program takes or gives an object that is more than what Dynamo would see of it."""
+
+
+def who_runs(error: TraceError) -> Kind:
+    """Who runs a program that cannot be captured."""
+    return Kind.HOST if isinstance(error, UnknownObject) else Kind.DYNAMO
+
+
+__all__ = ["Kind", "Refusal", "UnknownObject", "who_runs"]

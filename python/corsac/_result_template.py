@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, _get_node_type, tree_
 
 from corsac._aten import has_attributes
 from corsac._numbers import Expression, evaluated
+from corsac._refusal import UnknownObject
 from corsac.fx import Node
 from corsac.fx.proxy import TraceError
 
@@ -178,6 +179,8 @@ class ResultTemplate:
                 raise TraceError(f"it returns a {cls.__name__} of numbers that depend on values")
             return lambda tensors, made: cls(kept)
         attributes = getattr(value, "__dict__", None)
+        if isinstance(value, Iterator):
+            raise UnknownObject(f"it returns a {cls.__name__}")
         if type(attributes) is not dict or not _is_plain(cls):
             raise TraceError(f"it returns a {cls.__name__}")
         count = self._met

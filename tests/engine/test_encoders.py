@@ -25,20 +25,128 @@ def check(program, *inputs):
     assert "PyTorch" not in compiled.explain()
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.filterwarnings("ignore")
-def test_encoders_that_pack_padded_sequences(norm_first):
-    """What was left out is zero, from the first call on: where somebody looks at its operators, the encoder packs
-    nothing."""
-    torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=norm_first)
-    encoder = nn.TransformerEncoder(layer, 2).eval()
-    compiled = corsac.compile(encoder)
+def check_calls(program, *calls, native=True):
+    """Results of one call after the other are eager's, and lie as eager's do, from the first one on."""
+    compiled = corsac.compile(program, options={"inference": "native"})
     with torch.no_grad():
-        expected = encoder(X, src_key_padding_mask=PADDED)
-        for _ in range(4):
-            found = compiled(X, src_key_padding_mask=PADDED)
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        for inputs in calls:
+            for found, expected in zip(compiled(*inputs), program(*inputs), strict=True):
+                if expected is not None:
+                    torch.testing.assert_close(
+                        found, expected, rtol=1e-4, atol=1e-5, equal_nan=True
+                    )
+                    assert found.stride() == expected.stride()
+    assert ("PyTorch" not in compiled.explain()) == native
+    return compiled
+
+
+def encoder(**options):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, **options)
+    return nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(16)).eval()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_encoders_that_pack_padded_sequences(norm_first, activation):
+    """What was left out is zero before the last norm, if it is at the end of sequences; else it is something."""
+    own = encoder(norm_first=norm_first, activation=activation)
+    longer, scattered, nothing = PADDED.clone(), PADDED.clone(), torch.ones_like(PADDED)
+    longer[0, 2:] = True
+    scattered[2, 1] = True
+    nothing[0, 0] = False
+    masks = [PADDED, PADDED, longer, scattered, longer, PADDED, nothing, scattered, nothing, PADDED]
+
+    def program(x, mask):
+        return (own(x, src_key_padding_mask=mask),)
+
+    compiled = check_calls(program, *[(X + number, own) for number, own in enumerate(masks)])
+    # Those that norm first pack nothing.
+    assert ("values decide" in compiled.explain()) != norm_first
+    floats = [torch.zeros(mask.shape).masked_fill(mask, float("-inf")) for mask in masks]
+    check_calls(program, *[(X + number, own) for number, own in enumerate(floats)])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention_lies_as_its_fast_path_has_it(need_weights, average):
+    torch.manual_seed(0)
+    options = {"need_weights": need_weights, "average_attn_weights": average}
+    for own in (
+        nn.MultiheadAttention(16, 4, batch_first=True),
+        # These have no fast path.
+        nn.MultiheadAttention(16, 4, batch_first=True, bias=False),
+        nn.MultiheadAttention(16, 4),
+        nn.MultiheadAttention(15, 3, batch_first=True),
+    ):
+        own = own.eval()
+        width = own.embed_dim
+        x = X[..., :width]
+        length = x.shape[1 if own.batch_first else 0]
+        padded = PADDED if own.batch_first else PADDED.T
+        hidden = HIDDEN[:length, :length]
+
+        def program(x, padded=None, hidden=None, own=own):
+            return own(x, x, x, padded, attn_mask=hidden, **options)
+
+        check_calls(program, *[(x + number,) for number in range(3)])
+        check_calls(program, *[(x + number, padded.clone()) for number in range(3)])
+        check_calls(program, *[(x + number, None, hidden.clone()) for number in range(3)])
+        check_calls(program, *[(x + number, padded, hidden) for number in range(3)])
+        # A row of which nothing is seen is NaN.
+        check_calls(program, *[(x, torch.ones_like(padded))] * 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
+def test_masks_of_layers_hide_whatever_is_not_zero():
+    own = encoder().layers[0]
+    added = torch.randn(6, 6, generator=torch.Generator().manual_seed(2)).triu(1)
+    check_calls(lambda x, mask: (own(x, mask),), *[(X, added)] * 3)
+    check_calls(lambda x, mask: (own(x, mask, PADDED),), *[(X, added > 0)] * 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
+def test_programs_that_look_at_packed_sequences():
+    own = encoder()
+    own.layers[1] = nn.Sequential()
+    own.layers[1].forward = lambda x, **_: x * 2 if x.is_nested else x * 3
+
+    def program(x, mask):
+        return (own(x, src_key_padding_mask=mask),)
+
+    check_calls(program, *[(X + number, PADDED) for number in range(3)], native=False)
+    own = encoder()
+    seen = []
+    own.layers[0].linear1.register_forward_hook(lambda module, args, result: seen.append(args))
+    check_calls(program, *[(X + number, PADDED) for number in range(3)], native=False)
+    assert [args[0].is_nested for args in seen] == [True] * 6
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
+def test_fast_paths_that_are_switched_off():
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    own, compiled = encoder(), None
+    for module, given in ((attention, (X, X, X)), (own, (X, None, PADDED))):
+        compiled = corsac.compile(module)
+        for enabled in (True, False, True):
+            torch.backends.mha.set_fastpath_enabled(enabled)
+            try:
+                with torch.no_grad():
+                    for _ in range(2):
+                        found, expected = compiled(*given), module(*given)
+                        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+                        if isinstance(found, tuple):
+                            assert found[0].stride() == expected[0].stride()
+            finally:
+                torch.backends.mha.set_fastpath_enabled(True)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,10 +13,12 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 from corsac import _core
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_plain
+from corsac._native_graph import CompileError
 from corsac._panic import as_compile_error
-from corsac._record import Recorded, named_weights
-from corsac._recordings import Call, Entry, ForDynamo, Recordings
+from corsac._record import Recorded, form_of, named_weights
+from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, Recordings, state_key
 from corsac._refusal import Kind, Refusal
+from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, flat_results
 from corsac._stages import StagedRun, Stages, sizes_of, whole_form
 from corsac._training._backend import TrainedGraph
@@ -39,13 +41,13 @@ class TrainedProgram:
     call: Call
     step: _Step
     _statistics: tuple[torch.Tensor, ...]
-    _template: ResultTemplate | None
+    _returns: _Returns
 
     def __call__(self, call: Call) -> Any:
         # PyTorch does not count what norms write to their statistics, and neither does autograd expect it.
         with torch.autograd._unsafe_preserve_version_counter(self._statistics):
-            results = self.step(*call.tensors)
-        return results if self._template is None else self._template.build(results)
+            results = self.step(*call.inputs)
+        return self._returns(results, call, {})
 
     def graphs(self) -> list[TrainedGraph]:
         """Forward and backward graph."""
@@ -68,12 +70,12 @@ class TrainedStages:
     run: StagedRun
     _weights: list[torch.Tensor]
     _statistics: tuple[torch.Tensor, ...]
-    _template: ResultTemplate | None
+    _returns: _Returns
 
     def __call__(self, call: Call) -> Any:
         with torch.autograd._unsafe_preserve_version_counter(self._statistics):
             results, values = self.run.results(call)
-        return results if self._template is None else self._template.build(results, values=values)
+        return self._returns(results, call, values)
 
     def graphs(self) -> list[TrainedGraph]:
         """Forward and backward graphs."""
@@ -87,6 +89,23 @@ class TrainedStages:
     def reads_only(self, known: Container[int]) -> bool:
         """As of :class:`TrainedProgram`."""
         return all(id(own) in known for own in self._weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _Returns:
+    """What a program returns, by the results of its graphs, and what it changes of state."""
+
+    template: ResultTemplate | None
+    replay: Replay | None
+
+    def __call__(self, results: Any, call: Call, values: Mapping[str, Any]) -> Any:
+        if self.replay is not None:
+            return self.replay(results, call.inputs, call.met, values)
+        return results if self.template is None else self.template.build(results, values=values)
+
+    def changes(self) -> int:
+        """How many changes of state there are."""
+        return 0 if self.replay is None else len(self.replay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +156,15 @@ class Captures(Recordings):
         make: Callable[[], TrainedGraph],
         decides: bool,
     ) -> None:
-        super().__init__(model, program, self._compiled, trains=True, sizes=sizes, decides=decides)
+        super().__init__(
+            model,
+            program,
+            self._compiled,
+            trains=True,
+            replays=True,
+            sizes=sizes,
+            decides=decides,
+        )
         self._new_graph = make
         self._stages: Stages = Stages()
 
@@ -158,12 +185,23 @@ class Captures(Recordings):
 
     def _compiled(self, call: Call, recorded: Recorded) -> Entry:
         known = Call((), call.key, call.objects)
-        statistics, template = tuple(recorded.statistics), recorded.template
+        statistics, form = tuple(recorded.statistics), recorded.form
+        returns = _Returns(recorded.template, recorded.replay)
+        state, found = None, ()
+        if recorded.state is not None:
+            state, found = state_key(call, recorded.state)
+            for own in found:
+                if (reason := _why_not_of("a tensor in its state", own)) is not None:
+                    raise CompileError(reason)
+        call.inputs = (*call.tensors, *found)
+        if found:
+            # Graphs are for what they were made for, as :meth:`key` has it of arguments.
+            form = form_of(call.inputs)
         program: TrainedProgram | TrainedStages
         with self._compiling():
             if recorded.stages is None:
-                step = _Step.made(recorded.module, call.tensors, self._new_graph())
-                program, run = TrainedProgram(known, step, statistics, template), None
+                step = _Step.made(recorded.module, call.inputs, self._new_graph())
+                program, run = TrainedProgram(known, step, statistics, returns), None
             else:
                 if any(own.function is sizes_of for own in recorded.stages.reads()):
                     raise ForDynamo("sizes depend on values, and gradients are wanted")
@@ -177,14 +215,16 @@ class Captures(Recordings):
                     whole_form,
                     gives_more=False,
                 )
-                run.prepare(call.tensors)
-                program = TrainedStages(known, run, recorded.tensors, statistics, template)
+                run.prepare(call.inputs)
+                program = TrainedStages(known, run, recorded.tensors, statistics, returns)
         return Entry(
             known,
             program,
             recorded.guards,
             _watch(recorded.tensors),
-            recorded.form,
+            form,
+            state,
+            changes=returns.changes() > 0,
             decides=None if run is None else run.decides_quietly,
             decided=lambda: None if run is None else run.failure,
         )
@@ -242,7 +282,10 @@ class TrainedModel:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self.captures.call(args, kwargs)
-        if call is None or _why_not(call) is not None:
+        if call is None:
+            self._note(NO_CALL)
+            return self._program(*args, **kwargs)
+        if _why_not(call) is not None:
             return self._by_dynamo(args, kwargs)
         found = self.captures.find(call)
         if found is None and torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
@@ -267,12 +310,14 @@ class TrainedModel:
 
 def _why_not(call: Call) -> str | None:
     """Why nothing can be recorded of a call."""
-    for number, own in enumerate(call.tensors):
-        if (reason := why_not_plain(f"input {number}", own)) is not None:
-            return reason
-        if own.is_conj() or own.is_neg():
-            return f"input {number} is to be conjugated or negated"
-    return None
+    reasons = (_why_not_of(f"input {number}", own) for number, own in enumerate(call.tensors))
+    return next((own for own in reasons if own is not None), None)
+
+
+def _why_not_of(name: str, tensor: torch.Tensor) -> str | None:
+    if (reason := why_not_plain(name, tensor)) is not None:
+        return reason
+    return f"{name} is to be conjugated or negated" if tensor.is_conj() or tensor.is_neg() else None
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -114,8 +114,11 @@ def _returned_views(graph: Graph) -> dict[Node, str]:
     returned = values if isinstance(values, tuple | list) else [values]
     for shown in returned[: output.meta.get(_RESULTS)]:
         while isinstance(shown, Node) and shown.op == "call_function" and _shows(shown):
+            source = shown.args[0]
+            if shown.target is operator.getitem and not _shows(source):
+                break
             found[shown] = "whoever called gets it, and it is a view"
-            shown = shown.args[0]
+            shown = source
     return found
 
 

@@ -512,7 +512,7 @@ impl<'py> Look<'_, 'py> {
             .extract(self.py)?;
         self.state.is_skipping = why.is_none();
         if let Some(why) = why {
-            self.state.refuse(Kind::Writes, why);
+            self.state.refuse(Kind::Prints, why);
         }
         Ok(())
     }
@@ -750,7 +750,7 @@ impl<'py> Look<'_, 'py> {
         for own in [full, first] {
             let key = PyString::intern(py, &own);
             if self.state.reads.entry(modules, key.as_any())?.is_none() {
-                self.state.refuse(Kind::Writes, format!("it imports {own}"));
+                self.state.refuse(Kind::Prints, format!("it imports {own}"));
             }
         }
         Ok(())

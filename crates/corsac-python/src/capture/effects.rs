@@ -103,8 +103,14 @@ pub(super) struct Effects {
     pub(super) in_python: InPython,
     /// `torch.Tensor`
     pub(super) tensor: Py<PyType>,
+    /// `torch.nn.Parameter`
+    pub(super) parameter: Py<PyAny>,
     /// `torch.nn.Module`
     pub(super) module: Py<PyType>,
+    /// `torch.overrides.has_torch_function`
+    pub(super) has_torch_function: Py<PyAny>,
+    /// `torch.compiler.is_compiling`
+    pub(super) is_compiling: Py<PyAny>,
     /// `threading.local`
     pub(super) local: Py<PyAny>,
     /// `types.SimpleNamespace`
@@ -263,6 +269,9 @@ impl Effects {
                 call: first.call,
             },
             tensor: torch.getattr("Tensor")?.cast_into::<PyType>()?.unbind(),
+            parameter: torch.getattr("nn")?.getattr("Parameter")?.unbind(),
+            is_compiling: torch.getattr("compiler")?.getattr("is_compiling")?.unbind(),
+            has_torch_function: core.getattr("_has_torch_function")?.unbind(),
             module: torch
                 .getattr("nn")?
                 .getattr("Module")?

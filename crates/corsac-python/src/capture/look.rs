@@ -115,6 +115,39 @@ impl<'a, 'py> Look<'a, 'py> {
         self.state.expect_operator(self.recorded, what);
     }
 
+    /// A function is about to be called; if it tells whether somebody looks at the operators of tensors, or compiles the
+    /// program, nobody does but the recorder, of which the program knows nothing.
+    pub(super) fn answer(&self, frame: &Frame<'py>, count: usize) {
+        let no = self.py.get_type::<PyBool>();
+        if count == 0
+            && frame
+                .stack(1)
+                .is_some_and(|it| it.is(&self.effects.is_compiling))
+        {
+            // `bool()`
+            frame.replace(1, no.into_any());
+            return;
+        }
+        let (Some(asked), Some(called)) = (frame.stack(1), frame.stack(2)) else {
+            return;
+        };
+        if count != 1 || !called.is(&self.effects.has_torch_function) {
+            return;
+        }
+        let Ok(asked) = asked.cast::<PyTuple>() else {
+            return;
+        };
+        let is_plain = |own: Bound<'py, PyAny>| {
+            let kind = own.get_type();
+            own.is_none() || kind.is(&self.effects.tensor) || kind.is(&self.effects.parameter)
+        };
+        if asked.iter().all(is_plain) {
+            // `bool(())`
+            frame.replace(1, PyTuple::empty(self.py).into_any());
+            frame.replace(2, no.into_any());
+        }
+    }
+
     pub(super) fn instruction(
         &mut self,
         frame: &Frame<'py>,

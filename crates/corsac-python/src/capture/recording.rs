@@ -31,11 +31,11 @@ use super::symbols::{Condition, Symbols};
 
 /// Watches a run of a program on the thread that it is called from.
 ///
-/// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at;
-/// ``unlike``, code that cannot be recorded if the variable of this number is not None, and why; ``refused``, methods of C
-/// that cannot; ``printing``, the code of ``ours`` that prints; ``told``, an object with functions:
+/// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
+/// asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does;
+/// ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
+/// functions:
 ///
-/// - ``leave()`` is called before code of ``unlike`` runs, since it does something else where operators are looked at.
 /// - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
 /// - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
 ///   that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
@@ -45,8 +45,7 @@ use super::symbols::{Condition, Symbols};
 pub(crate) struct PyRecording {
     state: Mutex<State>,
     ours: Vec<Py<PyAny>>,
-    unlike: Vec<(Py<PyAny>, usize, String)>,
-    leave: Py<PyAny>,
+    asking: Vec<Py<PyAny>>,
     refused: Vec<Py<PyAny>>,
     quiet: Py<PyAny>,
     printing: Vec<Py<PyAny>>,
@@ -127,22 +126,13 @@ impl PyRecording {
                             let told = (py.None(), PyTuple::empty(py), py.None());
                             let why: Option<String> = self.prints.call1(py, told)?.extract(py)?;
                             if let Some(why) = why {
-                                state.refuse(Kind::Writes, why);
+                                state.refuse(Kind::Prints, why);
                             }
                         }
                     }
                     state.skipped += 1;
                     frame.announce(false);
                 } else {
-                    for (unlike, number, reason) in &self.unlike {
-                        let is_given = |own: Bound<'_, PyAny>| !own.is_none();
-                        if address(unlike.bind(py)) == code
-                            && frame.value(*number).is_some_and(is_given)
-                        {
-                            state.refuse(Kind::Torch, reason);
-                            self.leave.call0(py)?;
-                        }
-                    }
                     if state.codes.get(&code).is_some_and(|own| own.transforms) {
                         state.refuse(Kind::Transforms, "it uses transforms of torch.func");
                     }
@@ -184,10 +174,13 @@ impl PyRecording {
                 if op::is_plain(instruction.opcode) {
                     return Ok(());
                 }
-                let (names, copies) = (code.names.clone_ref(py), code.copies);
+                let (names, copies, asks) = (code.names.clone_ref(py), code.copies, code.asks);
                 let recorded = self.recorded.load(Ordering::Relaxed);
                 let mut look = Look::new(py, state, recorded)?;
                 look.copies = copies;
+                if asks && instruction.opcode == op::CALL {
+                    look.answer(frame, instruction.arg);
+                }
                 look.instruction(frame, &names, instruction)?;
             }
             _ => {}
@@ -223,6 +216,7 @@ impl PyRecording {
             instructions: cpython::instructions(&code)?,
             names: names.unbind(),
             is_ours,
+            asks: self.asking.iter().any(|own| own.is(&code)),
             transforms: file.contains("/torch/_functorch/"),
             copies: file.ends_with("/copy.py") && !file.contains("site-packages"),
             _object: code.clone().unbind(),
@@ -277,7 +271,7 @@ impl PyRecording {
     #[new]
     fn new(
         ours: Vec<Py<PyAny>>,
-        unlike: Vec<(Py<PyAny>, usize, String)>,
+        asking: Vec<Py<PyAny>>,
         refused: Vec<Py<PyAny>>,
         printing: Vec<Py<PyAny>>,
         told: &Bound<'_, PyAny>,
@@ -286,10 +280,9 @@ impl PyRecording {
         Ok(Self {
             state: Mutex::default(),
             ours,
-            unlike,
+            asking,
             refused,
             printing,
-            leave: function("leave")?,
             quiet: function("quiet")?,
             prints: function("prints")?,
             assume: function("assume")?,
@@ -639,7 +632,6 @@ impl PyRecording {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.leave)?;
         visit.call(&self.quiet)?;
         visit.call(&self.prints)?;
         visit.call(&self.assume)?;

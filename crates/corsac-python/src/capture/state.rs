@@ -19,6 +19,8 @@ pub(super) const DEEPEST: usize = 8;
 /// Why a program is not captured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Kind {
+    /// It prints or imports something, where Dynamo ends a graph and leaves that to Python.
+    Prints,
     /// It writes to something that was there before.
     Writes,
     /// It calls something of PyTorch that is no operator.
@@ -32,6 +34,7 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Prints => "prints",
             Self::Writes => "writes",
             Self::Torch | Self::Transforms => "torch",
             Self::Opaque => "opaque",
@@ -45,6 +48,8 @@ pub(super) struct Code {
     pub(super) names: Py<PyTuple>,
     /// It belongs to the recorder.
     pub(super) is_ours: bool,
+    /// It asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does.
+    pub(super) asks: bool,
     /// It belongs to `torch.func`.
     pub(super) transforms: bool,
     /// It is Python's own for copies, which finds objects by identity and makes the same of the same.
