@@ -63,6 +63,15 @@ def test_floats_become_integers():
     check(lambda x: (x.int(), x.to(torch.int16), x.to(torch.int8)), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, *DTYPES])
+def test_floats_that_are_no_integers(dtype):
+    """x86 makes the least integer of what is out of 32 bits, and fewer bits are of that."""
+    inf, nan = float("inf"), float("nan")
+    odd = [inf, -inf, nan, 3e9, -3e9, 1e10, 5.5e10, 1e20, -1e20, 2147483648.0, -2147483648.0]
+    x = torch.tensor([*odd, 2147483520.0, 70000.7, -70000.7, 300.5, -300.5, 40000.2, -0.9] * 3)
+    check(lambda x: (x.to(dtype), (x * 2).to(dtype), x[::3].type(dtype), x.to(dtype) + 1), x)
+
+
 def test_indices_of_int32():
     table, x = torch.randn(7, 3), torch.tensor([[1, 2], [6, 0]], dtype=torch.int32)
     check(lambda x: torch.nn.functional.embedding(x, table), x)

@@ -165,7 +165,7 @@ pub enum General {
     /// A tensor, elements, and integers: the first, in which the elements of a [region](Put) are combined with
     /// the others.
     Put(Put),
-    /// Integers of which so many bits are kept.
+    /// Integers of which so many bits are kept, or numbers that are truncated to 32 bits before.
     Wrap {
         /// How many.
         bits: u32,

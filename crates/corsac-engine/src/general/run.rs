@@ -11,7 +11,7 @@ use crate::kernels::generic::{self};
 use crate::kernels::put::Put;
 use crate::kernels::resample::resample;
 use crate::kernels::{layout, reduce};
-use crate::lower::wrapped;
+use crate::lower::{of_32_bits, wrapped};
 use crate::program::{Program, Reduction, Step};
 
 /// Does the step `step`, which is [`General`] or one that only moves elements; `in_place` says that its first
@@ -129,6 +129,9 @@ pub(crate) fn run(
         General::Wrap { bits, signed } => match (work.data(0), out) {
             (Data::I64(x), DataMut::I64(out)) => {
                 generic::map(x, out, |x| wrapped(x, *bits, *signed));
+            }
+            (Data::F32(x), DataMut::I64(out)) => {
+                generic::map(x, out, |x| wrapped(of_32_bits(x), *bits, *signed));
             }
             _ => return Err(work.mismatch()),
         },

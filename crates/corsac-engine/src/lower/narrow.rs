@@ -8,7 +8,7 @@ use corsac_ops::shape::Value;
 
 use super::call::Call;
 use super::composed::moves;
-use super::typed::{element_of, scalar};
+use super::typed::scalar;
 use super::views::is_view;
 use super::{Lowered, Lowerer, Reason};
 use crate::general::{General, Scalar};
@@ -37,6 +37,15 @@ impl Lowerer<'_, '_> {
     /// The type of narrow integers that `value` holds, if it does.
     pub(super) fn narrow_type(&self, value: ValueId) -> Option<DType> {
         self.narrow.get(&self.program.root(value)).copied()
+    }
+
+    /// Whether the node gives narrow integers.
+    pub(super) fn gives_narrow(&self) -> bool {
+        let mut is_narrow = false;
+        self.types
+            .value(self.node)
+            .for_each_tensor(&mut |tensor| is_narrow |= bits(tensor.dtype).is_some());
+        is_narrow
     }
 
     /// PyTorch's type of the elements of `value`.
@@ -123,19 +132,30 @@ impl Lowerer<'_, '_> {
             let shape = self.shape(value);
             return Ok(self.general(General::Cast, [value], Element::I64, shape));
         };
-        let value = self.cast(value, element_of(dtype)?);
         if self.narrow_type(value) == Some(dtype) {
             return Ok(value);
         }
-        let value = match moved {
-            true => value,
-            false => {
-                let shape = self.shape(value);
-                self.general(General::Wrap { bits, signed }, [value], Element::I64, shape)
-            }
+        let wrap = |own: &mut Self| {
+            let shape = own.shape(value);
+            own.general(General::Wrap { bits, signed }, [value], Element::I64, shape)
+        };
+        let value = match self.program.element(value) {
+            Element::Bool => self.cast(value, Element::I64),
+            Element::I64 if moved => value,
+            Element::I64 | Element::F32 => wrap(self),
         };
         self.note_narrow(value, dtype);
         Ok(value)
+    }
+}
+
+/// The integer of 32 bits that x86 makes of a number, as PyTorch does on the way to narrower ones: the least one of what is
+/// none, NaN included.
+pub(crate) fn of_32_bits(number: f32) -> i64 {
+    // The bounds are numbers of f32.
+    match (-2147483648.0..2147483648.0).contains(&number) {
+        true => number as i64,
+        false => i64::from(i32::MIN),
     }
 }
 

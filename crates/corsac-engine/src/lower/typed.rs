@@ -123,7 +123,11 @@ impl Lowerer<'_, '_> {
             | "cpu" => {
                 let input = call.tensor("input")?;
                 let element = self.result_element()?;
-                self.cast(input, element)
+                // Floats become narrow integers in one step.
+                match self.program.element(input) == Element::F32 && self.gives_narrow() {
+                    true => input,
+                    false => self.cast(input, element),
+                }
             }
             "arange" | "full" | "zeros" | "ones" | "zeros_like" | "ones_like" | "full_like"
             | "new_zeros" | "new_ones" | "new_full" | "scalar_tensor" | "tensor" | "fill"
