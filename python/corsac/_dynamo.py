@@ -173,9 +173,18 @@ class Piece:
             for number in written_placeholders(from_torch(module.graph)):
                 self._is_weight[number] = False
         self._switches = [n for n in module.graph.nodes if n.target in _grad_switches()]
+        self._layouts = _layouts(module.graph)
         self._variants: OrderedDict[Any, Any] = OrderedDict()
 
     def __call__(self, *args: Any) -> Any:
+        results = self._results(args)
+        if self._layouts is None:
+            return results
+        from corsac._strides import laid_out
+
+        return laid_out(results, self._layouts)
+
+    def _results(self, args: tuple[Any, ...]) -> Any:
         import torch
 
         if torch.is_autocast_enabled("cpu"):
@@ -322,6 +331,30 @@ class Piece:
         # Calls say themselves whether they train; modules that the graph calls know it.
         module.training = False
         return module
+
+
+def _layouts(graph: Any) -> Any:
+    """How the results of a graph lie that do not row by row, as far as Dynamo has said it."""
+    import torch
+
+    from corsac._aten import place_of
+    from corsac._strides import layouts_of_stand_ins
+
+    (output,) = graph.find_nodes(op="output")
+    returned = output.args[0]
+    results = list(returned) if isinstance(returned, tuple | list) else [returned]
+    values = [getattr(own, "meta", {}).get("example_value") for own in results]
+    if not all(isinstance(own, torch.Tensor) for own in values):
+        return None
+    if not all(own.layout is torch.strided for own in values):
+        return None
+    given = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
+    places = {
+        place_of(own)
+        for own in given
+        if isinstance(own, torch.Tensor) and own.layout is torch.strided
+    }
+    return layouts_of_stand_ins(values, places)
 
 
 def _is_input(arg: Any) -> bool:

@@ -586,6 +586,8 @@ class Recorder(TorchFunctionMode):
             and next(tensors_in(args[1:]), None) is not None
         ):
             self._chosen.add(place_of(result))
+            # Whichever part it is, it has these sizes.
+            self.values_read = self.values_read and self.trains
         if not self.trains:
             weights = {place_of(own) for own in tensors if id(own) in self._weight_nodes}
             read = tensors

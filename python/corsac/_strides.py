@@ -30,7 +30,7 @@ class Layout:
         return self.strides if self.order is None else _dense(self.order, shape)
 
 
-def _dense(order: Sequence[int], shape: torch.Size) -> tuple[int, ...]:
+def _dense(order: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of a tensor without gaps whose dimensions come in this order."""
     strides, length = [0] * len(shape), 1
     for dim in reversed(order):
@@ -39,7 +39,7 @@ def _dense(order: Sequence[int], shape: torch.Size) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _differ(first: Sequence[int], second: Sequence[int], shape: torch.Size) -> bool:
+def _differ(first: Sequence[int], second: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether strides differ where that matters."""
     return any(a != b for a, b, size in zip(first, second, shape, strict=True) if size > 1)
 
@@ -49,15 +49,44 @@ def layouts_of(
 ) -> tuple[Layout | None, ...] | None:
     """The layouts of results; None for those that lie row by row, or in the places that are ``given``; None if all do."""
 
-    def layout(own: torch.Tensor) -> Layout | None:
-        if own.is_contiguous() or place_of(own) in given:
-            return None
-        order = tuple(sorted(range(own.dim()), key=lambda dim: -own.stride(dim)))
-        has_gaps = _differ(_dense(order, own.shape), own.stride(), own.shape)
-        return Layout(own.stride(), None if has_gaps else order)
-
-    found = tuple(map(layout, results))
+    found = tuple(
+        None if place_of(own) in given else _layout_of(own.shape, own.stride()) for own in results
+    )
     return found if any(found) else None
+
+
+def layouts_of_stand_ins(
+    results: Sequence[torch.Tensor], given: set[int]
+) -> tuple[Layout | None, ...] | None:
+    """The same of fake tensors, whose sizes may be symbols; nothing is asked of those."""
+    found: list[Layout | None] = []
+    for own in results:
+        sizes, strides = _hints(own.shape), _hints(own.stride())
+        layout = None
+        if sizes is not None and strides is not None and place_of(own) not in given:
+            layout = _layout_of(sizes, strides)
+        if layout is not None and layout.order is None and any(map(_is_symbol, own.shape)):
+            layout = None
+        found.append(layout)
+    return tuple(found) if any(found) else None
+
+
+def _is_symbol(size: Any) -> bool:
+    return isinstance(size, torch.SymInt)
+
+
+def _hints(sizes: Sequence[Any]) -> tuple[int, ...] | None:
+    known = [own.node.hint if _is_symbol(own) else own for own in sizes]
+    return tuple(known) if all(type(own) is int for own in known) else None
+
+
+def _layout_of(shape: Sequence[int], strides: tuple[int, ...]) -> Layout | None:
+    """How a tensor lies that does not row by row."""
+    if 0 in shape or not _differ(_dense(range(len(shape)), shape), strides, shape):
+        return None
+    order = tuple(sorted(range(len(shape)), key=lambda dim: -strides[dim]))
+    has_gaps = _differ(_dense(order, shape), strides, shape)
+    return Layout(strides, None if has_gaps else order)
 
 
 def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
@@ -92,4 +121,4 @@ def _copied(own: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return copy.as_strided(own.shape, strides)
 
 
-__all__ = ["Layout", "laid_out", "layouts_of"]
+__all__ = ["Layout", "laid_out", "layouts_of", "layouts_of_stand_ins"]

@@ -268,6 +268,29 @@ def test_state_that_autograd_goes_back_through():
     assert compiled._dynamo is None
 
 
+def test_state_that_is_only_moved_is_not_gone_back_through():
+    _, ours = pair(counts)
+
+    def moves(model, x):
+        y = model.linear(x)
+        model.table.update(last=y)
+        model.history[:] = [y]
+        model.before, model.now = model.now, y
+        return y
+
+    ours.function, ours.table, ours.history = moves, {}, []
+    ours.before = ours.now = None
+    compiled = corsac.compile(ours)
+    for x in rows(*[3] * 6):
+        before = ours.now
+        result = compiled(x)
+        # The graphs of earlier steps are gone.
+        result.square().sum().backward()
+        assert ours.table["last"] is ours.history[0] is ours.now is result
+        assert ours.before is before
+    assert compiled._dynamo is None
+
+
 def rows_of_seed(count):
     torch.manual_seed(7)
     return rows(*[3] * count)

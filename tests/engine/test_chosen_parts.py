@@ -81,6 +81,8 @@ def test_they_are_views_as_in_pytorch(function, trains):
                     found.append(x.grad.tolist())
         return found
 
+    torch._dynamo.reset()
+    assert results(torch.compile(function, backend="corsac")) == results(function)
     compiled = corsac.compile(function, options={"inference": "native"})
     assert results(compiled) == results(function)
     if function in NATIVE and not trains:

@@ -283,3 +283,18 @@ def test_writes_before_a_native_part_that_fails_are_done_once(inference):
             with pytest.raises(IndexError):
                 compiled(x, torch.tensor([1, 2, 99]))
             assert torch.equal(x, torch.ones(8))
+
+
+@pytest.mark.parametrize("dynamic", [True, False, None])
+def test_results_lie_as_those_of_eager(dynamic):
+    def function(x):
+        permuted = x.permute(2, 0, 1)
+        return torch.selu(permuted), x[:, ::2].amax(1), permuted * 2, (x * 2).transpose(0, 2), x
+
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="corsac", dynamic=dynamic)
+    for shape in [(2, 3, 4), (2, 3, 4), (5, 3, 6), (3, 4, 5), (3, 4, 5)]:
+        x = torch.randn(shape)
+        for found, expected in zip(compiled(x), function(x), strict=True):
+            torch.testing.assert_close(found, expected)
+            assert found.stride() == expected.stride()

@@ -120,17 +120,21 @@ class _Step:
     graph: TrainedGraph
     weights: list[torch.Tensor]
     _form: TreeSpec
+    #: The numbers of inputs that are not read: what the program finds and only moves.
+    _idle: tuple[int, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        results = self.graph(*self.weights, *inputs)
+        results = self.graph(*self.weights, *_apart(inputs, self._idle))
         return tree_unflatten(results[: self._form.num_leaves], self._form)
 
     @classmethod
     def made(cls, module: GraphModule, inputs: Sequence[torch.Tensor], graph: TrainedGraph) -> Self:
         """Compiles a graph, which changes, for such inputs."""
         with_inputs, weights, form = _with_weights_as_inputs(module)
-        graph.capture(with_inputs, [*weights, *inputs], weights=len(weights))
-        return cls(graph, weights, form)
+        placeholders = with_inputs.graph.find_nodes(op="placeholder")[len(weights) :]
+        idle = tuple(number for number, node in enumerate(placeholders) if not node.users)
+        graph.capture(with_inputs, [*weights, *_apart(inputs, idle)], weights=len(weights))
+        return cls(graph, weights, form, idle)
 
 
 class Captures(Recordings):
@@ -251,6 +255,13 @@ class Captures(Recordings):
                 yield
             finally:
                 torch.set_rng_state(random)
+
+
+def _apart(inputs: Sequence[torch.Tensor], idle: Sequence[int]) -> Sequence[torch.Tensor]:
+    """The same inputs, of which autograd does not go back through those with these numbers."""
+    if not idle:
+        return inputs
+    return [own.detach() if number in idle else own for number, own in enumerate(inputs)]
 
 
 def _watch(weights: Iterable[torch.Tensor]) -> _core.Watch:

@@ -75,13 +75,18 @@ fn selected(input: &Tensor, axis: usize, index: &Dim) -> Result<Tensor, Failure>
             index.to_string(),
         ));
     }
+    Ok(one_of(input, axis))
+}
+
+/// One element along `axis`, whichever that is: a view with a dimension less.
+fn one_of(input: &Tensor, axis: usize) -> Tensor {
     let mut shape = input.shape.clone();
     shape.remove(axis);
     let strides = input.stride_list().map(|mut strides| {
         strides.remove(axis);
         strides
     });
-    Ok(view_of(input, shape, strides))
+    view_of(input, shape, strides)
 }
 
 /// A bound of a slice: nothing, or an integer.
@@ -100,12 +105,12 @@ fn step_of(value: &Value) -> Result<i64, Failure> {
         .ok_or_else(|| Failure::unknown("the step of the slice is not known"))
 }
 
-/// `tensor[index]`.
-fn tensor_item(input: &Tensor, index: &Value) -> Result<Value, Failure> {
-    let single = std::slice::from_ref(index);
+/// `tensor[index]`. Whether `single` integers in tensors are as those of Python, so that the result is a view: operators
+/// take them for indices as others are.
+fn tensor_item(input: &Tensor, index: &Value, single: bool) -> Result<Value, Failure> {
     let items: &[Value] = match index {
         Value::Tuple(items) => items,
-        _ => single,
+        _ => std::slice::from_ref(index),
     };
     let taken = items.iter().map(|item| match item {
         Value::None | Value::Ellipsis | Value::Bool(_) => Ok(0),
@@ -140,6 +145,11 @@ fn tensor_item(input: &Tensor, index: &Value) -> Result<Value, Failure> {
                 axis += 1;
             }
             Value::Int(index) => result = selected(&result, axis, index)?,
+            Value::Tensor(index)
+                if single && index.rank() == 0 && kind(index.dtype) == Some(Kind::Int) =>
+            {
+                result = one_of(&result, axis);
+            }
             Value::Tensor(index) if kind(index.dtype) == Some(Kind::Int) => {
                 advanced.push((axis, index.clone()));
                 axis += 1;
@@ -268,7 +278,7 @@ fn slice_items(
 /// `value[index]`.
 pub(super) fn item(value: &Value, index: &Value) -> Result<Value, Failure> {
     match value {
-        Value::Tensor(tensor) => tensor_item(tensor, index),
+        Value::Tensor(tensor) => tensor_item(tensor, index, true),
         Value::Tuple(items) | Value::List(items) => sequence_item(items, value, index),
         Value::Named(items) => {
             let plain: Vec<Value> = items.iter().map(|(_, item)| item.clone()).collect();
@@ -337,7 +347,7 @@ fn index_by_list(call: &Call<'_>) -> Result<Value, Failure> {
         Value::None => whole.clone(),
         item => item.clone(),
     });
-    tensor_item(input, &Value::Tuple(items.collect()))
+    tensor_item(input, &Value::Tuple(items.collect()), false)
 }
 
 fn index_put(call: &Call<'_>) -> Result<Value, Failure> {
