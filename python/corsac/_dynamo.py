@@ -188,13 +188,13 @@ class Piece:
         import torch
 
         if torch.is_autocast_enabled("cpu"):
-            return self.module(*args)
+            return self.module.forward(*args)
         compiled, inputs = self._for(args)
         if not self._switches:
             return compiled(*inputs)
         if self._records(args):
             # PyTorch switches where the graph says so.
-            return self.module(*args)
+            return self.module.forward(*args)
         with torch.no_grad():
             results = compiled(*inputs)
         torch._C._set_grad_enabled(self._switches[-1].args[0])

@@ -280,6 +280,29 @@ def test_hooks_of_all_modules_that_come_later():
     of_eager_and_ours(Program(lambda h, factor: h.tanh()), step)
 
 
+@pytest.mark.parametrize("training", ["native", "measured"])
+@pytest.mark.parametrize("compile", ["corsac", "torch"])
+def test_hooks_of_all_modules_are_not_for_parts(compile, training):
+    def function(x):
+        return (x * 2).exp().tanh()
+
+    torch._dynamo.reset()
+    options = {"training": training}
+    if compile == "corsac":
+        compiled = corsac.compile(function, options=options)
+    else:
+        compiled = torch.compile(function, backend="corsac", options=options)
+    x = torch.randn(3, 4, requires_grad=True)
+    seen = []
+    for hooked in (False, False, True, True):
+        register = nn.modules.module.register_module_forward_hook
+        hook = register(lambda module, *_: seen.append(module)) if hooked else None
+        compiled(x).sum().backward()
+        if hook is not None:
+            hook.remove()
+    assert seen == []
+
+
 def test_ways_back_in_another_thread():
     def step(run, model):
         result = run(torch.ones(5, 6)).square().sum()

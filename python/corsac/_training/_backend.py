@@ -135,7 +135,7 @@ class TrainedGraph:
         """Let PyTorch run ``module``, and say why."""
         calls = sum(map(computes, module.graph.nodes))
         self.graphs = [AtenGraph("forward", calls, host={reason: calls})]
-        self._run = module
+        self._run = module.forward
 
     def _leave_if_idle(self) -> None:
         """Let PyTorch's own autograd run later calls, if nothing is native, or saves less than AOTAutograd takes
@@ -147,7 +147,7 @@ class TrainedGraph:
         saves = sum(own.gain for own in self.graphs) > (OVERHEAD if is_short else 0.0)
         if saves or not all(own.was_measured for own in self.graphs):
             return
-        self._run, self._plain = self._plain, None
+        self._run, self._plain = self._plain.forward, None
         self._is_left = True
 
     def explain(self) -> str:
@@ -188,7 +188,7 @@ class TrainedGraph:
             warnings.warn(f"PyTorch runs this graph: {reason}", HostWarning, stacklevel=2)
             calls = sum(map(computes, module.graph.nodes))
             record = AtenGraph(kind, calls, host={reason: calls})
-            run = _taking_a_list(lambda arguments: module(*arguments))
+            run = _taking_a_list(lambda arguments: module.forward(*arguments))
         record.seconds = time.perf_counter() - start
         self.graphs.append(record)
         return run

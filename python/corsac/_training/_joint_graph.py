@@ -64,7 +64,7 @@ def joint_graph(program: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -
         recorder.given(f"primals_{number + 1}", own)
     try:
         with torch.enable_grad(), mode, recorder:
-            results = program(*stands_for)
+            results = program.forward(*stands_for)
         _check_results(results, stands_for, recorder)
         wanting = [own for own in results if own.requires_grad]
         if not wanting:

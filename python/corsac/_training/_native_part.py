@@ -54,6 +54,10 @@ class NativePart(torch.nn.Module):
         """The program."""
         return self._program.program
 
+    def __call__(self, *arguments: torch.Tensor) -> Any:
+        # It is no module of the user's, and hooks of all modules are not for it.
+        return self.forward(*arguments)
+
     def forward(self, *arguments: torch.Tensor) -> Any:
         if self._orders:
             given = list(arguments)

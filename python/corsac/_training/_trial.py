@@ -40,6 +40,10 @@ class Trial(torch.nn.Module):
         """What has become of it; None as long as it is tried."""
         return self._race.outcome
 
+    def __call__(self, *arguments: torch.Tensor) -> Any:
+        # As for what it tries.
+        return self.forward(*arguments)
+
     def forward(self, *arguments: torch.Tensor) -> Any:
         native, host = self._ways
 

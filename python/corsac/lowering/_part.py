@@ -35,6 +35,10 @@ class LoweredPart(torch.nn.Module):
         self.function = function
         self.training = False
 
+    def __call__(self, *arguments: Any) -> Any:
+        # It is no module of the user's, and hooks of all modules are not for it.
+        return self.forward(*arguments)
+
     def forward(self, *arguments: Any) -> Any:
         with torch.no_grad():
             return self.function(*arguments)
