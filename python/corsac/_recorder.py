@@ -860,6 +860,14 @@ class Recorder(TorchFunctionMode):
             self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
         if not self.trains:
             self.layouts = layouts_of(results, self._given)
+            return
+        for own in results:
+            is_given = id(own) in self._inputs or id(own) in self._weight_nodes
+            if own.requires_grad and own.is_leaf and not is_given:
+                # Other backends give a view that autograd goes back through.
+                self.refuse(
+                    "it returns a view, made without gradients, of what wants some", Kind.HOST
+                )
 
     def _template(self, returned: Any, numbers: Mapping[int, int]) -> ResultTemplate:
         """Builds what a program returns of the tensors in it."""

@@ -223,6 +223,53 @@ def test_pieces_share_memory(function, training):
         torch.testing.assert_close(found[1][2:], found[0][2:])
 
 
+def _views_without_gradients(h, factor):
+    with torch.no_grad():
+        part = h[1:]
+    return h, part
+
+
+def _values_of_views_without_gradients(h, factor):
+    with torch.no_grad():
+        part, turned = h[1:], h.t()
+    return (part * 2).sum() + (turned * 3).sum() + h.exp().sum()
+
+
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+@pytest.mark.parametrize("function", [_views_without_gradients, _values_of_views_without_gradients])
+@pytest.mark.parametrize("training", ["native", "measured"])
+def test_views_made_without_gradients(function, training):
+    """They want gradients, and have none to pass on."""
+    torch.manual_seed(0)
+    eager, _, compiled = pair(Program(function), training=training)
+    for _ in range(4):
+        x = torch.randn(5, 6)
+        found = []
+        for run, model in ((eager, eager), (compiled, module_of(compiled))):
+            model.zero_grad()
+            results = run(x)
+            results = results if isinstance(results, tuple) else (results,)
+            sum(own.square().sum() for own in results).backward()
+            kinds = [(own.requires_grad, own.is_leaf) for own in results]
+            found.append((kinds, model.first.weight.grad))
+        assert found[0][0] == found[1][0]
+        torch.testing.assert_close(found[1][1], found[0][1])
+
+
+def test_results_in_another_order_of_memory_can_be_written_to():
+    torch.manual_seed(0)
+
+    def step(run, model):
+        for _ in range(3):
+            turned, twice = run(torch.ones(5, 6))
+            assert twice.stride() == (1, 8) and not twice._is_view()
+            twice.mul_(3)
+            (turned.sum() + twice.square().sum()).backward()
+            yield twice.detach()
+
+    of_eager_and_ours(Program(lambda h, factor: (h.t(), h.t() * 2)), step)
+
+
 def test_conjugated_gradients():
     def step(run, model):
         result = run(torch.ones(5, 6))

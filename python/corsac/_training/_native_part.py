@@ -110,7 +110,9 @@ def _finished(tensor: torch.Tensor, layout: _Layout | None) -> torch.Tensor:
         return tensor
     order, strides = layout
     if order is not None:
-        tensor = tensor.permute(order)
+        shape = [tensor.shape[dim] for dim in order]
+        # A view could not be written to: autograd does not know what it is of.
+        tensor.as_strided_(shape, [tensor.stride(dim) for dim in order])
     if tensor.stride() == strides:
         return tensor
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
