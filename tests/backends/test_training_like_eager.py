@@ -350,6 +350,34 @@ def test_hooks_of_all_modules_are_not_for_parts(compile, training):
     assert seen == []
 
 
+@pytest.mark.parametrize("training", ["native", "measured"])
+@pytest.mark.parametrize(
+    ("function", "index"),
+    [
+        (lambda w, i: w.gather(0, i).exp().sum(), [[7, 0, 0, 0]]),
+        (lambda w, i: F.embedding(i, w).exp().sum(), [7]),
+        (lambda w, i: w[i].exp().sum(), [7]),
+        (lambda w, i: w.index_select(0, i).exp().sum(), [7]),
+        (lambda w, i: F.cross_entropy(w, i), [7, 0, 0, 0, 0]),
+        (lambda w, i: w.scatter(0, i, 1.0).exp().sum(), [[7, 0, 0, 0]]),
+        (lambda w, i: w.index_add(0, i, w[:1]).exp().sum(), [7]),
+    ],
+)
+def test_indices_out_of_range(function, index, training):
+    wrong = torch.tensor(index)
+    weight = torch.randn(5, 4, requires_grad=True)
+    compiled = corsac.compile(function, options={"training": training})
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        function(weight, wrong)
+    for _ in range(3):
+        compiled(weight, torch.zeros_like(wrong)).backward()
+        for _ in range(2):
+            with pytest.raises(type(expected.value)) as raised:
+                compiled(weight, wrong)
+            assert str(raised.value) == str(expected.value)
+            assert raised.value.__context__ is None
+
+
 def test_ways_back_in_another_thread():
     def step(run, model):
         result = run(torch.ones(5, 6)).square().sum()

@@ -34,6 +34,7 @@ class NativePart(torch.nn.Module):
         program: the program, of tensors that lie row by row once their dimensions are put in order.
         operands: what it takes, by fake tensors.
         results: what it gives.
+        host: runs the same by PyTorch, where an index is out of range: its errors are PyTorch's.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class NativePart(torch.nn.Module):
         program: _core.NativeProgram,
         operands: Sequence[torch.Tensor],
         results: Sequence[torch.Tensor],
+        host: Callable[..., Any],
     ) -> None:
         super().__init__()
-        self._program = NativeCall(program)
+        self._program, self._host = NativeCall(program), host
         orders = [(at, memory_order(own)) for at, own in enumerate(operands)]
         self._orders = [(at, order) for at, order in orders if order is not None]
         finish = [_layout(own) for own in results]
@@ -59,13 +61,17 @@ class NativePart(torch.nn.Module):
         return self.forward(*arguments)
 
     def forward(self, *arguments: torch.Tensor) -> Any:
+        given: Sequence[torch.Tensor] = arguments
         if self._orders:
             given = list(arguments)
             for at, order in self._orders:
                 given[at] = given[at].permute(order)
+        try:
             results = self._program(*given)
-        else:
-            results = self._program(*arguments)
+        except ValueError:
+            results = None
+        if results is None:
+            return self._host(*arguments)
         if self._finish is None:
             return results
         if isinstance(results, torch.Tensor):
@@ -273,7 +279,7 @@ def _make(
     wanted = [(list(own.shape), str(own.dtype).removeprefix("torch.")) for own in wanted]
     if list(zip(program.output_shapes, program.output_dtypes, strict=True)) != wanted:
         return Made(None, f"its part would give {program.output_shapes}, not {wanted}")
-    part = NativePart(program, examples, results)
+    part = NativePart(program, examples, results, module.forward)
     if kept is None:
         return Made(part)
     if kept.is_for(program):
