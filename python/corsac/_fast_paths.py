@@ -100,6 +100,8 @@ class FastPaths:
     def __init__(self) -> None:
         #: What stands for nested tensors, by identity: that, the sequences, and what of them is no padding.
         self._nested: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        #: Whether the padding of the sequences that come next was found to be at their ends.
+        self._is_aligned = False
         self._functions: dict[Any, Callable[..., Callable[[], Any] | None]] = {
             torch._native_multi_head_attention: self._attention,
             torch._transformer_encoder_layer_fwd: self._layer,
@@ -246,14 +248,16 @@ class FastPaths:
 
         def compute() -> bool:
             lengths = mask.sum(1, keepdim=True)
-            return bool((torch.arange(mask.shape[1]) < lengths).eq(mask).all())
+            self._is_aligned = bool((torch.arange(mask.shape[1]) < lengths).eq(mask).all())
+            return self._is_aligned
 
         return compute
 
     def _from_mask(
         self, t: Tensor, mask: Tensor, mask_check: bool = True
     ) -> Callable[[], Tensor] | None:
-        if mask_check or not _are_padded(t, mask):
+        is_aligned, self._is_aligned = self._is_aligned, False
+        if mask_check or not is_aligned or not _are_padded(t, mask):
             return None
         return lambda: self._stands_for(t, mask)
 
@@ -273,6 +277,7 @@ def _fit(own: Tensor, width: int, heads: int, weights: tuple[Tensor, ...]) -> bo
     shapes = ((3 * width, width), (3 * width,), (width, width), (width,))
     return (
         own.dim() == 3
+        and own.numel() > 0
         and own.shape[-1] == width
         and heads > 0
         and width % heads == 0

@@ -641,6 +641,8 @@ class Recorder(TorchFunctionMode):
             type(result) is not _Tensor or result.layout is not torch.strided
         ):
             raise TraceError(f"{name} gives a {type(result).__name__} that is {result.layout}")
+        if result.is_nested:
+            raise UnknownObject(f"{name} gives a nested tensor")
         if result.device.type != "cpu":
             raise TraceError(f"{name} gives a tensor on {result.device}")
         if not self.trains and result.requires_grad and torch.is_grad_enabled():

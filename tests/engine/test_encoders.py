@@ -130,6 +130,40 @@ def test_programs_that_look_at_packed_sequences():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.recording
+def test_padding_that_nobody_checks():
+    """Without the check, as many of the first of a sequence are packed as are no padding."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    own = nn.TransformerEncoder(layer, 2, mask_check=False).eval()
+    scattered = PADDED.clone()
+    scattered[2, 1] = True
+
+    def program(x, mask):
+        return (own(x, src_key_padding_mask=mask),)
+
+    masks = [PADDED, PADDED, scattered, PADDED, scattered]
+    check_calls(program, *[(X + number, own) for number, own in enumerate(masks)], native=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
+@pytest.mark.parametrize("shape", [(1, 0, 16), (0, 6, 16), (1, 1, 16), (6, 16)])
+def test_sequences_of_no_or_one_element(shape):
+    torch.manual_seed(0)
+    x = torch.randn(shape)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    layer = encoder().layers[0]
+    compiled = corsac.compile(attention), corsac.compile(layer)
+    with torch.no_grad():
+        for _ in range(3):
+            found, expected = compiled[0](x, x, x), attention(x, x, x)
+            assert (found[1] is None) == (expected[1] is None)
+            torch.testing.assert_close(found[0], expected[0])
+            torch.testing.assert_close(compiled[1](x), layer(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.recording
 def test_fast_paths_that_are_switched_off():
     torch.manual_seed(0)
     attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
