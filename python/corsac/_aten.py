@@ -46,6 +46,10 @@ def written_tensors(
         yield from tensors_in(value)
 
 
+#: In the notes of a node that was recorded: how many values it gives, which are in a tuple or a list.
+SEVERAL = "several"
+
+
 def tensors_in(*values: Any) -> Iterator[torch.Tensor]:
     """The tensors among the arguments or results of functions of PyTorch, which put them into tuples, lists and
     dictionaries. A tenth of the time of PyTorch's own walk through trees."""

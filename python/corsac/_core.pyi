@@ -990,7 +990,7 @@ class Recording:
     """Watches a run of a program on the thread that it is called from.
 
     Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
-    asks whether somebody looks at the operators of tensors and does something else then, and that is told that nobody does;
+    asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does;
     ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
     functions:
 
@@ -1050,7 +1050,7 @@ class Recording:
         """Whether the program gets the number that a method of a tensor gives, and no function of C that calls it."""
         ...
     def operator(self) -> Any:
-        """An operator is being recorded: nothing is looked at until `recorded` is called."""
+        """An operator is being recorded: nothing is looked at until `recorded` is called. Whether anything is looked at."""
         ...
     def reads(self, container: Any) -> Any:
         """A container is among the arguments of an operator: what it holds is read."""

@@ -33,6 +33,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from corsac import _core
 from corsac._aten import (
+    SEVERAL,
     has_attributes,
     place_of,
     places_of,
@@ -329,8 +330,11 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        self.recording.operator()
+        is_recorded = self.recording.operator()
         try:
+            if not is_recorded:
+                args, kwargs = self._fast_paths.as_nested((args, kwargs or {}))
+                return func(*args, **kwargs)
             return self._function(func, args, kwargs or {})
         finally:
             self.recording.recorded()
@@ -629,6 +633,7 @@ class Recorder(TorchFunctionMode):
         if result is None:
             return
         if isinstance(result, tuple | list):
+            node.meta[SEVERAL] = len(result)
             if self.sizes is not None:
                 self.sizes.counted(node, len(result))
             for number, part in enumerate(result):

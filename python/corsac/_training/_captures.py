@@ -22,6 +22,7 @@ from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, flat_results
 from corsac._stages import StagedRun, Stages, sizes_of, whole_form
 from corsac._training._backend import TrainedGraph
+from corsac._training._views import ReturnedViews, without_views
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._module_attributes import _get_attr
 from corsac.fx._own_copy import copied_graph
@@ -120,21 +121,24 @@ class _Step:
     graph: TrainedGraph
     weights: list[torch.Tensor]
     _form: TreeSpec
+    _views: ReturnedViews | None
     #: The numbers of inputs that are not read: what the program finds and only moves.
     _idle: tuple[int, ...]
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         results = self.graph(*self.weights, *_apart(inputs, self._idle))
+        if self._views is not None:
+            results = self._views((*self.weights, *inputs), results)
         return tree_unflatten(results[: self._form.num_leaves], self._form)
 
     @classmethod
     def made(cls, module: GraphModule, inputs: Sequence[torch.Tensor], graph: TrainedGraph) -> Self:
         """Compiles a graph, which changes, for such inputs."""
-        with_inputs, weights, form = _with_weights_as_inputs(module)
+        with_inputs, weights, form, views = _with_weights_as_inputs(module)
         placeholders = with_inputs.graph.find_nodes(op="placeholder")[len(weights) :]
         idle = tuple(number for number, node in enumerate(placeholders) if not node.users)
         graph.capture(with_inputs, [*weights, *_apart(inputs, idle)], weights=len(weights))
-        return cls(graph, weights, form, idle)
+        return cls(graph, weights, form, views, idle)
 
 
 class Captures(Recordings):
@@ -348,9 +352,9 @@ def _without_hooks_of_saved_tensors() -> Iterator[None]:
 
 def _with_weights_as_inputs(
     module: GraphModule,
-) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec]:
-    """A graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights; and what results
-    are put into. The graph is changed. Random numbers that nobody uses are results, too, after the others: AOTAutograd would
+) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec, ReturnedViews | None]:
+    """A graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights; what results are
+    put into; and what makes those that are views. The graph is changed. Random numbers that nobody uses are results, too, after the others: AOTAutograd would
     not draw them, and whoever draws next would get them."""
     graph = module.graph
     first = next(iter(graph.nodes))
@@ -362,8 +366,10 @@ def _with_weights_as_inputs(
         graph.erase_node(node)
     output = graph.output_node()
     results, spec = flat_results(output)
-    output.args = ((*results, *_unused_random_numbers(graph)),)
-    return to_torch(GraphModule(torch.nn.Module(), graph)), weights, spec
+    given, views = without_views(graph, results)
+    output.args = ((*given, *_unused_random_numbers(graph)),)
+    graph.eliminate_dead_code()
+    return to_torch(GraphModule(torch.nn.Module(), graph)), weights, spec, views
 
 
 def _unused_random_numbers(graph: Graph) -> list[Node]:

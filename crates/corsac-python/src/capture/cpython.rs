@@ -137,6 +137,25 @@ impl<'py> Frame<'py> {
         }
     }
 
+    /// Has nothing more announced on this thread; frames are as whoever traces next expects them.
+    pub(super) fn leave(&self) {
+        // SAFETY: this thread is attached, and may change its trace function while that runs. Frames are alive as long as
+        // they are on the stack; those behind this one are given with a reference of their own.
+        unsafe {
+            ffi::PyEval_SetTrace(None, std::ptr::null_mut());
+            let mut frame = Bound::from_borrowed_ptr_or_opt(self.py, self.object.cast());
+            while let Some(own) = frame {
+                let object = own.as_ptr().cast::<FrameObject>();
+                if (*object).trace_lines == 0 {
+                    (*object).trace_lines = 1;
+                    (*object).trace_opcodes = 0;
+                }
+                let back = ffi::PyFrame_GetBack(object.cast());
+                frame = Bound::from_owned_ptr_or_opt(self.py, back.cast());
+            }
+        }
+    }
+
     pub(super) fn code_address(&self) -> usize {
         self.inner().code as usize
     }
@@ -484,16 +503,19 @@ pub(super) fn traced<'py>(
     function: ffi::Py_tracefunc,
     program: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    struct Off;
-    impl Drop for Off {
+    struct Off<'a, 'py>(&'a Bound<'py, PyAny>);
+    impl Drop for Off<'_, '_> {
         fn drop(&mut self) {
-            // SAFETY: this thread is attached to the interpreter.
-            unsafe { ffi::PyEval_SetTrace(None, std::ptr::null_mut()) };
+            // The program may have set another one, which is to stay.
+            if trace_object(self.0.py()).is_ok_and(|own| own.is(self.0)) {
+                // SAFETY: this thread is attached to the interpreter.
+                unsafe { ffi::PyEval_SetTrace(None, std::ptr::null_mut()) };
+            }
         }
     }
     // SAFETY: this thread is attached; the interpreter keeps a reference to `state`.
     unsafe { ffi::PyEval_SetTrace(Some(function), state.as_ptr()) };
-    let _off = Off;
+    let _off = Off(state);
     program()
 }
 
@@ -521,9 +543,13 @@ pub(super) fn resume(_attached: Python<'_>, thread: usize) -> bool {
 
 /// Whether somebody traces this thread: a debugger, a measurement of coverage.
 pub(super) fn is_traced(py: Python<'_>) -> PyResult<bool> {
+    Ok(!trace_object(py)?.is_none())
+}
+
+/// What the trace function of this thread is called with; None if there is none.
+fn trace_object(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     static GETTRACE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let get = GETTRACE.import(py, "sys", "gettrace")?;
-    Ok(!get.call0()?.is_none())
+    GETTRACE.import(py, "sys", "gettrace")?.call0()
 }
 
 /// What makes a function of Python what it is: its code, defaults of its parameters, and those of keywords.

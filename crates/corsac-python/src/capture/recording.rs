@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRuntimeError;
@@ -53,6 +53,8 @@ pub(crate) struct PyRecording {
     assume: Py<PyAny>,
     /// How many operators were recorded.
     recorded: AtomicU64,
+    /// Whether the program has done something of which nothing is known: nothing more is looked at then.
+    over: AtomicBool,
     recording: Mutex<BeingRecorded>,
     /// What the program has made, once it has run.
     made: Mutex<Made>,
@@ -102,7 +104,15 @@ impl PyRecording {
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());
         };
-        let state = &mut *state;
+        let looked = self.look(py, &mut state, frame, what);
+        if state.is_opaque() && !self.over.swap(true, Ordering::Relaxed) {
+            // The program may ask who traces it, and goes on faster.
+            frame.leave();
+        }
+        looked
+    }
+
+    fn look(&self, py: Python<'_>, state: &mut State, frame: &Frame<'_>, what: c_int) -> Step {
         match what {
             ffi::PyTrace_CALL => {
                 let code = frame.code_address();
@@ -287,6 +297,7 @@ impl PyRecording {
             prints: function("prints")?,
             assume: function("assume")?,
             recorded: AtomicU64::new(0),
+            over: AtomicBool::new(false),
             recording: Mutex::default(),
             made: Mutex::default(),
         })
@@ -313,8 +324,8 @@ impl PyRecording {
             .collect()
     }
 
-    /// An operator is being recorded: nothing is looked at until `recorded` is called.
-    fn operator(&self, py: Python<'_>) {
+    /// An operator is being recorded: nothing is looked at until `recorded` is called. Whether anything is looked at.
+    fn operator(&self, py: Python<'_>) -> bool {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         if let Ok(mut recording) = self.recording.lock() {
             if recording.depth == 0 {
@@ -322,6 +333,7 @@ impl PyRecording {
             }
             recording.depth += 1;
         }
+        !self.over.load(Ordering::Relaxed)
     }
 
     /// An operator has been recorded.

@@ -168,6 +168,11 @@ impl State {
         }
     }
 
+    /// Whether the program has done something of which nothing is known.
+    pub(super) fn is_opaque(&self) -> bool {
+        matches!(self.refusal, Some((Kind::Opaque, _)))
+    }
+
     /// Something is called or made of which nothing is known.
     pub(super) fn unknown(&mut self, does: &str, name: &str) {
         let kind = match name.starts_with("torch") || name.starts_with("_VariableFunctions") {
