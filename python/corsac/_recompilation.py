@@ -44,8 +44,8 @@ class Recompilations:
             return self._name(tensor[0]), tensor[1]
         if entry.form is not None:
             return "the inputs", "have other strides, or others of them want gradients"
-        if entry.state is None or call.state(entry.guards) is not None:
-            if entry.rewritten is not None and not entry.rewritten.are_current(call.inputs):
+        if entry.finds_inputs(call, trains):
+            if not entry.may_write(call):
                 return "what it writes to", "is of another type or size, or shares memory"
             if (failure := entry.decided()) is not None:
                 return failure()

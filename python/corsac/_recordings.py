@@ -21,7 +21,7 @@ from corsac._logs import BREAKS, GUARDS, is_on
 from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
 from corsac._refusal import Kind, Refusal
-from corsac._rewritten import Rewritten
+from corsac._rewritten import Rewritten, WrittenInTraining
 from corsac._sizes import SizeConditions, as_size
 from corsac._stages import Changes, Failure, Ran
 
@@ -294,7 +294,7 @@ class Entry:
     changes: bool = False
     sizes: SizeConditions | None = None
     decides: Callable[[Call], bool] | None = None
-    rewritten: Rewritten | None = None
+    rewritten: Rewritten | WrittenInTraining | None = None
     integers: tuple[int, ...] = ()
     constants: tuple[tuple[int, int], ...] = ()
     decided: Callable[[], Failure | None] = lambda: None
@@ -303,7 +303,7 @@ class Entry:
         """Whether it would do now what the program does; notes in ``call`` what the program takes."""
         if not trains and torch.is_grad_enabled() and self.watch.requires_grad():
             return False
-        if not self._finds_inputs(call, trains):
+        if not (self.finds_inputs(call, trains) and self.may_write(call)):
             return False
         if self.form is not None and self.form != form_of(call.inputs):
             return False
@@ -313,17 +313,20 @@ class Entry:
             and (self.decides is None or self.decides(call))
         )
 
-    def _finds_inputs(self, call: Call, trains: bool, of_any_size: bool = False) -> bool:
+    def finds_inputs(self, call: Call, trains: bool, of_any_size: bool = False) -> bool:
         """Notes in a call what the program takes; whether that is of the types, and where nothing is said of any size
         of the sizes, that it is for."""
         if self.state is None:
             call.inputs = call.given(self.integers)
         elif not self._finds_state(call, trains, of_any_size):
             return False
-        if self.rewritten is None:
-            return True
-        call.inputs += self.rewritten.tensors
-        return self.rewritten.are_current(call.inputs)
+        if self.rewritten is not None:
+            call.inputs += self.rewritten.tensors
+        return True
+
+    def may_write(self, call: Call) -> bool:
+        """Whether nothing else lies where it writes, of what it takes."""
+        return self.rewritten is None or self.rewritten.are_current(call.inputs)
 
     def _finds_state(self, call: Call, trains: bool, of_any_size: bool) -> bool:
         found = call.state(self.guards)
@@ -346,7 +349,8 @@ class Entry:
             return False
         return (
             all(call.integers[number][1] == own for number, own in self.constants)
-            and self._finds_inputs(call, trains, of_any_size=True)
+            and self.finds_inputs(call, trains, of_any_size=True)
+            and self.may_write(call)
             and self.guards.hold()
             and self.watch.is_current()
             and self.sizes.hold(call.inputs)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 
-from corsac._aten import key_of_tensor
+from corsac._aten import key_of_tensor, places_of
 
 #: Where a tensor's memory begins and ends.
 _Span = tuple[int, int]
@@ -73,10 +74,44 @@ class Rewritten:
         return start < end and before > 0 and self._ends[before - 1] > start
 
 
+class WrittenInTraining:
+    """Tells whether a program for training may run, which writes to what was there before it.
+
+    Args:
+        weights: the tensors that it reads or writes to and that are no inputs.
+        written: those of them that it writes to.
+        inputs: the numbers of the inputs that it writes to.
+    """
+
+    tensors: ClassVar[tuple[torch.Tensor, ...]] = ()
+
+    def __init__(
+        self,
+        weights: Iterable[torch.Tensor],
+        written: Iterable[torch.Tensor],
+        inputs: Sequence[int],
+    ) -> None:
+        self._written, self._inputs = tuple(written), tuple(inputs)
+        # They matter to inputs that are written to.
+        self._weights = tuple(weights) if inputs else ()
+
+    def are_current(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether no input shares memory with something that is written to."""
+        lie = places_of(inputs)
+        places = set(lie)
+        if not places.isdisjoint(places_of(self._written)):
+            return False
+        if not self._inputs:
+            return True
+        return len(places) == len(lie) and not places.intersection(
+            places_of(self._weights)
+        ).intersection(lie[number] for number in self._inputs)
+
+
 def _span(own: torch.Tensor) -> _Span:
     storage = own.untyped_storage()
     start = storage.data_ptr()
     return start, start + storage.nbytes()
 
 
-__all__ = ["Rewritten"]
+__all__ = ["Rewritten", "WrittenInTraining"]

@@ -20,6 +20,7 @@ from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, Recordings, stat
 from corsac._refusal import Kind, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, flat_results
+from corsac._rewritten import WrittenInTraining
 from corsac._stages import StagedRun, Stages, sizes_of, whole_form
 from corsac._training._backend import TrainedGraph
 from corsac._training._views import ReturnedViews, without_views
@@ -193,6 +194,7 @@ class Captures(Recordings):
 
     def _compiled(self, call: Call, recorded: Recorded) -> Entry:
         known = Call((), call.key, call.objects)
+        rewritten = _written_to(recorded)
         statistics, form = tuple(recorded.statistics), recorded.form
         returns = _Returns(recorded.template, recorded.replay)
         state, found = None, ()
@@ -233,6 +235,7 @@ class Captures(Recordings):
             form,
             state,
             changes=returns.changes() > 0,
+            rewritten=rewritten,
             decides=None if run is None else run.decides_quietly,
             decided=lambda: None if run is None else run.failure,
         )
@@ -370,6 +373,31 @@ def _with_weights_as_inputs(
     output.args = ((*given, *_unused_random_numbers(graph)),)
     graph.eliminate_dead_code()
     return to_torch(GraphModule(torch.nn.Module(), graph)), weights, spec, views
+
+
+def _written_to(recorded: Recorded) -> WrittenInTraining | None:
+    """What a program writes to that was there before it; None if nothing."""
+    graph = recorded.module.graph
+    numbers = {node: at for at, node in enumerate(graph.find_nodes(op="placeholder"))}
+    weights = {id(own): own for own in recorded.statistics}
+    inputs: set[int] = set()
+    for node in graph.nodes:
+        left = effects(node).mutates if node.op.startswith("call_") else []
+        seen = set(left)
+        while left:
+            of = left.pop()
+            if of in numbers:
+                inputs.add(numbers[of])
+            elif of.op == "get_attr":
+                own = _get_attr(recorded.module, str(of.target))
+                weights[id(own)] = own
+            else:
+                more = [own for own in effects(of).aliases if own not in seen]
+                seen.update(more)
+                left += more
+    if not (weights or inputs):
+        return None
+    return WrittenInTraining(recorded.tensors, weights.values(), sorted(inputs))
 
 
 def _unused_random_numbers(graph: Graph) -> list[Node]:

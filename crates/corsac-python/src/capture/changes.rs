@@ -177,7 +177,7 @@ impl DictRead {
                 edits.push(Edit::Set(key.clone_ref(py), value.clone_ref(py)));
             }
         }
-        if !edits.is_empty() && self.set_before {
+        if self.deleted_before {
             return Ok(Err("a dictionary of which it reads all".to_owned()));
         }
         Ok(Ok(edits))

@@ -90,6 +90,9 @@ pub(super) struct Place {
     pub(super) deleted: bool,
 }
 
+/// Keys and values, in their order.
+type Items = Vec<(Py<PyAny>, Py<PyAny>)>;
+
 /// What was read of a dictionary.
 pub(super) struct DictRead {
     pub(super) store: Py<PyDict>,
@@ -97,9 +100,9 @@ pub(super) struct DictRead {
     pub(super) version: u64,
     pub(super) entries: Map<Address, Place>,
     /// All of it, in its order.
-    pub(super) contents: Option<Vec<(Py<PyAny>, Py<PyAny>)>>,
-    /// Whether an entry was set before all of it was read.
-    pub(super) set_before: bool,
+    pub(super) contents: Option<Items>,
+    /// Whether an entry was deleted before all of it was read: nobody knows its place.
+    pub(super) deleted_before: bool,
 }
 
 /// What a list, a set or a queue held.
@@ -183,6 +186,29 @@ impl Place {
     }
 }
 
+impl DictRead {
+    /// What the dictionary held before the program ran, if it holds ``items`` now and nothing was deleted.
+    fn as_it_was(&self, py: Python<'_>, items: Items) -> PyResult<Items> {
+        // Keys that are equal are one.
+        let before = PyDict::new(py);
+        for place in self.entries.values() {
+            let value = PyTuple::new(py, place.before.iter().map(|own| own.bind(py)))?;
+            before.set_item(&place.key, value)?;
+        }
+        let mut found = Vec::new();
+        for (key, value) in items {
+            match before.get_item(&key)? {
+                None => found.push((key, value)),
+                Some(was) => {
+                    let was = was.cast_into::<PyTuple>()?;
+                    found.extend(was.iter().next().map(|own| (key, own.unbind())));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
 impl Reads {
     fn dict(&mut self, store: &Bound<'_, PyDict>) -> &mut DictRead {
         self.dicts
@@ -192,7 +218,7 @@ impl Reads {
                 version: cpython::version(store),
                 entries: Map::default(),
                 contents: None,
-                set_before: false,
+                deleted_before: false,
             })
     }
 
@@ -220,7 +246,6 @@ impl Reads {
         let found = store.get_item(key)?;
         self.sites.note(Family::Entry, address(store), address(key));
         let read = self.dict(store);
-        read.set_before |= read.contents.is_none();
         let known = read.entries.entry(address(key));
         known.or_insert_with(|| Place::new(key, found.as_ref()));
         Ok(())
@@ -243,7 +268,9 @@ impl Reads {
         if self.dict(store).contents.is_none() {
             let items = items_of(store)?;
             self.sites.note(Family::Contents, address(store), 0);
-            self.dict(store).contents = Some(items);
+            let read = self.dict(store);
+            read.deleted_before = read.entries.values().any(|own| own.deleted);
+            read.contents = Some(read.as_it_was(store.py(), items)?);
         }
         Ok(())
     }
