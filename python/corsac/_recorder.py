@@ -219,6 +219,8 @@ class Recorder(TorchFunctionMode):
         self._nodes: dict[int, tuple[weakref.ref[torch.Tensor], Node]] = {}
         #: Where tensors lie that the program did not make and may not write to.
         self._given: set[int] = set()
+        #: Where of them programs for training may write to.
+        self._written_in_training: set[int] = set()
         self._situation: tuple[Any, ...] = ()
         #: Whether autograd records, as far as functions have said it.
         self._is_recorded = torch.is_grad_enabled()
@@ -276,6 +278,8 @@ class Recorder(TorchFunctionMode):
     def placeholder(self, name: str, own: torch.Tensor) -> None:
         """An input."""
         self._given.add(place_of(own))
+        if self.trains and not (own.is_leaf and own.requires_grad):
+            self._written_in_training.add(place_of(own))
         self._inputs[id(own)] = node = self.graph.placeholder(name)
         self._know(own, node)
 
@@ -311,9 +315,16 @@ class Recorder(TorchFunctionMode):
                 self.refuse("it writes to what it had before values decided")
         return True
 
+    def is_given(self, own: torch.Tensor) -> bool:
+        """Whether a tensor lies where an argument or a weight does."""
+        return place_of(own) in self._given
+
     def _overwrites(self, place: int) -> bool:
         """A function writes to what was there before. Whether it may."""
-        if self._rewritten is None or self.trains:
+        if self.trains:
+            # AOTAutograd knows how, where nothing else lies there.
+            return place in self._written_in_training
+        if self._rewritten is None:
             return False
         if self.reads and self._views.get(place, READS) < len(self.reads):
             # Stages would pass them on.

@@ -26,6 +26,10 @@ from corsac._sizes import SizeConditions, as_size
 from corsac._stages import Changes, Failure, Ran
 
 
+class NotForThis(Exception):
+    """A program is for calls like this one, but not for this one."""
+
+
 class ForDynamo(Exception):
     """Dynamo does better with a program than who it was recorded for."""
 
@@ -761,6 +765,8 @@ class Recordings:
             return self._make(call, recorded)
         except ForDynamo as reason:
             return Refusal(Kind.DYNAMO, str(reason))
+        except NotForThis as reason:
+            return Refusal(Kind.HOST, str(reason), passes=True)
         except self.failures as error:
             return Refusal(Kind.HOST, f"{type(error).__name__}: {error}")
 
@@ -814,6 +820,7 @@ __all__ = [
     "Call",
     "Entry",
     "ForDynamo",
+    "NotForThis",
     "Recordings",
     "record_at_once",
     "state_key",

@@ -339,6 +339,135 @@ def test_containers_of_arguments(kind):
     assert len(compiled._trained.captures.programs()) == 2
 
 
+# Arguments that are written to.
+
+
+def adds(model, x, q):
+    q.add_(1)
+    return model.linear(x) + q
+
+
+def writes_to_a_row(model, x, q):
+    q[0].mul_(2)
+    return model.linear(x) * q
+
+
+def copies_what_wants_gradients(model, x, q):
+    y = model.linear(x)
+    q.copy_(y)
+    return y.exp() + q
+
+
+def assigns_a_column(model, x, q):
+    q[:, 1] = x.sum(1)
+    return model.linear(q)
+
+
+def returns_it(model, x, q):
+    q.zero_()
+    q += x
+    return model.linear(x), q, q[1:]
+
+
+def writes_to_both(model, x, q):
+    x.mul_(2)
+    q.sub_(x)
+    return model.linear(x) + q
+
+
+def turns_it(model, x, q):
+    q.t_()
+    return model.linear(x) + q.sum()
+
+
+def writes_without_gradients(model, x, q):
+    with torch.no_grad():
+        q.add_(model.linear(x))
+    return model.linear(x) * q
+
+
+def writes_to_state(model, x, q):
+    model.kept.add_(1)
+    return model.linear(x) * q + model.kept
+
+
+def writes_to_what_state_is(model, x, q):
+    q.add_(1)
+    return model.linear(x) + model.kept
+
+
+WRITING = [adds, writes_to_a_row, copies_what_wants_gradients, assigns_a_column, returns_it]
+WRITING += [writes_to_both, turns_it, writes_without_gradients]
+WRITING += [writes_to_state, writes_to_what_state_is]
+
+
+class Writing(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.linear, self.function = nn.Linear(4, 4), function
+        self.kept = torch.ones(3, 4)
+
+    def forward(self, x, q):
+        return self.function(self, x, q)
+
+
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+@pytest.mark.parametrize("training", ["native", "measured"])
+@pytest.mark.parametrize("function", WRITING)
+def test_arguments_that_are_written_to(function, training):
+    torch._dynamo.reset()
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(Writing(function))
+    eager, ours = models
+    compiled = corsac.compile(ours, options={"training": training})
+    # What is written to lies in other ways, or is something else that the program reads, in some calls.
+    kinds = [
+        "plain",
+        "plain",
+        "turned",
+        "plain",
+        "the same",
+        "state",
+        "gaps",
+        "plain",
+        "state",
+        "plain",
+    ]
+    for number, kind in enumerate(kinds):
+        found = []
+        for model, run in ((eager, eager), (ours, compiled)):
+            torch.manual_seed(number)
+            model.zero_grad()
+            x, q = torch.randn(3, 4), torch.randn(3, 4)
+            q = {
+                "turned": lambda: torch.randn(4, 3).t(),
+                "the same": lambda x=x: x,
+                "state": lambda model=model: model.kept.view(3, 4),
+                "gaps": lambda: torch.randn(6, 4)[::2],
+            }.get(kind, lambda q=q: q)()
+            version = q._version
+            try:
+                results = run(x, q)
+                results = results if isinstance(results, tuple) else (results,)
+                sum(own.square().sum() for own in results).backward()
+            except RuntimeError as error:
+                # Written to after it was read, or of another shape.
+                model.kept = torch.ones(3, 4)
+                found.append(((type(error), str(error).split(":")[0]), []))
+                continue
+            model.kept = model.kept.detach()
+            values = [own.detach().clone() for own in (*results, x, q, model.kept)]
+            places = [own.untyped_storage().data_ptr() for own in results]
+            shared = [own == q.untyped_storage().data_ptr() for own in places]
+            seen = [own.stride() for own in (*results, q)], shared, q._version > version
+            found.append((seen, values, model.linear.weight.grad))
+        assert found[1][0] == found[0][0], kind
+        torch.testing.assert_close(found[1][1:], found[0][1:], rtol=1e-4, atol=1e-5)
+    assert compiled._dynamo is None
+
+
 # What Dynamo would do otherwise than eager is PyTorch's.
 
 

@@ -16,7 +16,7 @@ from corsac._engine_module import why_not_plain
 from corsac._native_graph import CompileError
 from corsac._panic import as_compile_error
 from corsac._record import Recorded, form_of, named_weights
-from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, Recordings, state_key
+from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, NotForThis, Recordings, state_key
 from corsac._refusal import Kind, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, flat_results
@@ -204,6 +204,8 @@ class Captures(Recordings):
                 if (reason := _why_not_of("a tensor in its state", own)) is not None:
                     raise CompileError(reason)
         call.inputs = (*call.tensors, *found)
+        if rewritten is not None and not rewritten.are_current(call.inputs):
+            raise NotForThis("what it writes to shares memory with something else")
         if found:
             # Graphs are for what they were made for, as :meth:`key` has it of arguments.
             form = form_of(call.inputs)
