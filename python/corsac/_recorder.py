@@ -731,7 +731,7 @@ class Recorder(TorchFunctionMode):
     def _weight(self, own: Any) -> Node:
         """The node of a tensor that was there before: a parameter, a buffer, a constant."""
         if not isinstance(own, _Tensor):
-            raise TraceError(f"it returns a {type(own).__name__} that it did not compute")
+            raise UnknownObject(f"it returns a {type(own).__name__} that it did not compute")
         known = self._weight_nodes.get(id(own))
         if known is not None:
             return known
@@ -831,7 +831,7 @@ class Recorder(TorchFunctionMode):
         values += [own for call in calls for own in call.args]
         for _, _, key, _ in edits:
             if key is not None and not is_key(key, lambda own: not self.recording.made(own)):
-                raise TraceError(f"it sets an entry for a {type(key).__name__}")
+                raise UnknownObject(f"it sets an entry for a {type(key).__name__}")
         template = self._template((returned, *values), numbers)
         places = {id(own): number for number, own in enumerate(inputs)}
         sources: list[int | torch.Tensor | None] = []

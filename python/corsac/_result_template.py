@@ -14,7 +14,6 @@ from corsac._aten import has_attributes
 from corsac._numbers import Expression, evaluated
 from corsac._refusal import UnknownObject
 from corsac.fx import Node
-from corsac.fx.proxy import TraceError
 
 #: What is given back as it is, besides what the model or the program has.
 _NUMBERS = bool | int | float | complex
@@ -113,14 +112,14 @@ class ResultTemplate:
     def _maker(self, value: Any) -> _Maker:
         if isinstance(value, torch.Tensor):
             if has_attributes(value):
-                raise TraceError("it returns a tensor with attributes")
+                raise UnknownObject("it returns a tensor with attributes")
             self._met += 1
             number = self._places.setdefault(id(value), len(self.tensors))
             if number == len(self.tensors):
                 self.tensors.append(value)
             return lambda tensors, made: tensors[number]
         if isinstance(value, types.FunctionType) and not self._is_known(value):
-            raise TraceError("it returns a function that it has made")
+            raise UnknownObject("it returns a function that it has made")
         if isinstance(value, _CONSTANTS | _SHARED):
             expression = None
             if self._number is not None and (type(value) is int or type(value) is float):
@@ -132,7 +131,7 @@ class ResultTemplate:
         if key in self._makers:
             return self._makers[key]
         if key in self._active:
-            raise TraceError(f"it returns a {type(value).__name__} that has itself in it")
+            raise UnknownObject(f"it returns a {type(value).__name__} that has itself in it")
         self._held.append(value)
         self._active.add(key)
         try:
@@ -163,7 +162,7 @@ class ResultTemplate:
         if isinstance(value, dict):
             for own in value:
                 if id(own) in self._numbers or not is_key(own, self._is_known):
-                    raise TraceError(
+                    raise UnknownObject(
                         f"it returns a dictionary with a {type(own).__name__} as a key"
                     )
         if registered is not None:
@@ -173,21 +172,21 @@ class ResultTemplate:
             return lambda tensors, made: unflatten([own(tensors, made) for own in makers], context)
         if cls is set or cls is frozenset:
             if not all(isinstance(own, _CONSTANTS) for own in value):
-                raise TraceError(f"it returns a {cls.__name__} of objects")
+                raise UnknownObject(f"it returns a {cls.__name__} of objects")
             kept = tuple(value)
             if self._number is not None and any(self._number(own) is not None for own in kept):
-                raise TraceError(f"it returns a {cls.__name__} of numbers that depend on values")
+                raise UnknownObject(f"it returns a {cls.__name__} of numbers that depend on values")
             return lambda tensors, made: cls(kept)
         attributes = getattr(value, "__dict__", None)
         if isinstance(value, Iterator):
             raise UnknownObject(f"it returns a {cls.__name__}")
         if type(attributes) is not dict or not _is_plain(cls):
-            raise TraceError(f"it returns a {cls.__name__}")
+            raise UnknownObject(f"it returns a {cls.__name__}")
         count = self._met
         named = {name: self._maker(own) for name, own in attributes.items()}
         if self._met == count:
             # It may be somebody else's.
-            raise TraceError(f"it returns a {cls.__name__} without tensors")
+            raise UnknownObject(f"it returns a {cls.__name__} without tensors")
 
         def make(tensors: Sequence[torch.Tensor], made: dict[int, Any]) -> Any:
             new = object.__new__(cls)

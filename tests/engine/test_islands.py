@@ -106,3 +106,47 @@ def test_parts_of_inputs_that_are_returned_are_views(function):
                 assert torch.equal(own, other) and own.stride() == other.stride()
             for own, other in zip(found[:-1], expected[:-1], strict=True):
                 assert own.data_ptr() == other.data_ptr()
+
+
+class Keeps(torch.nn.Module):
+    """Keeps and returns views of one value, beside what is native."""
+
+    def __init__(self, kept, returned):
+        super().__init__()
+        self.mean = torch.tensor(0.0)
+        self.views = kept, returned
+        self.kept = None
+
+    def forward(self, x):
+        y = x * 1
+        self.mean = self.mean * 0.9 + y.mean()
+        kept, returned = self.views
+        self.kept = kept(y)
+        return returned(y)
+
+
+@pytest.mark.recording
+@pytest.mark.parametrize(
+    ("kept", "returned"),
+    [
+        (lambda y: y.detach(), lambda y: y.t()),
+        (lambda y: y[0], lambda y: y[1]),
+        (lambda y: y.view(-1), lambda y: y.detach()),
+        (lambda y: y, lambda y: y.t()),
+        (lambda y: y.t()[1:], lambda y: y),
+        (lambda y: [y[0], y[1]], lambda y: (y[2], y.t().detach())),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+def test_views_of_one_value_share_its_memory(kept, returned):
+    model = Keeps(kept, returned)
+    for options in ({"inference": "native"}, None):
+        compiled = corsac.compile(model, options=options)
+        with torch.no_grad():
+            for _ in range(4):
+                x = torch.randn(3, 4)
+                leaves = torch.utils._pytree.tree_leaves((compiled(x), model.kept))
+                expected = torch.utils._pytree.tree_leaves((returned(x), kept(x)))
+                for own, other in zip(leaves, expected, strict=True):
+                    assert torch.equal(own, other)
+                assert len({own.untyped_storage().data_ptr() for own in leaves}) == 1

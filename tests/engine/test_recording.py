@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import random
+import sys
 import threading
 import types
 import warnings
@@ -801,3 +802,65 @@ def test_nothing_is_kept_of_a_call():
         del x
     gc.collect()
     assert reference() is None
+
+
+def test_programs_that_trace():
+    """They find that nobody does, and what they set stays."""
+
+    def program(x):
+        before = sys.gettrace()
+        seen.append(before)
+        sys.settrace(lambda frame, event, arg: seen.append((event, frame.f_trace_lines)))
+        inner()
+        sys.settrace(before)
+        return x * 2
+
+    def inner():
+        return 1
+
+    seen = []
+    program(X)
+    expected, seen = seen, []
+    compiled = corsac.compile(program)
+    for _ in range(3):
+        same(compiled(X), X * 2)
+        assert seen == expected
+        assert sys.gettrace() is None
+        seen.clear()
+
+    def leaves(x):
+        sys.settrace(trace)
+        return x * 2
+
+    def trace(frame, event, arg):
+        return None
+
+    compiled = corsac.compile(leaves)
+    for _ in range(3):
+        try:
+            compiled(X)
+            assert sys.gettrace() is trace
+        finally:
+            sys.settrace(None)
+
+
+def test_nothing_is_kept_once_nothing_is_known():
+    import weakref
+
+    class Held:
+        pass
+
+    def program(x):
+        sys._getframe()
+        held = Held()
+        held.list = [held.__class__]
+        reference = weakref.ref(held)
+        del held
+        dead.append(reference() is None)
+        return x * 2
+
+    dead = []
+    compiled = corsac.compile(program)
+    for _ in range(3):
+        same(compiled(X), X * 2)
+    assert dead == [True] * 3

@@ -834,3 +834,60 @@ def test_random_steps(seed):
             found = compiled(X - number, given[0])
             expected = its(X - number, given[1])
         same((found, mine, given[0]), (expected, its, given[1]))
+
+
+# Dictionaries of which all is read after something was written.
+
+
+def counts_after_setting(x, d):
+    d["k"] = x.sum()
+    return x * len(d)
+
+
+def sums_after_adding(x, d):
+    d["k"] = d.get("k", 0) + 1
+    return x * sum(d.values())
+
+
+def sets_again_what_is_deleted(x, d):
+    d.pop("k", None)
+    d["k"] = 1
+    return x * len(list(d.items()))
+
+
+def updates(x, d):
+    d["n"] = 2
+    d.update(z=3)
+    return x * sum(d.values()), list(d)
+
+
+def walks_over_what_is_set(x, d):
+    d["a"] = x.sum()
+    d["b"] = x * 2
+    return sum(own.sum() for own in d.values()), list(d)
+
+
+def deletes_what_is_missing(x, d):
+    d["t"] = d.get("t", torch.zeros(2)) + 1
+    d.pop("u", None)
+    return x * 1
+
+
+DICTIONARIES = [counts_after_setting, sums_after_adding, sets_again_what_is_deleted, updates]
+DICTIONARIES += [walks_over_what_is_set, deletes_what_is_missing]
+
+
+@pytest.mark.recording
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("function", DICTIONARIES)
+def test_dictionaries_that_come_back(function, gradients):
+    compiled = corsac.compile(function)
+    own, other = {}, {}
+    for number in range(7):
+        x = (X + number).requires_grad_(gradients)
+        found, expected = compiled(x, own), function(x, other)
+        assert list(own) == list(other)
+        torch.testing.assert_close(list(own.values()), list(other.values()))
+        found, expected = (v if isinstance(v, tuple) else (v,) for v in (found, expected))
+        torch.testing.assert_close(found[0], expected[0])
+        assert found[1:] == expected[1:]

@@ -106,8 +106,12 @@ impl PyRecording {
         };
         let looked = self.look(py, &mut state, frame, what);
         if state.is_opaque() && !self.over.swap(true, Ordering::Relaxed) {
-            // The program may ask who traces it, and goes on faster.
+            // The program may ask who traces it, and goes on faster. What was kept of it goes now, as without a recording,
+            // which may call code that looks at this.
             frame.leave();
+            let kept = state.forget();
+            drop(state);
+            drop(kept);
         }
         looked
     }
@@ -594,6 +598,7 @@ impl PyRecording {
         let mut replay = Replay {
             tensors: found.tensors,
             numbers: found.numbers,
+            objects: found.objects,
             edits: Vec::new(),
             counted: state.counters.used(py)?,
         };
@@ -681,6 +686,8 @@ struct Replay<'py> {
     tensors: Vec<Bound<'py, PyAny>>,
     /// Numbers of objects that guards find, by identity.
     numbers: FxHashMap<usize, usize>,
+    /// Those objects: the program may have dropped them.
+    objects: Vec<Bound<'py, PyAny>>,
     /// Changes: the number of an object, the kind, a key, values.
     edits: Vec<WrittenChange>,
     /// Numbers in places that hold others in each call, by what they are called in expressions.

@@ -31,6 +31,8 @@ pub(super) struct Roots<'py> {
     pub(super) roots: Vec<(Root, Structure)>,
     pub(super) tensors: Vec<Bound<'py, PyAny>>,
     pub(super) numbers: FxHashMap<Address, usize>,
+    /// The objects that have numbers.
+    pub(super) objects: Vec<Bound<'py, PyAny>>,
 }
 
 /// Objects, by their addresses.
@@ -61,8 +63,8 @@ struct Builder<'a, 'py> {
     anchored: Objects<'py>,
     tensors: Vec<Bound<'py, PyAny>>,
     numbers: FxHashMap<Address, usize>,
-    /// How many numbers there are.
-    count: usize,
+    /// The objects that have numbers, in the order of these: alive, so that no others lie at their addresses.
+    objects: Vec<Bound<'py, PyAny>>,
 }
 
 /// Makes structures of arguments and of changed state; takes what is in them out of `reads`.
@@ -89,7 +91,7 @@ pub(super) fn roots<'py>(
         anchored: Objects::default(),
         tensors: Vec::new(),
         numbers: FxHashMap::default(),
-        count: 0,
+        objects: Vec::new(),
     };
     builder.strict_calls();
     let mut given: Vec<_> = arguments.to_vec();
@@ -127,6 +129,7 @@ pub(super) fn roots<'py>(
         roots,
         tensors: builder.tensors,
         numbers: builder.numbers,
+        objects: builder.objects,
     })
 }
 
@@ -294,7 +297,7 @@ impl<'py> Builder<'_, 'py> {
             && !is_known
         {
             // One that is there twice is looked at twice.
-            self.number(at);
+            self.number(own);
             let items: PyResult<_> = tuple.iter().map(|own| self.structure(&own)).collect();
             return Ok(Structure::Tuple {
                 kind: own.get_type().unbind(),
@@ -331,7 +334,7 @@ impl<'py> Builder<'_, 'py> {
     /// The structure of an object. Without `deep` it is known, and only what the program changes may differ.
     fn object(&mut self, own: &Bound<'py, PyAny>, deep: bool) -> PyResult<Object> {
         let (py, at) = (self.py, address(own));
-        self.number(at);
+        self.number(own);
         self.reads.kinds.swap_remove(&at);
         let mut items = None;
         if let Some(read) = self.reads.sequences.swap_remove(&at)
@@ -351,7 +354,7 @@ impl<'py> Builder<'_, 'py> {
         if let Some(store) = cpython::attributes(own, false)
             && self.reads.dicts.contains_key(&address(store.as_any()))
         {
-            self.number(address(store.as_any()));
+            self.number(store.as_any());
             attributes = Some(self.entries(&store, deep)?.unwrap_or(Entries {
                 entries: Vec::new(),
                 all: false,
@@ -399,9 +402,9 @@ impl<'py> Builder<'_, 'py> {
         })
     }
 
-    fn number(&mut self, at: Address) {
-        self.numbers.insert(at, self.count);
-        self.count += 1;
+    fn number(&mut self, own: &Bound<'py, PyAny>) {
+        self.numbers.insert(address(own), self.objects.len());
+        self.objects.push(own.clone());
     }
 
     fn entries(&mut self, store: &Bound<'py, PyDict>, deep: bool) -> PyResult<Option<Entries>> {

@@ -168,6 +168,17 @@ impl State {
         }
     }
 
+    /// Keeps nothing but why nothing is captured; gives what it had.
+    pub(super) fn forget(&mut self) -> Self {
+        let rest = Self {
+            refusal: self.refusal.take(),
+            refused_at: self.refused_at.take(),
+            entered: std::mem::take(&mut self.entered),
+            ..Self::default()
+        };
+        std::mem::replace(self, rest)
+    }
+
     /// Whether the program has done something of which nothing is known.
     pub(super) fn is_opaque(&self) -> bool {
         matches!(self.refusal, Some((Kind::Opaque, _)))

@@ -93,15 +93,18 @@ fn shared_results(
         }
     }
     returned.sort_by_key(|&node| graph.node(node).order());
-    let mut found = Vec::new();
+    let mut found: Vec<(NodeId, String)> = Vec::new();
+    let mut results: FxHashMap<Storage, NodeId> = FxHashMap::default();
     for &node in &returned {
         let mut own = Vec::new();
+        let mut first = None;
         let mut shared = None;
         types.value(node).for_each_tensor(&mut |tensor| {
             if tensor.storage.index() < types.weight_count() {
                 shared = Some("a weight".to_owned());
             } else if let Some(owner) = owners.get(&tensor.storage) {
                 shared = Some(owner.clone());
+                first = first.or(results.remove(&tensor.storage));
             } else {
                 own.push(tensor.storage);
             }
@@ -110,7 +113,16 @@ fn shared_results(
             let reason = format!("it is returned and shares memory with {owner}");
             found.push((node, reason));
         }
+        // What both are views of lies where PyTorch has it, so that both are to be.
+        if let Some(first) = first.filter(|&first| is_view(graph, types, first)) {
+            let name = graph.node(node).name();
+            found.push((
+                first,
+                format!("it is returned and shares memory with the result {name}"),
+            ));
+        }
         for storage in own {
+            results.insert(storage, node);
             owners.insert(storage, format!("the result {}", graph.node(node).name()));
         }
     }
@@ -137,6 +149,18 @@ fn shared_results(
         at += 1;
     }
     found
+}
+
+/// Whether a node gives a view of what another call gives.
+fn is_view(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
+    let storage = types.value(node).as_tensor().map(|own| own.storage);
+    let mut inputs = graph.node(node).inputs();
+    inputs.any(|input| {
+        let mut is_of = false;
+        let value = types.value(input);
+        value.for_each_tensor(&mut |own| is_of |= Some(own.storage) == storage);
+        is_of && matches!(graph.node(input).op(), Op::CallFunction | Op::CallMethod)
+    })
 }
 
 /// Compiles `graph`, whose `owning_module` has the weights, for tensors like `inputs`; numbers among
