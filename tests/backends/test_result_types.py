@@ -1,4 +1,4 @@
-"""Backends that return other element types than the graph are caught."""
+"""Backends that return other element types or sizes than the graph are caught."""
 
 import pytest
 import torch
@@ -45,3 +45,34 @@ def test_results_without_element_type_are_left_alone():
     compiled = corsac.compile(program, backend=faithful)
     result, size, nothing = compiled(torch.ones(2, dtype=torch.int32))
     assert (result.dtype, size, nothing) == (torch.int32, 2, None)
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda own: own[:1], r"torch.float32 \[2, 3\], got torch.float32 \[1, 3\]"),
+        (lambda own: own.unsqueeze(0), r"torch.float32 \[2, 3\], got torch.float32 \[1, 2, 3\]"),
+        (lambda own: own.t(), r"torch.float32 \[2, 3\], got torch.float32 \[3, 2\]"),
+    ],
+)
+def test_another_size_is_an_error(change, text, dynamic):
+    def changing(gm, example_inputs):
+        return lambda *args: tuple(change(own) for own in gm(*args))
+
+    model = nn.Linear(3, 3).eval()
+    with torch.no_grad():
+        compiled = corsac.compile(model, backend=changing, dynamic=dynamic)
+        # Which sizes are symbols is not looked at: those that the graph has in all cases are.
+        if dynamic is not True or "1, 3" not in text:
+            with pytest.raises(BackendError, match=rf"changing: expected result 0 to be {text}"):
+                compiled(torch.ones(2, 3))
+
+
+def test_sizes_that_differ_between_calls_are_no_fault():
+    model = nn.Linear(3, 3).eval()
+    for dynamic in (None, True):
+        compiled = corsac.compile(model, backend=faithful, dynamic=dynamic)
+        with torch.no_grad():
+            for rows in (2, 5, 2, 7, 1):
+                assert compiled(torch.ones(rows, 3)).shape == (rows, 3)

@@ -1,9 +1,9 @@
-"""The element types of what a graph returns, which those of a backend's results have to be."""
+"""What a graph returns: the types and sizes that a backend's results have to have."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -11,8 +11,27 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from corsac import _core
 
 
+class _Form(NamedTuple):
+    """A result: its element type, and its sizes, of which those are None that differ from call to call."""
+
+    dtype: torch.dtype
+    sizes: tuple[int | None, ...] | None
+
+    def is_of(self, result: torch.Tensor) -> bool:
+        if result.dtype != self.dtype:
+            return False
+        if self.sizes is None:
+            return True
+        return len(self.sizes) == result.dim() and all(
+            own is None or own == size for own, size in zip(self.sizes, result.shape, strict=True)
+        )
+
+    def __str__(self) -> str:
+        return str(self.dtype) if self.sizes is None else f"{self.dtype} {list(self.sizes)}"
+
+
 class ResultTypes:
-    """The element types of the results of a graph, as far as they are known.
+    """The types and sizes of the results of a graph, as far as they are known.
 
     Args:
         module: the graph, which returns a tuple.
@@ -28,19 +47,22 @@ class ResultTypes:
         self._expected = [_declared(own) or known.get(getattr(own, "name", "")) for own in returned]
 
     def fault(self, results: Sequence[Any], args: Sequence[Any]) -> str | None:
-        """What is wrong with the element types of ``results``, which were computed from ``args``."""
+        """What is wrong with the types or sizes of ``results``, which were computed from ``args``."""
         for at, (result, expected) in enumerate(zip(results, self._expected, strict=False)):
-            if expected is None or not isinstance(result, torch.Tensor) or result.dtype == expected:
+            if expected is None or not isinstance(result, torch.Tensor) or expected.is_of(result):
                 continue
-            # Autocast and other modes count as well: PyTorch says what they make of the graph.
+            # Autocast and other modes count as well, and other inputs: PyTorch says what they make of the graph.
             sure = self._of_pytorch(args)
-            if sure is not None and sure[at] not in (None, result.dtype):
-                return f"expected result {at} to be {sure[at]}, got {result.dtype}"
+            own = None if sure is None else sure[at]
+            if own is not None and not own.is_of(result):
+                wanted = own if own.dtype == result.dtype else own._replace(sizes=None)
+                found = _form_of(result)._replace(sizes=wanted.sizes and tuple(result.shape))
+                return f"expected result {at} to be {wanted}, got {found}"
             self._expected[at] = None
         return None
 
-    def _of_pytorch(self, args: Sequence[Any]) -> list[torch.dtype | None] | None:
-        """The element types that PyTorch gives, without computing values; None where it does not say."""
+    def _of_pytorch(self, args: Sequence[Any]) -> list[_Form | None] | None:
+        """What PyTorch gives, without computing values; None where it does not say."""
         try:
             with FakeTensorMode(allow_non_fake_inputs=True) as mode:
                 fakes = [
@@ -49,16 +71,21 @@ class ResultTypes:
                 results = self._module(*fakes)
         except Exception:
             return None
-        return [own.dtype if isinstance(own, torch.Tensor) else None for own in results]
+        return [_form_of(own) if isinstance(own, torch.Tensor) else None for own in results]
 
 
-def _declared(node: Any) -> torch.dtype | None:
-    """The element type that Dynamo noted."""
-    return getattr(getattr(node, "meta", {}).get("example_value"), "dtype", None)
+def _form_of(own: torch.Tensor) -> _Form:
+    return _Form(own.dtype, tuple(size if type(size) is int else None for size in own.shape))
 
 
-def _propagated(module: Any, example_inputs: Sequence[Any]) -> dict[str, torch.dtype]:
-    """By name of the node, where there is a rule."""
+def _declared(node: Any) -> _Form | None:
+    """What Dynamo noted."""
+    value = getattr(node, "meta", {}).get("example_value")
+    return _form_of(value) if isinstance(value, torch.Tensor) else None
+
+
+def _propagated(module: Any, example_inputs: Sequence[Any]) -> dict[str, _Form]:
+    """By name of the node, where there is a rule; sizes are those of the example inputs."""
     if not isinstance(module.graph, _core.Graph):
         return {}
     try:
@@ -67,7 +94,15 @@ def _propagated(module: Any, example_inputs: Sequence[Any]) -> dict[str, torch.d
         values = types.values()
     except Exception:
         return {}
-    dtypes = (
-        (n.name, getattr(v, "dtype", None)) for n, v in zip(module.graph.nodes, values, strict=True)
-    )
-    return {name: dtype for name, dtype in dtypes if isinstance(dtype, torch.dtype)}
+    found = {}
+    for node, value in zip(module.graph.nodes, values, strict=True):
+        dtype = getattr(value, "dtype", None)
+        if isinstance(dtype, torch.dtype):
+            shape = getattr(value, "shape", None)
+            sizes = (
+                tuple(size if type(size) is int else None for size in shape)
+                if isinstance(shape, tuple | list | torch.Size)
+                else None
+            )
+            found[node.name] = _Form(dtype, sizes)
+    return found
