@@ -75,20 +75,25 @@ _NO_NUMBER = {
     "complex": "complex() first argument must be a string or a number, not 'Proxy'",
     "round": "type Proxy doesn't define __round__ method",
     "numpy": "invalid __array_struct__",
+    "format": "unsupported format string passed to Proxy.__format__",
 }
 
 
 def conversion(proxy: Proxy, kind: str) -> str:
-    """For a traced value that is to become a number, an index or an array while it is traced."""
+    """For a traced value that is to become a number, an index, an array or a text while it is traced; for ``divmod``
+    with the types of both operands."""
     instead = {
         "index": "compute with the value instead: torch.arange(n) for range(n), x[i] of a tensor",
         "round": "use x.round() or torch.round(x), which are recorded",
         "numpy": "use the function of torch instead of NumPy's, torch.sin(x) for np.sin(x)",
+        "format": "leave the format out: f\"{x}\" is the name of the value",
+        "divmod": "compute both: x // n, x % n, which are recorded",
     }
+    name, _, operands = kind.partition("():")
     return _message(
-        _NO_NUMBER[kind],
+        _NO_NUMBER.get(kind) or f"unsupported operand type(s) for {name}():{operands}",
         proxy,
-        instead.get(kind, "leave it a tensor: x.to(dtype), x.item(), which are recorded"),
+        instead.get(name, "leave it a tensor: x.to(dtype), x.item(), which are recorded"),
         "fix the value while tracing: symbolic_trace(root, concrete_args={...})",
         "move what needs the number into a function and keep that as one call with fx.wrap",
     )

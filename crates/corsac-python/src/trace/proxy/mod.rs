@@ -375,6 +375,29 @@ impl PyProxy {
         Err(Self::no_conversion(slf, "round"))
     }
 
+    fn __format__<'py>(slf: &Bound<'py, Self>, spec: &str) -> PyResult<Bound<'py, PyString>> {
+        match spec.is_empty() {
+            true => slf.str(),
+            false => Err(Self::no_conversion(slf, "format")),
+        }
+    }
+
+    fn __divmod__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<f64> {
+        let kind = other.get_type().name()?;
+        Err(Self::no_conversion(
+            slf,
+            &format!("divmod(): 'Proxy' and '{kind}'"),
+        ))
+    }
+
+    fn __rdivmod__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>) -> PyResult<f64> {
+        let kind = other.get_type().name()?;
+        Err(Self::no_conversion(
+            slf,
+            &format!("divmod(): '{kind}' and 'Proxy'"),
+        ))
+    }
+
     fn __setattr__(
         slf: &Bound<'_, Self>,
         name: &Bound<'_, PyString>,
