@@ -86,7 +86,7 @@ class OperatorWatch(TorchDispatchMode):
             return self._run(func, args, kwargs)
         for own in written_tensors(func, args, kwargs):
             if not recorder.writes(own) or (
-                recorder.trains and torch.Tag.inplace_view in func.tags and recorder.is_given(own)
+                torch.Tag.inplace_view in func.tags and recorder.is_given(own)
             ):
                 recorder.refuse(f"{func} writes to a tensor that the program did not make")
         return self._run(func, args, kwargs)

@@ -891,3 +891,24 @@ def test_dictionaries_that_come_back(function, gradients):
         found, expected = (v if isinstance(v, tuple) else (v,) for v in (found, expected))
         torch.testing.assert_close(found[0], expected[0])
         assert found[1:] == expected[1:]
+
+
+@pytest.mark.recording
+@pytest.mark.parametrize("start", [lambda x: 3, lambda x: x.shape[0]])
+def test_numbers_that_are_set_and_then_counted_up(start):
+    """What the program has put there may be the number that was there."""
+    state = SimpleNamespace(n=0, factor=torch.zeros(()))
+
+    def program(x):
+        state.n = start(x)
+        if x.sum() > 0:
+            state.n += 1
+        return state.factor * 1
+
+    compiled = corsac.compile(program, options={"inference": "native"})
+    with torch.no_grad():
+        for number, digit in enumerate("0101001101101110"):
+            compiled(torch.ones(3) * (1 if digit == "1" else -1))
+            assert state.n == 3 + int(digit)
+            if number % 3 == 2:
+                state.factor += 1

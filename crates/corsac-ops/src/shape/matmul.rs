@@ -7,6 +7,7 @@ use super::error::Failure;
 use super::rule::{Cost, Rule, rule};
 use super::tensor_type::{Shape, TensorType};
 use super::value::{Tensor, Value};
+use super::view::view_of;
 
 fn made(like: &Tensor, shape: impl IntoIterator<Item = Dim>) -> Value {
     TensorType {
@@ -241,6 +242,8 @@ fn tensordot_axes(
 struct Labels {
     sizes: Vec<(char, Dim)>,
     output: Vec<char>,
+    /// How many operands there are.
+    operands: usize,
 }
 
 fn labels(call: &Call<'_>) -> Result<(Labels, Tensor), Failure> {
@@ -306,7 +309,12 @@ fn labels(call: &Call<'_>) -> Result<(Labels, Tensor), Failure> {
         }
     };
     let first = first.ok_or_else(|| Failure::invalid("an operand", "none"))?;
-    Ok((Labels { sizes, output }, first))
+    let labels = Labels {
+        sizes,
+        output,
+        operands: operands.len(),
+    };
+    Ok((labels, first))
 }
 
 fn einsum(call: &Call<'_>) -> Result<Value, Failure> {
@@ -321,6 +329,10 @@ fn einsum(call: &Call<'_>) -> Result<Value, Failure> {
             ));
         };
         shape.push(size.clone());
+    }
+    if labels.operands == 1 && labels.output.len() == labels.sizes.len() {
+        // Nothing is summed: its dimensions in another order, or a diagonal.
+        return Ok(Value::Tensor(view_of(&first, shape, None)));
     }
     Ok(TensorType {
         device: first.device,

@@ -91,7 +91,9 @@ impl<'py> Look<'_, 'py> {
                 .and_then(|own| own.entries.get(&place.1)),
             false => reads.cells.get(&place.0),
         };
-        let before = read.and_then(|own| own.before.as_ref());
+        let before = read
+            .filter(|own| !own.written)
+            .and_then(|own| own.before.as_ref());
         let is_new = before.is_none_or(|before| !found.is(before));
         let Some(value) = Number::of(found).filter(|_| !is_new && !self.state.symbols.has(found))
         else {

@@ -86,6 +86,8 @@ pub(super) struct Place {
     pub(super) before: Option<Py<PyAny>>,
     /// Whether the program has read that; it may only have put something else there.
     pub(super) read: bool,
+    /// Whether the program has put something there, which may be the same again.
+    pub(super) written: bool,
     /// Whether the program has deleted it, of an entry of a dictionary.
     pub(super) deleted: bool,
 }
@@ -167,6 +169,7 @@ impl Place {
             key: key.clone().unbind(),
             before: before.map(|own| own.clone().unbind()),
             read: false,
+            written: false,
             deleted: false,
         }
     }
@@ -247,7 +250,9 @@ impl Reads {
         self.sites.note(Family::Entry, address(store), address(key));
         let read = self.dict(store);
         let known = read.entries.entry(address(key));
-        known.or_insert_with(|| Place::new(key, found.as_ref()));
+        known
+            .or_insert_with(|| Place::new(key, found.as_ref()))
+            .written = true;
         Ok(())
     }
 
@@ -340,15 +345,18 @@ impl Reads {
     /// What a cell holds.
     pub(super) fn cell(&mut self, cell: &Bound<'_, PyAny>) {
         let found = cpython::cell_content(cell);
-        self.set_cell(cell);
-        self.cells[&address(cell)].is_read(found.as_ref());
+        self.place_of_cell(cell).is_read(found.as_ref());
     }
 
     /// A cell is about to be filled.
     pub(super) fn set_cell(&mut self, cell: &Bound<'_, PyAny>) {
+        self.place_of_cell(cell).written = true;
+    }
+
+    fn place_of_cell(&mut self, cell: &Bound<'_, PyAny>) -> &mut Place {
         self.sites.note(Family::Cell, address(cell), 0);
         let known = self.cells.entry(address(cell));
-        known.or_insert_with(|| Place::new(cell, cpython::cell_content(cell).as_ref()));
+        known.or_insert_with(|| Place::new(cell, cpython::cell_content(cell).as_ref()))
     }
 
     /// What a function of Python does.

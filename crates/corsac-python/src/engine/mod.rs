@@ -127,26 +127,28 @@ fn shared_results(
         }
     }
     // They are views of others, which are to lie there, too.
-    let mut at = 0;
-    while let Some((node, _)) = found.get(at) {
-        let node = *node;
-        let storage = types.value(node).as_tensor().map(|own| own.storage);
-        // A list of views has them.
-        let has_storage = |input| {
-            let mut found = false;
-            let value = types.value(input);
-            value.for_each_tensor(&mut |own| found |= Some(own.storage) == storage);
-            found
-        };
+    let mut left: Vec<(NodeId, Storage)> = Vec::new();
+    let storages = |node: NodeId| {
+        let mut own = Vec::new();
+        types
+            .value(node)
+            .for_each_tensor(&mut |tensor| own.push(tensor.storage));
+        own
+    };
+    for (node, _) in &found {
+        left.extend(storages(*node).into_iter().map(|storage| (*node, storage)));
+    }
+    while let Some((node, storage)) = left.pop() {
         for input in graph.node(node).inputs() {
             let calls = matches!(graph.node(input).op(), Op::CallFunction | Op::CallMethod);
             let is_known = returned.contains(&input) || found.iter().any(|(own, _)| *own == input);
-            if calls && !is_known && has_storage(input) {
+            // A list of views has them.
+            if calls && !is_known && storages(input).contains(&storage) {
                 let name = graph.node(node).name();
                 found.push((input, format!("{name} is a view of it, and is returned")));
+                left.push((input, storage));
             }
         }
-        at += 1;
     }
     found
 }
