@@ -290,7 +290,8 @@ class RecordedPrograms:
             with self._compiling():
                 try:
                     run, preview = graph.compile(tuple(inputs), whole=False, apart=overwrites)
-                except CompileError as error:
+                except (CompileError, _core.ShapeInferenceError) as error:
+                    # Operators that fail say so in PyTorch's words.
                     return HostedStage(module.forward, str(error))
                 return run if preview is None else HostedStage(run, preview)
 

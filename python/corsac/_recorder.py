@@ -310,6 +310,9 @@ class Recorder(TorchFunctionMode):
         age = self._ages.get(place)
         if self.reads and age != len(self.reads):
             self._writes_back = True
+            if not (own if own._base is None else own._base).is_contiguous():
+                # Stages take what they write to row by row.
+                self.refuse("it writes to what does not lie row by row", Kind.HOST)
             if self.trains and age is not None:
                 # What other backends return need not share memory as PyTorch's results do.
                 self.refuse("it writes to what it had before values decided")

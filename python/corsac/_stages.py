@@ -30,6 +30,7 @@ from corsac._numbers import (
     is_same_value,
     names_in,
 )
+from corsac._strides import each_once
 from corsac.fx import Graph, GraphModule, Node
 from corsac.passes._effects import effects
 
@@ -389,7 +390,8 @@ class Changes:
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], draws: bool) -> None:
-        self._kept = [(own, own.detach().clone()) for own in tensors]
+        each = map(each_once, tensors)
+        self._kept = [(own, own.clone()) for own in each]
         self._random = torch.get_rng_state() if draws else None
 
     def rewind(self) -> None:

@@ -111,14 +111,19 @@ def laid_out(results: Any, layouts: Sequence[Layout | None]) -> Any:
     return tree_unflatten(leaves, spec)
 
 
-def _copied(own: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    # What is expanded is there once.
-    once = own
-    for dim, stride in enumerate(strides):
+def each_once(own: torch.Tensor, strides: Sequence[int] | None = None) -> torch.Tensor:
+    """A tensor without the repetitions that it has where it is expanded, or would be with these strides."""
+    once = own.detach()
+    for dim, stride in enumerate(own.stride() if strides is None else strides):
         if stride == 0 and own.size(dim) > 1:
             once = once.narrow(dim, 0, 1)
+    return once
+
+
+def _copied(own: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    once = each_once(own, strides)
     copy = torch.empty_strided(once.shape, strides, dtype=own.dtype).copy_(once)
     return copy.as_strided(own.shape, strides)
 
 
-__all__ = ["Layout", "laid_out", "layouts_of", "layouts_of_stand_ins"]
+__all__ = ["Layout", "each_once", "laid_out", "layouts_of", "layouts_of_stand_ins"]

@@ -86,7 +86,7 @@ def conversion(proxy: Proxy, kind: str) -> str:
         "index": "compute with the value instead: torch.arange(n) for range(n), x[i] of a tensor",
         "round": "use x.round() or torch.round(x), which are recorded",
         "numpy": "use the function of torch instead of NumPy's, torch.sin(x) for np.sin(x)",
-        "format": "leave the format out: f\"{x}\" is the name of the value",
+        "format": 'leave the format out: f"{x}" is the name of the value',
         "divmod": "compute both: x // n, x % n, which are recorded",
     }
     name, _, operands = kind.partition("():")

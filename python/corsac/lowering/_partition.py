@@ -103,6 +103,12 @@ class Partition:
     def _grow(self) -> list[list[Node]]:
         """The largest parts of nodes without a reason to stay."""
         self._keep_with_users()
+        for node in self.graph.nodes:
+            if node not in self.reasons and self.writes.written(node):
+                reader = self.writes.read_before(node, self.reasons)
+                if reader is not None:
+                    # The part would give what it has written.
+                    self.reasons[node] = f"{reader.name}, on the host, reads what was there before"
         for node in list(self.reasons):
             # What is kept for another reason and writes is a barrier too.
             self.writes.refuse(node, self.reasons[node])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 import torch
@@ -157,6 +158,16 @@ class Writes:
                 break
             if self._last_use[member.node] > facts.place or member.node in others:
                 return member.node
+        return None
+
+    def read_before(self, node: Node, readers: Container[Node]) -> Node | None:
+        """The first of ``readers`` that reads what ``node`` writes to, or what shares storage with it, before it does."""
+        facts = self._facts[node]
+        for written in facts.mutates:
+            for member in self._groups.get(self._facts[written].group, ()):
+                for user in member.node.users:
+                    if user in readers and self._facts[user].place < facts.place:
+                        return user
         return None
 
     def written(self, node: Node) -> list[Node]:
