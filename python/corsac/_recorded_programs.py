@@ -90,6 +90,7 @@ class NativeProgram:
                     # While it is tried who is faster, all of it is measured.
                     call.rewind()
                     call.ran.clear()
+                    call.changes = self.compiled.run.changes(call.inputs)
                 results, values = self.compiled.run.results(call)
             else:
                 results, values = self.compiled.run(*call.inputs), {}

@@ -25,7 +25,6 @@ FILES = [
             "defaultdict",
         ),
         *(
-            "dis",
             "enum",
             "genexps",
             "int",

@@ -912,3 +912,24 @@ def test_numbers_that_are_set_and_then_counted_up(start):
             assert state.n == 3 + int(digit)
             if number % 3 == 2:
                 state.factor += 1
+
+
+@pytest.mark.recording
+def test_numbers_that_are_replaced_by_what_they_were():
+    """The same number again, where the next call finds another one."""
+    state = SimpleNamespace(last=0)
+
+    def program(x):
+        state.twice = x * 2
+        before = state.last
+        state.last = x.shape[0]
+        return x + before
+
+    compiled = corsac.compile(program)
+    last = 0
+    with torch.no_grad():
+        for rows in [3, 3, 5, 5, 4, 3, 3, 2, 5, 4, 3, 3, 4, 5, 5, 3, 6, 3]:
+            found = compiled(torch.zeros(rows, 4))
+            assert torch.equal(found, torch.full((rows, 4), float(last)))
+            assert state.last == rows
+            last = rows

@@ -966,3 +966,27 @@ def test_operators_that_fail_say_so_as_in_pytorch():
             with pytest.raises(RuntimeError) as raised:
                 compiled(*given)
             assert str(raised.value) == str(expected.value)
+
+
+@pytest.mark.recording
+@pytest.mark.filterwarnings("ignore::corsac.HostWarning")
+def test_inputs_are_written_to_once_whoever_runs_the_call():
+    state = types.SimpleNamespace(n=0)
+
+    def function(x):
+        x *= 0.5
+        turned = torch.minimum(x, x).t()
+        shown = turned.detach()
+        if x.sum() > -0.5:
+            state.n += 1
+        turned[turned > 0] = 0
+        return shown
+
+    torch.manual_seed(0)
+    compiled = corsac.compile(function)
+    with torch.no_grad():
+        for _ in range(12):
+            x = torch.randn(3, 4)
+            half = x * 0.5
+            assert torch.equal(compiled(x), half.clamp(max=0).t())
+            assert torch.equal(x, half)

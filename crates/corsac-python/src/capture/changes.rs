@@ -5,9 +5,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySet, PyString};
 use rustc_hash::FxHashMap;
 
+use super::counters::Counters;
 use super::cpython::{self, name_in_c};
 use super::guards::{
-    DictRead, Place, Reads, SequenceRead, address, is_same, is_same_option, items_of,
+    Address, DictRead, Place, Reads, SequenceRead, address, is_same, is_same_option, items_of,
 };
 use super::look::full_name;
 use super::symbols::Symbols;
@@ -41,7 +42,12 @@ pub(super) type Changes = Result<Vec<Change>, String>;
 /// What the program that has read `reads` has changed, which it has run to its end.
 ///
 /// Places that were set to what they held already count as read from now on.
-pub(super) fn changes(py: Python<'_>, reads: &mut Reads, symbols: &Symbols) -> PyResult<Changes> {
+pub(super) fn changes(
+    py: Python<'_>,
+    reads: &mut Reads,
+    symbols: &Symbols,
+    counters: &Counters,
+) -> PyResult<Changes> {
     let mut found = Vec::new();
     for (object, kind) in reads.kinds.values() {
         if !object.bind(py).get_type().is(kind) {
@@ -49,7 +55,7 @@ pub(super) fn changes(py: Python<'_>, reads: &mut Reads, symbols: &Symbols) -> P
         }
     }
     for own in reads.dicts.values_mut() {
-        match own.edits(py, symbols)? {
+        match own.edits(py, symbols, counters)? {
             Ok(edits) => add(&mut found, own.store.bind(py).as_any(), edits),
             Err(text) => return Ok(Err(text)),
         }
@@ -63,7 +69,8 @@ pub(super) fn changes(py: Python<'_>, reads: &mut Reads, symbols: &Symbols) -> P
     for own in reads.cells.values_mut() {
         let cell = own.key.bind(py).clone();
         let now = cpython::cell_content(&cell);
-        if own.is_changed(now.as_ref(), symbols) {
+        let at = address(&cell);
+        if own.is_changed(now.as_ref(), symbols) || own.is_set(counters, (at, at)) {
             let Some(now) = now else {
                 return Ok(Err("a variable, which is deleted".to_owned()));
             };
@@ -109,11 +116,22 @@ impl Place {
         self.read |= is_same;
         !is_same
     }
+
+    /// Whether the program has put a number there that was there before, where another one may be in the next call.
+    fn is_set(&self, counters: &Counters, place: (Address, Address)) -> bool {
+        self.written && counters.is_any(place)
+    }
 }
 
 impl DictRead {
-    fn edits(&mut self, py: Python<'_>, symbols: &Symbols) -> PyResult<Result<Vec<Edit>, String>> {
+    fn edits(
+        &mut self,
+        py: Python<'_>,
+        symbols: &Symbols,
+        counters: &Counters,
+    ) -> PyResult<Result<Vec<Edit>, String>> {
         let store = self.store.bind(py).clone();
+        let at = address(store.as_any());
         let Some(before) = &self.contents else {
             let mut edits = Vec::new();
             let mut added = FxHashMap::default();
@@ -121,7 +139,8 @@ impl DictRead {
                 let now = store.get_item(&own.key)?;
                 // What is deleted and set comes after the others.
                 let is_moved = own.deleted && own.before.is_some() && now.is_some();
-                if own.is_changed(now.as_ref(), symbols) || is_moved {
+                let is_set = own.is_set(counters, (at, address(own.key.bind(py))));
+                if own.is_changed(now.as_ref(), symbols) || is_moved || is_set {
                     let key = own.key.clone_ref(py);
                     if now.is_none() || is_moved {
                         edits.push(Edit::Delete(key.clone_ref(py)));
@@ -173,7 +192,10 @@ impl DictRead {
         for (at, (key, value)) in now.iter().enumerate() {
             let was = then.get_item(key)?.filter(|_| at < in_order);
             let is_kept = was.is_some_and(|was| is_same(value.bind(py), &was));
-            if !is_kept || symbols.has(value.bind(py)) {
+            let key_at = address(key.bind(py));
+            let place = self.entries.get(&key_at);
+            let is_set = place.is_some_and(|own| own.is_set(counters, (at, key_at)));
+            if !is_kept || is_set || symbols.has(value.bind(py)) {
                 edits.push(Edit::Set(key.clone_ref(py), value.clone_ref(py)));
             }
         }

@@ -557,7 +557,7 @@ impl PyRecording {
             let text = format!("it changes {text}");
             Ok(FinishedRecording::Refused((Kind::Writes.name(), text)))
         };
-        let changes = match changes(py, &mut reads, &made.symbols)? {
+        let changes = match changes(py, &mut reads, &made.symbols, &state.counters)? {
             Err(text) => return refused(text),
             Ok(changes) => changes,
         };
