@@ -864,3 +864,22 @@ def test_nothing_is_kept_once_nothing_is_known():
     for _ in range(3):
         same(compiled(X), X * 2)
     assert dead == [True] * 3
+
+
+def test_classes_that_are_being_made():
+    """Their bases are not known yet where code of their metaclass runs."""
+
+    class Meta(type):
+        def mro(cls):
+            seen.append(getattr(cls, "name", None))
+            return super().mro()
+
+    def program(x):
+        made = Meta("Made", (), {"name": 1})
+        return x * made.name
+
+    seen = []
+    compiled = corsac.compile(program)
+    for _ in range(3):
+        same(compiled(X), X)
+    assert len(seen) == 3

@@ -4,8 +4,8 @@
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRuntimeError;
@@ -268,9 +268,9 @@ unsafe extern "C" fn on_event(
         Ok(Err(error)) => Some(error.to_string()),
         Err(_) => Some("the recorder panicked".to_owned()),
     };
-    if let Some(text) = failure
-        && let Ok(mut state) = recording.get().state.lock()
-    {
+    if let Some(text) = failure {
+        // What was read until then is of no use, whatever it is.
+        let mut state = even_after_a_panic(&recording.get().state);
         state.opaque(format!("it could not be looked at: {text}"));
     }
     drop(PyErr::take(py));
@@ -481,10 +481,8 @@ impl PyRecording {
         arguments: Vec<Bound<'py, PyAny>>,
         replays: bool,
     ) -> PyResult<FinishedRecording<'py>> {
-        let (Ok(mut state), Ok(mut made)) = (self.state.lock(), self.made.lock()) else {
-            return Err(PyRuntimeError::new_err("another thread panicked"));
-        };
-        let mut state = std::mem::take(&mut *state);
+        let mut made = even_after_a_panic(&self.made);
+        let mut state = std::mem::take(&mut *even_after_a_panic(&self.state));
         made.symbols = std::mem::take(&mut state.symbols);
         made.refused_at = state.refused_at.take();
         made.newest = state.newest;
@@ -696,6 +694,11 @@ struct Replay<'py> {
 
 /// An edit of the object with a number.
 type WrittenChange = (usize, &'static str, Option<Py<PyAny>>, Vec<Py<PyAny>>);
+
+/// The contents of a lock, which a panic may have left half done.
+fn even_after_a_panic<T>(own: &Mutex<T>) -> MutexGuard<'_, T> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What the collector has in its youngest generation. Nobody keeps the list while other threads run.
 fn young_objects(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
