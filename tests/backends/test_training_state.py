@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import corsac
+from kit.twice import twice
 
 
 class Model(nn.Module):
@@ -190,11 +191,7 @@ def steps(model, run, inputs):
 
 
 def pair(function):
-    made = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        made.append(Model(function, **STATE[function]()))
-    return made
+    return twice(lambda: Model(function, **STATE[function]()))
 
 
 def rows(*counts):
@@ -416,11 +413,7 @@ class Writing(nn.Module):
 @pytest.mark.parametrize("function", WRITING)
 def test_arguments_that_are_written_to(function, training):
     torch._dynamo.reset()
-    models = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        models.append(Writing(function))
-    eager, ours = models
+    eager, ours = twice(lambda: Writing(function))
     compiled = corsac.compile(ours, options={"training": training})
     # What is written to lies in other ways, or is something else that the program reads, in some calls.
     kinds = [

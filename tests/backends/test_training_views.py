@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import corsac
+from kit.twice import twice
 
 
 class Model(nn.Module):
@@ -99,11 +100,7 @@ def described(results, model):
 @pytest.mark.parametrize("name", CASES)
 def test_views_are_those_of_eager(name, training):
     torch._dynamo.reset()
-    models = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        models.append(Model(CASES[name]))
-    eager, ours = models
+    eager, ours = twice(lambda: Model(CASES[name]))
     compiled = corsac.compile(ours, options={"training": training})
     for number in range(5):
         found = []
