@@ -85,9 +85,7 @@ class OperatorWatch(TorchDispatchMode):
             recorder.refuse(f"{func} {reason}")
             return self._run(func, args, kwargs)
         for own in written_tensors(func, args, kwargs):
-            if not recorder.writes(own) or (
-                torch.Tag.inplace_view in func.tags and recorder.is_given(own)
-            ):
+            if not recorder.writes(own, turns=torch.Tag.inplace_view in func.tags):
                 recorder.refuse(f"{func} writes to a tensor that the program did not make")
         return self._run(func, args, kwargs)
 

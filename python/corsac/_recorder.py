@@ -297,8 +297,8 @@ class Recorder(TorchFunctionMode):
         if self.reads is not None:
             self._ages.update(dict.fromkeys(places, len(self.reads)))
 
-    def writes(self, own: torch.Tensor) -> bool:
-        """An operator writes to a tensor. Whether the program has made it."""
+    def writes(self, own: torch.Tensor, *, turns: bool = False) -> bool:
+        """An operator writes to a tensor, or ``turns`` it, which lies otherwise then. Whether it may."""
         self._written.append(own)
         place = place_of(own) if own.layout is torch.strided else None
         if place in self._chosen:
@@ -306,21 +306,18 @@ class Recorder(TorchFunctionMode):
         if self.deferred is not None and place in self.deferred.places:
             self.refuse("it writes to a tensor that it has printed")
         if place is not None and place in self._given:
-            return self._overwrites(place)
+            return not turns and self._overwrites(place)
         age = self._ages.get(place)
         if self.reads and age != len(self.reads):
             self._writes_back = True
-            if not (own if own._base is None else own._base).is_contiguous():
+            base = own if own._base is None else own._base
+            if place is not None and not base.is_contiguous():
                 # Stages take what they write to row by row.
                 self.refuse("it writes to what does not lie row by row", Kind.HOST)
             if self.trains and age is not None:
                 # What other backends return need not share memory as PyTorch's results do.
                 self.refuse("it writes to what it had before values decided")
         return True
-
-    def is_given(self, own: torch.Tensor) -> bool:
-        """Whether a tensor lies where an argument or a weight does."""
-        return place_of(own) in self._given
 
     def _overwrites(self, place: int) -> bool:
         """A function writes to what was there before. Whether it may."""
@@ -344,11 +341,9 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        is_recorded = self.recording.operator()
+        if not self.recording.operator():
+            self.refuse("nothing is known of what it has done before", Kind.HOST)
         try:
-            if not is_recorded:
-                args, kwargs = self._fast_paths.as_nested((args, kwargs or {}))
-                return func(*args, **kwargs)
             return self._function(func, args, kwargs or {})
         finally:
             self.recording.recorded()

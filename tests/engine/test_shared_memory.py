@@ -82,3 +82,18 @@ def test_inputs_that_lie_otherwise_afterwards(change):
             found, expected = compiled(x), program(other)
             assert torch.equal(found, expected) and torch.equal(x, other)
             assert x.stride() == other.stride()
+
+
+def test_sparse_tensors_that_lie_otherwise_afterwards():
+    def program(x):
+        sparse = x.to_sparse()
+        sparse.t_()
+        if x.sum() > 0:
+            sparse.mul_(2)
+        return sparse.to_dense()
+
+    compiled = corsac.compile(program)
+    with torch.no_grad():
+        for number in range(4):
+            x = torch.full((3, 4), float(number) - 1.5)
+            assert torch.equal(compiled(x), program(x))
