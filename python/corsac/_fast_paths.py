@@ -23,27 +23,8 @@ MODULES = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEnco
 #: What may be asked of a nested tensor as of what stands for it.
 _ALIKE = frozenset([Tensor.dim, *getters("device", "dtype", "requires_grad")])
 (_IS_NESTED,) = getters("is_nested")
-#: What the operators take in the places of their parameters.
-_LAYER = [
-    "src",
-    "embed_dim",
-    "num_heads",
-    "qkv_weight",
-    "qkv_bias",
-    "proj_weight",
-    "proj_bias",
-    "use_gelu",
-    "norm_first",
-    "eps",
-    "norm_weight_1",
-    "norm_bias_1",
-    "norm_weight_2",
-    "norm_bias_2",
-    "ffn_weight_1",
-    "ffn_bias_1",
-    "ffn_weight_2",
-    "ffn_bias_2",
-]
+#: The weights of attention, by the names that operators give them.
+_PROJECTIONS = ("qkv_weight", "qkv_bias", "proj_weight", "proj_bias")
 
 
 def attention(
@@ -176,49 +157,27 @@ class FastPaths:
             mask = mask.bool()
         return mask[:, None, None, :] if mask is not None and kind == 1 else mask
 
-    def _attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        embed_dim: int,
-        num_head: int,
-        qkv_weight: Tensor,
-        qkv_bias: Tensor,
-        proj_weight: Tensor,
-        proj_bias: Tensor,
-        mask: Tensor | None = None,
-        need_weights: bool = True,
-        average_attn_weights: bool = True,
-        mask_type: int | None = None,
-    ) -> Callable[[], Any] | None:
-        weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+    def _attention(self, *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
+        of = _by_name(torch.ops.aten._native_multi_head_attention.default, args, kwargs)
+        query, heads = of["query"], of["num_head"]
+        weights = tuple(of[name] for name in _PROJECTIONS)
+        mask, kind = of["mask"], of["mask_type"]
         if (
-            query is not key
-            or key is not value
-            or not _fit(query, embed_dim, num_head, weights)
-            or not self._is_known(query, mask, mask_type, num_head)
+            query is not of["key"]
+            or query is not of["value"]
+            or not _fit(query, of["embed_dim"], heads, weights)
+            or not self._is_known(query, mask, kind, heads)
             or self._kept(query) is not None
         ):
             return None
-        return lambda: attention(
-            query,
-            num_head,
-            *weights,
-            self._hidden(query, mask, mask_type),
-            need_weights,
-            average_attn_weights,
-        )
+        wanted = of["need_weights"], of["average_attn_weights"]
+        return lambda: attention(query, heads, *weights, self._hidden(query, mask, kind), *wanted)
 
     def _layer(self, *args: Any, **kwargs: Any) -> Callable[[], Any] | None:
-        mask, kind = kwargs.pop("mask", None), kwargs.pop("mask_type", None)
-        if len(args) > len(_LAYER):
-            mask, kind, *_ = (*args[len(_LAYER) :], None, None)
-        of = {**dict(zip(_LAYER, args, strict=False)), **kwargs}
-        if of.keys() != set(_LAYER):
-            return None
+        of = _by_name(torch.ops.aten._transformer_encoder_layer_fwd.default, args, kwargs)
         source, width, heads = of["src"], of["embed_dim"], of["num_heads"]
-        weights = tuple(of[name] for name in _LAYER[3:7])
+        weights = tuple(of[name] for name in _PROJECTIONS)
+        mask, kind = of["mask"], of["mask_type"]
         if not _fit(source, width, heads, weights) or not self._is_known(source, mask, kind, heads):
             return None
 
@@ -270,6 +229,22 @@ class FastPaths:
             return None
         own = self._sequences(own)
         return lambda: own.masked_fill(kept.logical_not()[:, :, None], padding)
+
+
+def _by_name(
+    operator: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments of an operator, by the names of its parameters.
+
+    Raises:
+        TypeError: it does not take them.
+    """
+    parameters = operator._schema.arguments
+    given = {own.name: value for own, value in zip(parameters, args, strict=False)} | kwargs
+    named = {own.name: given.get(own.name, own.default_value) for own in parameters}
+    if len(args) > len(parameters) or not given.keys() <= named.keys():
+        raise TypeError(f"{operator} takes other arguments")
+    return named
 
 
 def _fit(own: Tensor, width: int, heads: int, weights: tuple[Tensor, ...]) -> bool:
