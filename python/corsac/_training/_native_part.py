@@ -17,6 +17,7 @@ from corsac._native import NativeCall
 from corsac._training._expansions import expand
 from corsac._training._parts import spec_of, value_of
 from corsac._training._trial import Trial, is_worth_it
+from corsac._unhooked import UnhookedModule
 from corsac.fx import Graph, GraphModule, Node
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.node import map_arg
@@ -25,7 +26,7 @@ from corsac.fx.node import map_arg
 KEPT = 256
 
 
-class NativePart(torch.nn.Module):
+class NativePart(UnhookedModule):
     """A program in the place of calls of a graph.
 
     Results lie as those of PyTorch do, which AOTAutograd relies on.
@@ -56,10 +57,6 @@ class NativePart(torch.nn.Module):
         """The program."""
         return self._program.program
 
-    def __call__(self, *arguments: torch.Tensor) -> Any:
-        # It is no module of the user's, and hooks of all modules are not for it.
-        return self.forward(*arguments)
-
     def forward(self, *arguments: torch.Tensor) -> Any:
         given: Sequence[torch.Tensor] = arguments
         if self._orders:
@@ -69,6 +66,7 @@ class NativePart(torch.nn.Module):
         try:
             results = self._program(*given)
         except ValueError:
+            # PyTorch's error is to have no other one behind it.
             results = None
         if results is None:
             return self._host(*arguments)

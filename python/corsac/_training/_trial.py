@@ -10,13 +10,14 @@ import torch
 from corsac import _core
 from corsac._panic import EngineError, told
 from corsac._race import Race
+from corsac._unhooked import UnhookedModule
 
 #: A part is native if it takes less than this of PyTorch's time, and saves so many seconds: times differ from step to
 #: step.
 MARGIN, GAIN = 0.9, 1e-5
 
 
-class Trial(torch.nn.Module):
+class Trial(UnhookedModule):
     """A part of a graph that runs natively and by PyTorch in turn, until it is plain which is faster.
 
     Args:
@@ -39,10 +40,6 @@ class Trial(torch.nn.Module):
     def outcome(self) -> Any:
         """What has become of it; None as long as it is tried."""
         return self._race.outcome
-
-    def __call__(self, *arguments: torch.Tensor) -> Any:
-        # As for what it tries.
-        return self.forward(*arguments)
 
     def forward(self, *arguments: torch.Tensor) -> Any:
         native, host = self._ways

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from corsac._unhooked import UnhookedModule
 from corsac.analysis import Dim
 from corsac.lowering._backend import LoweringError
 from corsac.lowering._preview import shown
@@ -22,7 +23,7 @@ _ARITHMETIC = {
 }
 
 
-class LoweredPart(torch.nn.Module):
+class LoweredPart(UnhookedModule):
     """Calls what a backend made of a part.
 
     Results are new tensors without a history: autograd does not see what a part computes. Copies
@@ -34,10 +35,6 @@ class LoweredPart(torch.nn.Module):
         self.name, self.backend = name, backend
         self.function = function
         self.training = False
-
-    def __call__(self, *arguments: Any) -> Any:
-        # It is no module of the user's, and hooks of all modules are not for it.
-        return self.forward(*arguments)
 
     def forward(self, *arguments: Any) -> Any:
         with torch.no_grad():
