@@ -383,7 +383,8 @@ def _recorded(
         return returned, Refusal(
             Kind.HOST, "a tensor in its state or its arguments has attributes", passes=True
         )
-    found_again = bool(structures or held["tensors"] or held["numbers"])
+    numbers = {id(own): number for number, own in enumerate(held["objects"])}
+    found_again = bool(structures or held["tensors"] or numbers)
     prints = deferred is not None and deferred.calls
     replays = bool(found_again or recorder.overwrites() or prints)
     if deferred is not None and any(map(recording.made, deferred.files())):
@@ -397,7 +398,7 @@ def _recorded(
             written = recorder.rewritten(given)
             given += written
         if replays:
-            replay = recorder.replay(returned, given, held["numbers"], held["edits"])
+            replay = recorder.replay(returned, given, numbers, held["edits"])
         else:
             template = recorder.output(returned)
         reads = recorder.decisions()

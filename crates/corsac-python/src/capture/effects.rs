@@ -103,8 +103,6 @@ pub(super) struct Effects {
     pub(super) in_python: InPython,
     /// `torch.Tensor`
     pub(super) tensor: Py<PyType>,
-    /// `torch.nn.Parameter`
-    pub(super) parameter: Py<PyAny>,
     /// `torch.nn.Module`
     pub(super) module: Py<PyType>,
     /// `torch.overrides.has_torch_function`
@@ -269,7 +267,6 @@ impl Effects {
                 call: first.call,
             },
             tensor: torch.getattr("Tensor")?.cast_into::<PyType>()?.unbind(),
-            parameter: torch.getattr("nn")?.getattr("Parameter")?.unbind(),
             is_compiling: torch.getattr("compiler")?.getattr("is_compiling")?.unbind(),
             has_torch_function: core.getattr("_has_torch_function")?.unbind(),
             module: torch

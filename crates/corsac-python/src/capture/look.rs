@@ -12,6 +12,7 @@ use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effects, Purpose};
 use super::opcode::{self as op, Instruction};
 use super::state::State;
+use crate::engine::Exchange;
 
 /// What an instruction does, with what it needs for that.
 pub(super) struct Look<'a, 'py> {
@@ -117,7 +118,7 @@ impl<'a, 'py> Look<'a, 'py> {
 
     /// A function is about to be called; if it tells whether somebody looks at the operators of tensors, or compiles the
     /// program, nobody does but the recorder, of which the program knows nothing.
-    pub(super) fn answer(&self, frame: &Frame<'py>, count: usize) {
+    pub(super) fn answer(&self, frame: &Frame<'py>, count: usize) -> Step {
         let no = self.py.get_type::<PyBool>();
         if count == 0
             && frame
@@ -126,26 +127,21 @@ impl<'a, 'py> Look<'a, 'py> {
         {
             // `bool()`
             frame.replace(1, no.into_any());
-            return;
-        }
-        let (Some(asked), Some(called)) = (frame.stack(1), frame.stack(2)) else {
-            return;
-        };
-        if count != 1 || !called.is(&self.effects.has_torch_function) {
-            return;
-        }
-        let Ok(asked) = asked.cast::<PyTuple>() else {
-            return;
-        };
-        let is_plain = |own: Bound<'py, PyAny>| {
-            let kind = own.get_type();
-            own.is_none() || kind.is(&self.effects.tensor) || kind.is(&self.effects.parameter)
-        };
-        if asked.iter().all(is_plain) {
+        } else if count == 1
+            && let Some(asked) = frame.stack(1)
+            && let Ok(asked) = asked.cast::<PyTuple>()
+            && let Some(called) = frame.stack(2)
+            && called.is(&self.effects.has_torch_function)
+            && let Some(exchange) = Exchange::get(self.py)?
+            && asked
+                .iter()
+                .all(|own| own.is_none() || exchange.is_tensor(&own))
+        {
             // `bool(())`
             frame.replace(1, PyTuple::empty(self.py).into_any());
             frame.replace(2, no.into_any());
         }
+        Ok(())
     }
 
     pub(super) fn instruction(

@@ -193,7 +193,7 @@ impl PyRecording {
                 let mut look = Look::new(py, state, recorded)?;
                 look.copies = copies;
                 if asks && instruction.opcode == op::CALL {
-                    look.answer(frame, instruction.arg);
+                    look.answer(frame, instruction.arg)?;
                 }
                 look.instruction(frame, &names, instruction)?;
             }
@@ -595,14 +595,13 @@ impl PyRecording {
         }
         let mut replay = Replay {
             tensors: found.tensors,
-            numbers: found.numbers,
             objects: found.objects,
             edits: Vec::new(),
             counted: state.counters.used(py)?,
         };
         let mut written = Vec::new();
         for change in changes {
-            let Some(number) = replay.numbers.get(&address(change.container.bind(py))) else {
+            let Some(number) = found.numbers.get(&address(change.container.bind(py))) else {
                 return refused("something that it finds in no way of its own".to_owned());
             };
             written.push(*number);
@@ -682,9 +681,7 @@ enum Conditions {
 struct Replay<'py> {
     /// Tensors, in the order in which guards find them.
     tensors: Vec<Bound<'py, PyAny>>,
-    /// Numbers of objects that guards find, by identity.
-    numbers: FxHashMap<usize, usize>,
-    /// Those objects: the program may have dropped them.
+    /// Objects that guards find, by their numbers. The program may have dropped them.
     objects: Vec<Bound<'py, PyAny>>,
     /// Changes: the number of an object, the kind, a key, values.
     edits: Vec<WrittenChange>,

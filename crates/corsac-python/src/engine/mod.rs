@@ -31,6 +31,7 @@ use crate::graph::PyGraph;
 use crate::node::PyNode;
 
 pub(crate) use program::PyProgram;
+pub(crate) use tensors::Exchange;
 
 create_exception!(
     corsac._core,
@@ -128,22 +129,17 @@ fn shared_results(
     }
     // They are views of others, which are to lie there, too.
     let mut left: Vec<(NodeId, Storage)> = Vec::new();
-    let storages = |node: NodeId| {
-        let mut own = Vec::new();
-        types
-            .value(node)
-            .for_each_tensor(&mut |tensor| own.push(tensor.storage));
-        own
-    };
-    for (node, _) in &found {
-        left.extend(storages(*node).into_iter().map(|storage| (*node, storage)));
+    for &(node, _) in &found {
+        left.extend(storages(types, node).map(|storage| (node, storage)));
     }
     while let Some((node, storage)) = left.pop() {
         for input in graph.node(node).inputs() {
-            let calls = matches!(graph.node(input).op(), Op::CallFunction | Op::CallMethod);
             let is_known = returned.contains(&input) || found.iter().any(|(own, _)| *own == input);
             // A list of views has them.
-            if calls && !is_known && storages(input).contains(&storage) {
+            if is_call(graph, input)
+                && !is_known
+                && storages(types, input).any(|own| own == storage)
+            {
                 let name = graph.node(node).name();
                 found.push((input, format!("{name} is a view of it, and is returned")));
                 left.push((input, storage));
@@ -153,15 +149,24 @@ fn shared_results(
     found
 }
 
+/// Where the tensors lie that a node gives.
+fn storages(types: &Propagator<'_>, node: NodeId) -> impl Iterator<Item = Storage> + use<> {
+    let mut own = Vec::new();
+    let value = types.value(node);
+    value.for_each_tensor(&mut |tensor| own.push(tensor.storage));
+    own.into_iter()
+}
+
+fn is_call(graph: &Graph, node: NodeId) -> bool {
+    matches!(graph.node(node).op(), Op::CallFunction | Op::CallMethod)
+}
+
 /// Whether a node gives a view of what another call gives.
 fn is_view(graph: &Graph, types: &Propagator<'_>, node: NodeId) -> bool {
-    let storage = types.value(node).as_tensor().map(|own| own.storage);
+    let own: Vec<_> = storages(types, node).collect();
     let mut inputs = graph.node(node).inputs();
     inputs.any(|input| {
-        let mut is_of = false;
-        let value = types.value(input);
-        value.for_each_tensor(&mut |own| is_of |= Some(own.storage) == storage);
-        is_of && matches!(graph.node(input).op(), Op::CallFunction | Op::CallMethod)
+        is_call(graph, input) && storages(types, input).any(|storage| own.contains(&storage))
     })
 }
 
