@@ -337,24 +337,17 @@ def _layouts(graph: Any) -> Any:
     """How the results of a graph lie that do not row by row, as far as Dynamo has said it."""
     import torch
 
-    from corsac._aten import place_of
-    from corsac._strides import layouts_of_stand_ins
+    from corsac._aten import places_of
+    from corsac._strides import layouts_of
 
     (output,) = graph.find_nodes(op="output")
     returned = output.args[0]
     results = list(returned) if isinstance(returned, tuple | list) else [returned]
     values = [getattr(own, "meta", {}).get("example_value") for own in results]
-    if not all(isinstance(own, torch.Tensor) for own in values):
-        return None
-    if not all(own.layout is torch.strided for own in values):
+    if not all(isinstance(own, torch.Tensor) and own.layout is torch.strided for own in values):
         return None
     given = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
-    places = {
-        place_of(own)
-        for own in given
-        if isinstance(own, torch.Tensor) and own.layout is torch.strided
-    }
-    return layouts_of_stand_ins(values, places)
+    return layouts_of(values, set(places_of(own for own in given if isinstance(own, torch.Tensor))))
 
 
 def _is_input(arg: Any) -> bool:

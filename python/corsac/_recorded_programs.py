@@ -20,7 +20,7 @@ from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGrap
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
-from corsac._recordings import Call, Entry, Recordings, state_key
+from corsac._recordings import Call, Entry, Recordings, state_of
 from corsac._refusal import Refusal
 from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
@@ -203,12 +203,7 @@ class RecordedPrograms:
 
     def _made(self, call: Call, recorded: Recorded) -> Entry:
         start = time.perf_counter()
-        state, found = None, ()
-        if recorded.state is not None:
-            state, found = state_key(call, recorded.state)
-            for own in found:
-                if (reason := why_not_native("a tensor in its state", own)) is not None:
-                    raise CompileError(reason)
+        state, found = state_of(call, recorded, why_not_native)
         for own in recorded.rewritten:
             if (reason := why_not_native("a tensor that it writes to", own)) is not None:
                 raise CompileError(reason)

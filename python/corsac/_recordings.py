@@ -18,6 +18,7 @@ from corsac._aten import key_of_tensor
 from corsac._guard_text import guards_as_text
 from corsac._lines import in_brackets
 from corsac._logs import BREAKS, GUARDS, is_on
+from corsac._native_graph import CompileError
 from corsac._recompilation import Recompilations
 from corsac._record import Recorded, form_of, record
 from corsac._refusal import Kind, Refusal
@@ -248,6 +249,23 @@ def state_key(call: Call, tensors: Sequence[torch.Tensor]) -> tuple[Any, tuple[t
             found.append(own)
             key.append((*key_of_tensor(own), own.layout, own.device))
     return tuple(key), tuple(found)
+
+
+def state_of(
+    call: Call, recorded: Recorded, why_not: Callable[[str, torch.Tensor], str | None]
+) -> tuple[Any, tuple[torch.Tensor, ...]]:
+    """As of :func:`state_key`, of what a program was recorded with; None and nothing if it looks at no state.
+
+    Raises:
+        CompileError: ``why_not`` says why a tensor there cannot be an input.
+    """
+    if recorded.state is None:
+        return None, ()
+    key, found = state_key(call, recorded.state)
+    for own in found:
+        if (reason := why_not("a tensor in its state", own)) is not None:
+            raise CompileError(reason)
+    return key, found
 
 
 def _sizeless(key: Any) -> Any:
@@ -823,5 +841,5 @@ __all__ = [
     "NotForThis",
     "Recordings",
     "record_at_once",
-    "state_key",
+    "state_of",
 ]

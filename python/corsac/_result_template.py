@@ -178,9 +178,7 @@ class ResultTemplate:
                 raise UnknownObject(f"it returns a {cls.__name__} of numbers that depend on values")
             return lambda tensors, made: cls(kept)
         attributes = getattr(value, "__dict__", None)
-        if isinstance(value, Iterator):
-            raise UnknownObject(f"it returns a {cls.__name__}")
-        if type(attributes) is not dict or not _is_plain(cls):
+        if isinstance(value, Iterator) or type(attributes) is not dict or not _is_plain(cls):
             raise UnknownObject(f"it returns a {cls.__name__}")
         count = self._met
         named = {name: self._maker(own) for name, own in attributes.items()}

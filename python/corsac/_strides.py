@@ -47,28 +47,22 @@ def _differ(first: Sequence[int], second: Sequence[int], shape: Sequence[int]) -
 def layouts_of(
     results: Sequence[torch.Tensor], given: set[int]
 ) -> tuple[Layout | None, ...] | None:
-    """The layouts of results; None for those that lie row by row, or in the places that are ``given``; None if all do."""
+    """The layouts of results; None for those that lie row by row, or in the places that are ``given``; None if all do.
 
-    found = tuple(
-        None if place_of(own) in given else _layout_of(own.shape, own.stride()) for own in results
-    )
-    return found if any(found) else None
+    Sizes of fake tensors may be symbols, of which nothing is asked.
+    """
 
-
-def layouts_of_stand_ins(
-    results: Sequence[torch.Tensor], given: set[int]
-) -> tuple[Layout | None, ...] | None:
-    """The same of fake tensors, whose sizes may be symbols; nothing is asked of those."""
-    found: list[Layout | None] = []
-    for own in results:
+    def layout(own: torch.Tensor) -> Layout | None:
         sizes, strides = _hints(own.shape), _hints(own.stride())
-        layout = None
-        if sizes is not None and strides is not None and place_of(own) not in given:
-            layout = _layout_of(sizes, strides)
-        if layout is not None and layout.order is None and any(map(_is_symbol, own.shape)):
-            layout = None
-        found.append(layout)
-    return tuple(found) if any(found) else None
+        if sizes is None or strides is None or place_of(own) in given:
+            return None
+        found = _layout_of(sizes, strides)
+        has_gaps = found is not None and found.order is None
+        # Gaps are those of these sizes.
+        return None if has_gaps and any(map(_is_symbol, own.shape)) else found
+
+    found = tuple(map(layout, results))
+    return found if any(found) else None
 
 
 def _is_symbol(size: Any) -> bool:
@@ -126,4 +120,4 @@ def _copied(own: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     return copy.as_strided(own.shape, strides)
 
 
-__all__ = ["Layout", "each_once", "laid_out", "layouts_of", "layouts_of_stand_ins"]
+__all__ = ["Layout", "each_once", "laid_out", "layouts_of"]

@@ -13,10 +13,9 @@ from torch.utils._pytree import TreeSpec, tree_unflatten
 from corsac import _core
 from corsac._collection import no_collection
 from corsac._engine_module import why_not_plain
-from corsac._native_graph import CompileError
 from corsac._panic import as_compile_error
 from corsac._record import Recorded, form_of, named_weights
-from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, NotForThis, Recordings, state_key
+from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, NotForThis, Recordings, state_of
 from corsac._refusal import Kind, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, flat_results
@@ -29,6 +28,7 @@ from corsac.fx._module_attributes import _get_attr
 from corsac.fx._own_copy import copied_graph
 from corsac.fx.convert import to_torch
 from corsac.passes._effects import effects
+from corsac.passes._writes import written_sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +197,7 @@ class Captures(Recordings):
         rewritten = _written_to(recorded)
         statistics, form = tuple(recorded.statistics), recorded.form
         returns = _Returns(recorded.template, recorded.replay)
-        state, found = None, ()
-        if recorded.state is not None:
-            state, found = state_key(call, recorded.state)
-            for own in found:
-                if (reason := _why_not_of("a tensor in its state", own)) is not None:
-                    raise CompileError(reason)
+        state, found = state_of(call, recorded, _why_not_of)
         call.inputs = (*call.tensors, *found)
         if rewritten is not None and not rewritten.are_current(call.inputs):
             raise NotForThis("what it writes to shares memory with something else")
@@ -359,8 +354,8 @@ def _with_weights_as_inputs(
     module: GraphModule,
 ) -> tuple[torch.fx.GraphModule, list[torch.Tensor], TreeSpec, ReturnedViews | None]:
     """A graph as AOTAutograd takes it: of weights and inputs, with results in a tuple; the weights; what results are
-    put into; and what makes those that are views. The graph is changed. Random numbers that nobody uses are results, too, after the others: AOTAutograd would
-    not draw them, and whoever draws next would get them."""
+    put into; and what makes those that are views. The graph is changed. Random numbers that nobody uses are results,
+    too, after the others: AOTAutograd would not draw them, and whoever draws next would get them."""
     graph = module.graph
     first = next(iter(graph.nodes))
     weights: list[torch.Tensor] = []
@@ -379,27 +374,15 @@ def _with_weights_as_inputs(
 
 def _written_to(recorded: Recorded) -> WrittenInTraining | None:
     """What a program writes to that was there before it; None if nothing."""
-    graph = recorded.module.graph
-    numbers = {node: at for at, node in enumerate(graph.find_nodes(op="placeholder"))}
-    weights = {id(own): own for own in recorded.statistics}
-    inputs: set[int] = set()
-    for node in graph.nodes:
-        left = effects(node).mutates if node.op.startswith("call_") else []
-        seen = set(left)
-        while left:
-            of = left.pop()
-            if of in numbers:
-                inputs.add(numbers[of])
-            elif of.op == "get_attr":
-                own = _get_attr(recorded.module, str(of.target))
-                weights[id(own)] = own
-            else:
-                more = [own for own in effects(of).aliases if own not in seen]
-                seen.update(more)
-                left += more
+    module = recorded.module
+    written = written_sources(module.graph)
+    named = [_get_attr(module, str(own.target)) for own in written if own.op == "get_attr"]
+    weights = {id(own): own for own in (*recorded.statistics, *named)}
+    placeholders = module.graph.find_nodes(op="placeholder")
+    inputs = [number for number, own in enumerate(placeholders) if own in written]
     if not (weights or inputs):
         return None
-    return WrittenInTraining(recorded.tensors, weights.values(), sorted(inputs))
+    return WrittenInTraining(recorded.tensors, weights.values(), inputs)
 
 
 def _unused_random_numbers(graph: Graph) -> list[Node]:

@@ -75,7 +75,11 @@ class ResultTypes:
 
 
 def _form_of(own: torch.Tensor) -> _Form:
-    return _Form(own.dtype, tuple(size if type(size) is int else None for size in own.shape))
+    return _Form(own.dtype, _known_sizes(own.shape))
+
+
+def _known_sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(size if type(size) is int else None for size in shape)
 
 
 def _declared(node: Any) -> _Form | None:
@@ -99,10 +103,5 @@ def _propagated(module: Any, example_inputs: Sequence[Any]) -> dict[str, _Form]:
         dtype = getattr(value, "dtype", None)
         if isinstance(dtype, torch.dtype):
             shape = getattr(value, "shape", None)
-            sizes = (
-                tuple(size if type(size) is int else None for size in shape)
-                if isinstance(shape, tuple | list | torch.Size)
-                else None
-            )
-            found[node.name] = _Form(dtype, sizes)
+            found[node.name] = _Form(dtype, None if shape is None else _known_sizes(shape))
     return found

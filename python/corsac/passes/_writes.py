@@ -68,14 +68,20 @@ def _sources(
     return frozenset().union(*(known[own] for own in aliases))
 
 
-def written_placeholders(graph: Graph) -> list[int]:
-    """The numbers of the placeholders that the program may write to."""
+def written_sources(graph: Graph) -> set[Node]:
+    """The placeholders and attributes that the program may write to."""
     sources: dict[Node, frozenset[Node]] = {}
     written: set[Node] = set()
     for node, (does, *_) in zip(graph.nodes, _core.graph_effects(graph), strict=True):
         mutates, aliases, *_, opaque = does
         sources[node] = _sources(node, aliases, sources)
         written.update(*(sources[own] for own in (node.all_input_nodes if opaque else mutates)))
+    return written
+
+
+def written_placeholders(graph: Graph) -> list[int]:
+    """The numbers of the placeholders that the program may write to."""
+    written = written_sources(graph)
     placeholders = graph.find_nodes(op="placeholder")
     return [number for number, node in enumerate(placeholders) if node in written]
 
