@@ -26,7 +26,6 @@ from corsac._engine_module import (
     is_captured_around,
     warn,
 )
-from corsac._native import is_observed
 from corsac._recorded_programs import NativeProgram, RecordedPrograms
 from corsac._recordings import NO_CALL, SIZES, Entry
 from corsac._refusal import Kind, Refusal
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from corsac._training import TrainedGraph, TrainedModel
     from corsac.backends._hosted import HostedModule
 
-#: How many calls are left to PyTorch without a look at them where it was seen to be faster.
-LEFT = 1000
 #: How many graphs a model in training has, for sets of sizes and situations, that PyTorch does not run.
 TRAINED = 8
 #: What is told who probably wants no gradients.
@@ -228,8 +225,6 @@ class CompiledModule(EngineModule):
         with torch._C.DisableTorchFunctionSubclass():
             state["_watch"] = _core.Watch(self._model)
         state["_runner"] = _core.Runner(self)
-        #: How many calls more are left to PyTorch unseen, by their outlines.
-        state["_left"] = {}
         state["_recorded"] = RecordedPrograms(
             self._model,
             self._callable,
@@ -255,7 +250,7 @@ class CompiledModule(EngineModule):
         return self._with_own_hooks(args, kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        if is_captured_around() or (self._left and self._is_left(args, kwargs)):
+        if is_captured_around():
             return self._callable(*args, **kwargs)
         if (
             self._trained is not None
@@ -292,8 +287,6 @@ class CompiledModule(EngineModule):
                     self._precision,
                     self._recorded.keeps_views,
                 )
-            if not kwargs and program.compiled.choice.is_slower():
-                self._left[_outline(args)] = LEFT
             return self._run(
                 program.compiled,
                 lambda: program(call),
@@ -311,19 +304,6 @@ class CompiledModule(EngineModule):
         ):
             self._note_host(made.reason)
         return result
-
-    def _is_left(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether calls like this one are PyTorch's, since it is faster: for so many of them nothing more is looked
-        at, which would take longer than some of them do."""
-        if kwargs or torch.is_grad_enabled() or is_observed():
-            return False
-        outline = _outline(args)
-        more = self._left.get(outline, 0)
-        if more:
-            self._left[outline] = more - 1
-        else:
-            self._left.pop(outline, None)
-        return more > 0
 
     def _refused(self, refusal: Refusal) -> Callable[..., Any]:
         """Who runs calls of a program that is not captured."""
@@ -423,16 +403,6 @@ class CompiledModule(EngineModule):
         for reason, count in self._reasons.items():
             lines.append(f"run by PyTorch {count} times: {reason}")
         return "\n".join(lines) or "not called yet"
-
-
-def _outline(args: tuple[Any, ...]) -> Any:
-    """What calls without gradients differ in that are left to PyTorch: sizes and constants."""
-    return tuple(
-        [
-            own.shape if type(own) is torch.Tensor else own if type(own) is int else type(own)
-            for own in args
-        ]
-    )
 
 
 def _with_its_errors_suppressed(function: Callable[..., Any]) -> Callable[..., Any]:

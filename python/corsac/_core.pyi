@@ -1133,6 +1133,11 @@ class Runner:
         returned.
         """
         ...
+    def leave(self, arguments: Any, calls: Any) -> Any:
+        """Leaves so many calls with arguments like these to PyTorch, which is faster than to look at them; not those
+        of which an argument needs gradients.
+        """
+        ...
     def recent(self) -> Any:
         """The names of all programs; the one that was used last comes last."""
         ...
@@ -1140,9 +1145,9 @@ class Runner:
         """Forgets the program of this name."""
         ...
     def run(self, arguments: Any) -> Any:
-        """What the model answers to these arguments; `NotImplemented` for a call that has to be looked
-        at: of other shapes than there are programs for, or where autograd records, a mode is on, a
-        weight has changed, somebody observes.
+        """What the model answers to these arguments; `HOST` for a call that is left to PyTorch, and
+        `NotImplemented` for one that has to be looked at: of other shapes than there are programs for, or where
+        autograd records, a mode is on, a weight has changed, somebody observes.
         """
         ...
 

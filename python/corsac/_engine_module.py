@@ -29,6 +29,8 @@ DTYPES = (
     torch.int8,
     torch.uint8,
 )
+#: How many calls are left to PyTorch without a look at them where it was seen to be faster.
+LEFT = 1000
 #: Why a program for inference is not asked.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
@@ -107,7 +109,10 @@ class EngineModule(StandIn):
                 return self._failed(args, {})
             except _core.PanicException as panic:
                 return self._without_program(told(panic, RUNNING), args)
-            if results is not NotImplemented:
+            if results is _core.HOST:
+                if not (torch.is_grad_enabled() and self._watch.requires_grad()):
+                    return self._callable(*args)
+            elif results is not NotImplemented:
                 return results
         return self._looked_at(args, kwargs)
 
@@ -172,6 +177,8 @@ class EngineModule(StandIn):
         results = compiled.call(native, host)
         if race is not None and compiled.choice.race is None:
             settle()
+        if not kwargs and compiled.choice.is_slower():
+            self._runner.leave(args, LEFT)
         return results
 
     def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:

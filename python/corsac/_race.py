@@ -17,6 +17,9 @@ from corsac._report_text import duration
 LIMIT = 1.05
 #: How often both ways are run, after a first time: at least, at most, and how long in all, in seconds.
 LEAST, MOST, SECONDS = 3, 10, 0.25
+#: Runs of some microseconds come after others that take longer, and find little in the caches: they are run for so many
+#: seconds, but no more than so often.
+BRIEF, OFTEN = 0.004, 100
 #: What is this far from where it is decided after one run, half as far after two and so on, needs no more: on a
 #: machine with something else to do, runs of some milliseconds take up to a tenth longer, seldom a fifth. Shorter
 #: ones may take many times as long, and are run for so many seconds in any case; one that takes long is enough.
@@ -84,7 +87,8 @@ class Race:
         far = 1 + PLAIN / tries
         # Whether it is out of the question that more runs would be decided on otherwise.
         is_plain = not 1 / far < native / (self._limit * host) < far
-        return (is_long and is_plain) or (tries >= LEAST and self._spent > SECONDS) or tries >= MOST
+        is_much = tries >= MOST and (self._spent > BRIEF or tries >= OFTEN)
+        return (is_long and is_plain) or (tries >= LEAST and self._spent > SECONDS) or is_much
 
 
 #: Of all results that are tensors.

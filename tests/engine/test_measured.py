@@ -8,7 +8,7 @@ from torch import nn
 
 import corsac
 import corsac._compile
-from corsac._race import MOST, Race
+from corsac._race import MOST, OFTEN, Race
 
 pytestmark = [pytest.mark.recording, pytest.mark.unverified]
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -76,7 +76,7 @@ def test_results_are_eagers_while_it_is_tried():
     model = Parts()
     compiled = corsac.compile(model)
     with torch.no_grad():
-        for number in range(5 * MOST):
+        for number in range(5 * OFTEN):
             found, expected = compiled(X + number), model(X + number)
             torch.testing.assert_close(found, expected)
             found["y"].zero_()
@@ -137,8 +137,8 @@ def test_calls_that_are_left_to_pytorch_are_not_looked_at(monkeypatch):
     looked = []
     find = compiled._recorded.find
     monkeypatch.setattr(compiled._recorded, "find", lambda own: looked.append(1) or find(own))
-    monkeypatch.setattr(corsac._compile, "LEFT", 4)
-    compiled._left.clear()
+    monkeypatch.setattr(corsac._engine_module, "LEFT", 4)
+    compiled._runner.leave((X,), 0)
     call(compiled, model, 11)
     # One look, and four calls without.
     assert len(looked) == 3

@@ -342,24 +342,34 @@ pub fn pad<T: Copy>(input: &[T], shape: &[usize], widths: &[[usize; 2]], value: 
         return;
     }
     let [left, right] = widths[outer.len()];
+    let padded = |at: usize| shape[at] + widths[at][0] + widths[at][1];
+    let width = left + row + right;
+    // Rows of a plane follow on each other; where a plane begins is found once for all of them.
+    let (rows, planes) = outer
+        .split_last()
+        .map_or((1, outer), |(&rows, planes)| (rows, planes));
+    let above = widths[..outer.len()].last().map_or(0, |own| own[0]);
+    let height = outer.len().checked_sub(1).map_or(1, padded);
     // What is between the rows that were written last and the next ones is filled then.
     let mut written = 0;
-    let padded = |at: usize| shape[at] + widths[at][0] + widths[at][1];
-    for (index, from) in input.chunks_exact(row).enumerate() {
-        let (mut rest, mut at, mut step) = (index, left, left + row + right);
-        for dim in (0..outer.len()).rev() {
+    for (plane, from) in input.chunks_exact(rows * row).enumerate() {
+        let (mut rest, mut at, mut step) = (plane, above * width + left, height * width);
+        for dim in (0..planes.len()).rev() {
             at += (rest % shape[dim] + widths[dim][0]) * step;
             step *= padded(dim);
             rest /= shape[dim];
         }
-        let between = &mut out[written..at];
-        match between.len() {
-            // Shorter than a call to fill them.
-            0..=8 => between.iter_mut().for_each(|out| *out = value),
-            _ => between.fill(value),
+        for from in from.chunks_exact(row) {
+            let between = &mut out[written..at];
+            match between.len() {
+                // Shorter than a call to fill them.
+                0..=8 => between.iter_mut().for_each(|out| *out = value),
+                _ => between.fill(value),
+            }
+            out[at..at + row].copy_from_slice(from);
+            written = at + row;
+            at += width;
         }
-        out[at..at + row].copy_from_slice(from);
-        written = at + row;
     }
     out[written..].fill(value);
 }

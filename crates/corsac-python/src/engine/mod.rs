@@ -233,6 +233,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyProgram>()?;
     m.add_class::<model::PyNativeModel>()?;
     m.add_class::<runner::PyRunner>()?;
+    m.add("HOST", runner::host(m.py())?)?;
     m.add_class::<watch::PyWatch>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;
     m.add_function(wrap_pyfunction!(explain_compilation, m)?)?;

@@ -4,10 +4,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use corsac_engine::DType;
 use pyo3::PyTraverseError;
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyInt, PyList, PyTuple};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -76,6 +78,50 @@ impl Candidate {
     }
 }
 
+/// Calls that are left to PyTorch, which is faster.
+struct Hosted {
+    arguments: Vec<Outline>,
+    /// For how many calls more.
+    more: u64,
+}
+
+/// What is asked of an argument of calls that are left to PyTorch.
+#[derive(PartialEq)]
+enum Outline {
+    Tensor(DType, SmallVec<[i64; 4]>),
+    Other(Argument),
+}
+
+impl Hosted {
+    fn is_for(&self, arguments: &[Argument], described: &[Described<'_>]) -> bool {
+        let mut tensors = described.iter();
+        self.arguments.len() == arguments.len()
+            && self.arguments.iter().zip(arguments).all(|(known, own)| {
+                match (known, own) {
+                    (Outline::Tensor(dtype, shape), Argument::Tensor) => {
+                        tensors.next().and_then(Described::outline) == Some((*dtype, shape))
+                    }
+                    (Outline::Other(known), own) => known == own,
+                    _ => false,
+                }
+            })
+    }
+}
+
+/// How many kinds of calls are left to PyTorch at a time.
+const HOSTED: usize = 64;
+
+/// What is answered to calls that PyTorch is to run.
+#[pyclass(name = "Host", module = "corsac._core", frozen)]
+pub(super) struct PyHost;
+
+/// The one there is.
+pub(super) fn host(py: Python<'_>) -> PyResult<Bound<'_, PyHost>> {
+    static HOST: PyOnceLock<Py<PyHost>> = PyOnceLock::new();
+    let host = HOST.get_or_try_init(py, || Py::new(py, PyHost))?;
+    Ok(host.bind(py).clone())
+}
+
 /// Runs the programs of a model for calls that nothing is special about.
 #[pyclass(name = "Runner", module = "corsac._core", frozen)]
 pub(crate) struct PyRunner {
@@ -83,12 +129,29 @@ pub(crate) struct PyRunner {
     hooks: Vec<Py<PyDict>>,
     /// The one that was used last comes last. Nothing of Python runs while this is locked.
     entries: Mutex<Vec<Entry>>,
+    hosted: Mutex<Vec<Hosted>>,
 }
 
 /// What is known of an argument.
+#[derive(Clone, Copy, PartialEq)]
 enum Argument {
     Tensor,
     Number(i64),
+    /// Of no use to a program; where its class lies.
+    Other(usize),
+}
+
+impl Argument {
+    fn of(argument: &Bound<'_, PyAny>, exchange: &Exchange) -> Self {
+        if exchange.is_tensor(argument) {
+            return Self::Tensor;
+        }
+        let number = argument.cast_exact::<PyInt>().ok();
+        match number.and_then(|number| number.extract().ok()) {
+            Some(number) => Self::Number(number),
+            None => Self::Other(argument.get_type().as_ptr() as usize),
+        }
+    }
 }
 
 impl PyRunner {
@@ -107,8 +170,8 @@ impl PyRunner {
             let inputs = entry.candidate.program.get().inputs();
             let numbers = arguments.iter().enumerate();
             let mut numbers = numbers.filter_map(|(at, argument)| match argument {
-                Argument::Tensor => None,
                 Argument::Number(number) => Some((at, *number)),
+                Argument::Tensor | Argument::Other(_) => None,
             });
             inputs.len() == described.len()
                 && inputs
@@ -123,6 +186,22 @@ impl PyRunner {
                 && !(entry.distinct && has_one_twice(tensors))
         });
         fitting.map(|entry| entry.candidate.clone_ref(py)).collect()
+    }
+
+    /// Whether such a call is left to PyTorch.
+    fn is_hosted(&self, arguments: &[Argument], described: &[Described<'_>]) -> bool {
+        let Ok(mut all) = self.hosted.lock() else {
+            return false;
+        };
+        let Some(at) = (all.iter()).position(|own| own.is_for(arguments, described)) else {
+            return false;
+        };
+        if all[at].more == 0 {
+            all.remove(at);
+            return false;
+        }
+        all[at].more -= 1;
+        true
     }
 
     /// This program is the one used last.
@@ -160,6 +239,7 @@ impl PyRunner {
         Ok(Self {
             hooks: hooks.into_iter().collect::<PyResult<_>>()?,
             entries: Mutex::default(),
+            hosted: Mutex::default(),
         })
     }
 
@@ -229,9 +309,42 @@ impl PyRunner {
         PyList::new(py, keys.unwrap_or_else(|_| Vec::new()))
     }
 
-    /// What the model answers to these arguments; `NotImplemented` for a call that has to be looked
-    /// at: of other shapes than there are programs for, or where autograd records, a mode is on, a
-    /// weight has changed, somebody observes.
+    /// Leaves so many calls with arguments like these to PyTorch, which is faster than to look at them; not those
+    /// of which an argument needs gradients.
+    fn leave(&self, py: Python<'_>, arguments: &Bound<'_, PyTuple>, calls: u64) -> PyResult<()> {
+        let Some(exchange) = Exchange::get(py)? else {
+            return Ok(());
+        };
+        let mut outlines = Vec::new();
+        for argument in arguments.iter() {
+            outlines.push(match Argument::of(&argument, exchange) {
+                Argument::Tensor => {
+                    let described = exchange.described_as_stored(&argument);
+                    match described.as_ref().and_then(Described::outline) {
+                        Some((dtype, shape)) => Outline::Tensor(dtype, shape.into()),
+                        None => return Ok(()),
+                    }
+                }
+                other => Outline::Other(other),
+            });
+        }
+        if let Ok(mut all) = self.hosted.lock() {
+            all.retain(|own| own.arguments != outlines);
+            all.truncate(HOSTED - 1);
+            all.insert(
+                0,
+                Hosted {
+                    arguments: outlines,
+                    more: calls,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// What the model answers to these arguments; `HOST` for a call that is left to PyTorch, and
+    /// `NotImplemented` for one that has to be looked at: of other shapes than there are programs for, or where
+    /// autograd records, a mode is on, a weight has changed, somebody observes.
     fn run<'py>(
         &self,
         py: Python<'py>,
@@ -251,17 +364,11 @@ impl PyRunner {
         let mut kinds: SmallVec<[Argument; 4]> = SmallVec::new();
         let mut tensors: SmallVec<[Bound<'py, PyAny>; 4]> = SmallVec::new();
         for argument in arguments.iter() {
-            if exchange.is_tensor(&argument) {
-                kinds.push(Argument::Tensor);
+            let kind = Argument::of(&argument, exchange);
+            if kind == Argument::Tensor {
                 tensors.push(argument);
-            } else if let Ok(number) = argument.cast_exact::<PyInt>() {
-                let Ok(number) = number.extract() else {
-                    return unknown();
-                };
-                kinds.push(Argument::Number(number));
-            } else {
-                return unknown();
             }
+            kinds.push(kind);
         }
         let records = situation.records(py)?;
         if records {
@@ -285,6 +392,13 @@ impl PyRunner {
                 }
                 None => return unknown(),
             }
+        }
+        let others = kinds.iter().any(|own| matches!(own, Argument::Other(_)));
+        if !(records && others) && self.is_hosted(&kinds, &described) {
+            return Ok(host(py)?.into_any());
+        }
+        if others {
+            return unknown();
         }
         let fitting = self.find(py, &kinds, &described, &tensors);
         for own in &fitting {

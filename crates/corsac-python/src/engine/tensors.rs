@@ -518,6 +518,11 @@ impl<'a> Described<'a> {
         self.dtype() == Some(dtype) && self.has_shape(shape)
     }
 
+    /// Its type, if native code knows it, and its sizes.
+    pub(super) fn outline(&self) -> Option<(DType, &[i64])> {
+        Some((self.dtype()?, self.numbers(self.description.shape)))
+    }
+
     fn has_shape(&self, shape: &[usize]) -> bool {
         let sizes = self.numbers(self.description.shape);
         sizes.len() == shape.len()
