@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from corsac._core import place_of, places_in, tensors_in
 
 #: More names of attributes by which Dynamo is told something.
 _MARKS = ("_specialize_on", "_has_dynamo_dim_marking")
@@ -50,18 +52,6 @@ def written_tensors(
 SEVERAL = "several"
 
 
-def tensors_in(*values: Any) -> Iterator[torch.Tensor]:
-    """The tensors among the arguments or results of functions of PyTorch, which put them into tuples, lists and
-    dictionaries. A tenth of the time of PyTorch's own walk through trees."""
-    for own in values:
-        if isinstance(own, torch.Tensor):
-            yield own
-        elif isinstance(own, tuple | list):
-            yield from tensors_in(*own)
-        elif isinstance(own, dict):
-            yield from tensors_in(*own.values())
-
-
 def is_taking_places(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether elements are taken from places with these numbers: a mask does not say how many it takes."""
     masks = (torch.bool, torch.uint8)
@@ -76,16 +66,6 @@ def has_attributes(own: torch.Tensor) -> bool:
     return bool(own.__dict__) and not all(
         name.startswith("_dynamo_") or name in _MARKS for name in own.__dict__
     )
-
-
-def place_of(own: torch.Tensor) -> int:
-    """Where a strided tensor lies, as long as something lies there: the same for all views of it."""
-    return own.untyped_storage()._cdata
-
-
-def places_of(tensors: Iterable[torch.Tensor]) -> list[int]:
-    """Where those of them lie that are strided."""
-    return [place_of(own) for own in tensors if own.layout is torch.strided]
 
 
 def key_of_tensor(own: torch.Tensor) -> tuple[Any, ...]:
@@ -122,7 +102,7 @@ __all__ = [
     "is_taking_places",
     "key_of_tensor",
     "place_of",
-    "places_of",
+    "places_in",
     "tensors_in",
     "what_it_does",
     "written_tensors",

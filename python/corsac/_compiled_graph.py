@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from corsac import _core
-from corsac._aten import place_of, places_of
+from corsac._aten import place_of, places_in
 from corsac._dynamo import INFERENCE, Precision
 from corsac._engine_module import EngineModule, is_captured_around
 from corsac._native import NativeCall
@@ -78,7 +78,7 @@ class CompiledGraph(EngineModule):
         state["_places"] = set()
         if self._written:
             weights = [*self._model.parameters(), *self._model.buffers()]
-            state["_places"] = set(places_of(weights))
+            state["_places"] = set(places_in(weights))
 
     def __reduce__(self) -> Any:
         made = functools.partial(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from corsac._aten import place_of, places_of, tensors_in
+from corsac._aten import place_of, places_in, tensors_in
 from corsac.fx import Graph, Node
 
 
@@ -45,16 +45,18 @@ class Constants:
             weights: where those of them lie that the program did not make and that are no inputs.
             result: what it gave.
         """
-        results = list(tensors_in(result))
-        if any(own.layout is not torch.strided for own in (*tensors, *results)):
+        results = tensors_in(result)
+        read_at, results_at = places_in(tensors), places_in(results)
+        if len(read_at) != len(tensors) or len(results_at) != len(results):
+            # One is not strided.
             return
-        read = {place_of(own): own for own in tensors if place_of(own) not in weights}
+        read = [place for place in read_at if place not in weights]
         is_constant = all(place in self._places for place in read)
         if not is_constant:
             self._read.update(place for place in read if place in self._places)
-            self._lost.update(map(place_of, written))
+            self._lost.update(places_in(written))
             # A view of a constant that an input had a say in.
-            self._lost.update(place_of(own) for own in results if place_of(own) in self._places)
+            self._lost.update(place for place in results_at if place in self._places)
             return
         places = {place_of(own): own for own in (*results, *written)}
         self._lost.update(place_of(own) for own in written if place_of(own) in self._read)
@@ -87,7 +89,7 @@ class Constants:
 
     def fold(self, graph: Graph, returned: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Puts the tensors in the place of the nodes that compute them, if some of these write; by name."""
-        returned_at = set(places_of(returned))
+        returned_at = set(places_in(returned))
         lost = self._spread(self._lost | returned_at)
         # What is only computed is for who folds constants.
         kept = {

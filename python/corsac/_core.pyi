@@ -993,7 +993,8 @@ class Recording:
     """Watches a run of a program on the thread that it is called from.
 
     Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
-    asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does;
+    asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does; ``passages``, the
+    code of functions through which modules are called and find their parts, in the order of [`PASSAGES`], or none;
     ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
     functions:
 
@@ -1003,7 +1004,7 @@ class Recording:
       cannot be done later.
     - ``assume(begins)`` is told when a function is entered and left that is marked to give constants.
     """
-    def __new__(cls, ours: Any, asking: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
+    def __new__(cls, ours: Any, asking: Any, passages: Any, refused: Any, printing: Any, told: Any) -> Recording: ...
     def ask(self, function: Any, *arguments: Any) -> Any:
         """A function tells how something is set that the program depends on: it is asked now, and before each call, unless the
         program has made the function or one of its arguments.
@@ -1678,6 +1679,10 @@ def not_failing(entries: Any) -> Any:
     """Those of `entries`, which have `guards`, of which the guard that failed last holds now."""
     ...
 
+def note_quiet_call(function: Any, arguments: Any, named: Any, is_new: Any) -> Any:
+    """A call of a function of PyTorch has done nothing but compute results, which are all new memory, or none of them is."""
+    ...
+
 def observe_calls(start: Any) -> Any:
     """Counts those who want to see what each call does."""
     ...
@@ -1733,10 +1738,18 @@ def place_by_size(graph: Graph, sizes: Any, devices: Any) -> Any:
     """
     ...
 
+def place_of(own: Any) -> Any:
+    """Where a strided tensor lies, as long as something lies there: the same for all views of it."""
+    ...
+
 def place_with_embeddings(graph: Graph, sizes: Any, devices: Any, bytes: Any, embeddings: Any) -> Any:
     """Parts of `graph` with embeddings on devices of their own, `bytes` large each, and copies of the rest
     on all of these. `embeddings` says of each node whether it is one.
     """
+    ...
+
+def places_in(*values: Any) -> Any:
+    """Where those of the tensors in some values lie that are strided."""
     ...
 
 def plant_panic(place: Any) -> Any:
@@ -1767,6 +1780,10 @@ def propose_parts(graph: Graph, supported: Any, sections: Any = None, *, horizon
 
     Raises `ValueError` if lists are not as long as the graph.
     """
+    ...
+
+def quiet_call(function: Any, arguments: Any, named: Any) -> Any:
+    """Whether the results of a call are new memory, if it is known to do nothing but compute them; None if it is not known."""
     ...
 
 def read_config(graph: Graph, text: str, format: Any, allowed: Any, max_nodes: Any) -> Any:
@@ -1885,6 +1902,12 @@ def split_graph(graph: Graph, part_of: Any, names: Any, *, tagged: Any = False, 
 
     Raises RuntimeError if parts need each other in a cycle, KeyError if a value is used before it
     is defined, AssertionError if `tagged` and a part uses values of a later one.
+    """
+    ...
+
+def tensors_in(*values: Any) -> Any:
+    """The tensors among the arguments or results of functions of PyTorch, which put them into tuples, lists and
+    dictionaries.
     """
     ...
 

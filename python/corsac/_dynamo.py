@@ -337,7 +337,7 @@ def _layouts(graph: Any) -> Any:
     """How the results of a graph lie that do not row by row, as far as Dynamo has said it."""
     import torch
 
-    from corsac._aten import places_of
+    from corsac._aten import places_in
     from corsac._strides import layouts_of
 
     (output,) = graph.find_nodes(op="output")
@@ -347,7 +347,7 @@ def _layouts(graph: Any) -> Any:
     if not all(isinstance(own, torch.Tensor) and own.layout is torch.strided for own in values):
         return None
     given = [node.meta.get("example_value") for node in graph.find_nodes(op="placeholder")]
-    return layouts_of(values, set(places_of(own for own in given if isinstance(own, torch.Tensor))))
+    return layouts_of(values, set(places_in(given)))
 
 
 def _is_input(arg: Any) -> bool:

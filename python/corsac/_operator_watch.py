@@ -13,8 +13,7 @@ from corsac._aten import (
     READS_VALUES,
     is_taking_places,
     place_of,
-    places_of,
-    tensors_in,
+    places_in,
     what_it_does,
     written_tensors,
 )
@@ -49,6 +48,8 @@ class OperatorWatch(TorchDispatchMode):
         self._recorder = recorder
         #: Where tensors lie that the program has made.
         self._made: set[int] = set()
+        #: Whether all operators that it has seen, since somebody has set it, have only computed something.
+        self.is_quiet = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -61,19 +62,24 @@ class OperatorWatch(TorchDispatchMode):
         kwargs = kwargs or {}
         recorder = self._recorder
         if names_region(func):
+            self.is_quiet = False
             return func(*args, **kwargs)
         if recorder.refusal is not None:
             return self._run(func, args, kwargs)
         if not recorder.depth:
             recorder.refuse(f"{func} is called by code that is not seen", Kind.HOST)
             return self._run(func, args, kwargs)
-        reason, _, _ = what_it_does(func)
+        reason, written, _ = what_it_does(func)
+        if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
+            self.is_quiet = False
         if reason == IS_RANDOM and (
             recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
         ):
             reason = None
         if is_taking_places(func, args):
             reason = None
+        if reason is not None or written:
+            self.is_quiet = False
         if reason in READS_VALUES and recorder.reads is not None:
             recorder.values_read = True
             reason = None
@@ -99,10 +105,17 @@ class OperatorWatch(TorchDispatchMode):
                 self._recorder.changed()
         result = func(*args, **kwargs)
         if is_new:
-            places = places_of(tensors_in(result))
-            self._made.update(places)
-            self._recorder.made(places)
+            self.made(places_in(result))
         return result
+
+    def made(self, places: list[int]) -> None:
+        """Tensors are new that lie here."""
+        self._made.update(places)
+        self._recorder.made(places)
+
+    def has_made(self, place: int) -> bool:
+        """Whether a tensor is new that lies here."""
+        return place in self._made
 
 
 __all__ = ["OperatorWatch", "names_region"]

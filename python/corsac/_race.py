@@ -19,7 +19,7 @@ LIMIT = 1.05
 LEAST, MOST, SECONDS = 3, 10, 0.25
 #: Runs of some microseconds come after others that take longer, and find little in the caches: they are run for so many
 #: seconds, but no more than so often.
-BRIEF, OFTEN = 0.004, 100
+BRIEF, OFTEN = 0.002, 40
 #: What is this far from where it is decided after one run, half as far after two and so on, needs no more: on a
 #: machine with something else to do, runs of some milliseconds take up to a tenth longer, seldom a fifth. Shorter
 #: ones may take many times as long, and are run for so many seconds in any case; one that takes long is enough.

@@ -28,6 +28,7 @@ from corsac._deferred import Deferred, warnings_are_raised
 from corsac._fast_paths import MODULES
 from corsac._functions import name_of
 from corsac._operator_watch import OperatorWatch
+from corsac._passages import passages
 from corsac._recorder import Recorder
 from corsac._refusal import Kind, Refusal, who_runs
 from corsac._replay import Replay
@@ -303,6 +304,7 @@ def _recorded(
     recording = _core.Recording(
         _ours(),
         [own.forward.__code__ for own in MODULES],
+        passages(),
         [_APPLY] if trains else [],
         [*Deferred.CODES, *markers.breaks()],
         _Told(
@@ -429,7 +431,7 @@ def _recorded(
             rewinds=recorder.overwritten(given) if recorder.rewinds else None,
         )
         stages = staged(recorder.graph, recorder.weights, decisions)
-    module = GraphModule(dict(recorder.weights), recorder.graph)
+    module = GraphModule._with_code_put_off(recorder.weights, recorder.graph)
     module.training = False
     read = list(recorder.weights.values())
     kept = {id(own) for own in read}

@@ -36,7 +36,7 @@ from corsac._aten import (
     SEVERAL,
     has_attributes,
     place_of,
-    places_of,
+    places_in,
     tensors_in,
 )
 from corsac._constants import Constants
@@ -106,6 +106,10 @@ _TAKES_TYPES = frozenset(
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
+def _is_of_torch(function: Any) -> bool:
+    return (function.__module__ or "").partition(".")[0] == "torch"
+
+
 @functools.cache
 def _opened() -> dict[Any, Callable[..., Any]]:
     """Functions of PyTorch that are written in Python, and that are recorded as the operators that they call."""
@@ -153,6 +157,8 @@ class Recorder(TorchFunctionMode):
         self.deferred = deferred
         #: Whether a function runs whose results are taken to be constants.
         self._assumes = False
+        #: Functions of the program that become one node each.
+        self._whole: set[Any] = set()
         self._rewritten = rewritten
         #: Where tensors lie that were there before and that the program has written to.
         self._overwritten: set[int] = set()
@@ -272,6 +278,7 @@ class Recorder(TorchFunctionMode):
 
     def whole(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a function gives that becomes one node, whatever it calls."""
+        self._whole.add(function)
         with torch._C.DisableTorchFunction():
             return self.__torch_function__(function, (), args, kwargs)
 
@@ -378,6 +385,10 @@ class Recorder(TorchFunctionMode):
             return self._gradients_switched(func, args)
         if isinstance(func, _OPERATORS) and names_region(func):
             return func(*args, **kwargs)
+        if type(func) is types.FunctionType and not _is_of_torch(func) and func not in self._whole:
+            # It may do anything, each time that it is called.
+            self.refuse(f"{name_of(func)} is a function of the program for others", Kind.HOST)
+            return func(*args, **kwargs)
         if func in METADATA:
             return self._type_asked(func, args, kwargs)
         if func in _FORM:
@@ -407,7 +418,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         self._written, self.values_read, self._writes_back = [], False, False
         self.draws = False
-        result = func(*args, **kwargs)
+        result = self._computed(func, args, kwargs)
         if self.refusal is None:
             try:
                 if is_read:
@@ -416,6 +427,32 @@ class Recorder(TorchFunctionMode):
                     self._record(func, name, call, args, kwargs, result)
             except TraceError as error:
                 self.refuse(str(error), who_runs(error))
+        return result
+
+    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function gives. Its operators are watched, unless they are known to do nothing else than to compute it."""
+        if self.trains or torch._C._len_torch_dispatch_stack() != 1:
+            return func(*args, **kwargs)
+        is_new = _core.quiet_call(func, args, kwargs)
+        if is_new is not None:
+            unwatched = torch._C._DisableTorchDispatch()
+            try:
+                result = func(*args, **kwargs)
+            finally:
+                del unwatched
+            if is_new:
+                self.watch.made(places_in(result))
+            return result
+        self.watch.is_quiet = True
+        result = func(*args, **kwargs)
+        if self.watch.is_quiet and self.refusal is None:
+            given = set(places_in(args, kwargs))
+            kinds = {
+                "given" if place in given else "new" if self.watch.has_made(place) else "other"
+                for place in places_in(result)
+            }
+            if kinds == {"given"} or kinds == {"new"}:
+                _core.note_quiet_call(func, args, kwargs, kinds == {"new"})
         return result
 
     def _value_read(
@@ -567,8 +604,8 @@ class Recorder(TorchFunctionMode):
         result: Any,
     ) -> None:
         """Makes the node of a call that gave ``result``."""
-        tensors = list(tensors_in(args, kwargs))
-        if not tensors and next(tensors_in(result), None) is None:
+        tensors = tensors_in(args, kwargs)
+        if not tensors and not tensors_in(result):
             # It says something of types, or of what PyTorch can do.
             self._fix(args, kwargs)
             return
@@ -590,26 +627,26 @@ class Recorder(TorchFunctionMode):
             self.writing.add(node)
         if self.sizes is not None:
             self.sizes.made(node)
-        self._results(result, node, {id(own) for own in tensors}, name_of(func))
+        self._results(result, node, {id(own) for own in tensors}, func)
         if (
             what is operator.getitem
             and isinstance(result, _Tensor)
             and result.layout is torch.strided
             and place_of(result) == place_of(args[0])
-            and next(tensors_in(args[1:]), None) is not None
+            and tensors_in(args[1:])
         ):
             self._chosen.add(place_of(result))
             # Whichever part it is, it has these sizes.
             self.values_read = self.values_read and self.trains
         if not self.trains:
-            weights = {place_of(own) for own in tensors if id(own) in self._weight_nodes}
+            weights = set(places_in([own for own in tensors if id(own) in self._weight_nodes]))
             read = tensors
             if name in _TAKES_TYPES and args and isinstance(args[0], _Tensor):
-                read = list(tensors_in(args[1:], kwargs))
+                read = tensors_in(args[1:], kwargs)
             if (
                 self.draws
                 or (self.sizes is not None and self.sizes.varies(node))
-                or any(own in self.as_tensors for own in node.all_input_nodes)
+                or (self.as_tensors and any(own in self.as_tensors for own in node.all_input_nodes))
             ):
                 # Numbers that are others in the next call are no constants.
                 read = [*read, self._number_read]
@@ -637,8 +674,8 @@ class Recorder(TorchFunctionMode):
                 self.graph.erase_node(node)
         return self.reads or {}
 
-    def _results(self, result: Any, node: Node, given: set[int], name: str) -> None:
-        """Notes the tensors that a node gives."""
+    def _results(self, result: Any, node: Node, given: set[int], func: Any) -> None:
+        """Notes the tensors that a node gives, for a call of ``func``."""
         if result is None:
             return
         if isinstance(result, tuple | list):
@@ -647,20 +684,24 @@ class Recorder(TorchFunctionMode):
                 self.sizes.counted(node, len(result))
             for number, part in enumerate(result):
                 item = self.graph.create_node("call_function", operator.getitem, (node, number), {})
-                self._results(part, item, given, name)
+                self._results(part, item, given, func)
             return
         if not isinstance(result, _Tensor):
-            raise TraceError(f"{name} gives a {type(result).__name__}, which depends on values")
+            raise TraceError(
+                f"{name_of(func)} gives a {type(result).__name__}, which depends on values"
+            )
         if id(result) not in given and (
             type(result) is not _Tensor or result.layout is not torch.strided
         ):
-            raise TraceError(f"{name} gives a {type(result).__name__} that is {result.layout}")
+            raise TraceError(
+                f"{name_of(func)} gives a {type(result).__name__} that is {result.layout}"
+            )
         if result.is_nested:
-            raise UnknownObject(f"{name} gives a nested tensor")
+            raise UnknownObject(f"{name_of(func)} gives a nested tensor")
         if result.device.type != "cpu":
-            raise TraceError(f"{name} gives a tensor on {result.device}")
+            raise TraceError(f"{name_of(func)} gives a tensor on {result.device}")
         if not self.trains and result.requires_grad and torch.is_grad_enabled():
-            self.refuse(f"autograd records {name}", Kind.TRAINS)
+            self.refuse(f"autograd records {name_of(func)}", Kind.TRAINS)
         if result.layout is torch.strided and place_of(result) in self._given:
             if id(result) in self._inputs or id(result) in self._weight_nodes:
                 self._written_inputs[node] = id(result)
@@ -871,7 +912,7 @@ class Recorder(TorchFunctionMode):
 
     def _note_results(self, results: Sequence[torch.Tensor]) -> None:
         """Notes how the results lie in memory that the graph computes. They share none that a tensor chooses."""
-        chosen = [own for own in places_of(results) if own in self._chosen]
+        chosen = [own for own in places_in(results) if own in self._chosen]
         if len(chosen) != len(set(chosen)) or any(own in self._given for own in chosen):
             self.refuse("it returns a part that a tensor chooses of something else", Kind.HOST)
         if not self.trains:

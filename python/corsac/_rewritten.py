@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from corsac._aten import key_of_tensor, places_of
+from corsac._aten import key_of_tensor, places_in
 
 #: Where a tensor's memory begins and ends.
 _Span = tuple[int, int]
@@ -97,14 +97,14 @@ class WrittenInTraining:
 
     def are_current(self, inputs: Sequence[torch.Tensor]) -> bool:
         """Whether no input shares memory with something that is written to."""
-        lie = places_of(inputs)
+        lie = places_in(inputs)
         places = set(lie)
-        if not places.isdisjoint(places_of(self._written)):
+        if not places.isdisjoint(places_in(self._written)):
             return False
         if not self._inputs:
             return True
         return len(places) == len(lie) and not places.intersection(
-            places_of(self._weights)
+            places_in(self._weights)
         ).intersection(lie[number] for number in self._inputs)
 
 

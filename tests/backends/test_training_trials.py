@@ -10,6 +10,7 @@ from torch import nn
 import corsac
 from corsac import _race
 from corsac._panic import EngineError
+from corsac._race import OFTEN
 from corsac._training import _native_part, _trial
 
 pytestmark = pytest.mark.usefixtures("native_or_error")
@@ -97,7 +98,7 @@ def test_steps_are_right_while_parts_are_tried_and_when_that_is_over(monkeypatch
     model = copy.deepcopy(eager)
     compiled = corsac.compile(model)
     told = []
-    for _ in range(40):
+    for _ in range(3 * OFTEN):
         x = torch.randn(16, 32)
         for run in (eager, compiled):
             run.zero_grad()

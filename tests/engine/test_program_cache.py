@@ -17,6 +17,7 @@ from torch import nn
 
 import corsac
 from corsac import _core, cache
+from corsac._race import OFTEN
 from corsac._training import _native_part
 from corsac.cli import main
 from corsac.fx import symbolic_trace
@@ -59,7 +60,7 @@ def called(model: nn.Module, x: torch.Tensor, **options: str) -> torch.Tensor:
 
 
 #: In how many steps it is known of all parts who is faster.
-MOST_STEPS = 30
+MOST_STEPS = 2 * OFTEN + 10
 
 
 def gradients(model: nn.Module, x: torch.Tensor, **options: str) -> list[torch.Tensor]:
@@ -404,7 +405,7 @@ with torch.inference_mode():
 gradient = result
 if "train" in sys.argv:
     compiled = corsac.compile(model.train())
-    for at in range(30):
+    for at in range(120):
         is_known = at > 0 and "run both ways in turn" not in compiled.explain()
         model.zero_grad()
         compiled(x).square().sum().backward()

@@ -3,8 +3,8 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyList, PyModule, PyString, PyTuple,
-    PyType,
+    PyBool, PyCFunction, PyComplex, PyDict, PyFloat, PyFunction, PyInt, PyList, PyModule, PyString,
+    PyTuple, PyType,
 };
 
 use super::cpython::{self, Frame, Slots, name_in_c};
@@ -77,7 +77,7 @@ impl<'py> Look<'_, 'py> {
         }
         let py = self.py;
         let kind = callable.get_type();
-        if depth == 0 && short_name(callable) == "item" {
+        if depth == 0 && self.is_item(callable)? {
             self.state.makes_number = true;
         }
         match &*name_in_c(&kind) {
@@ -192,6 +192,20 @@ impl<'py> Look<'_, 'py> {
                 }
             }
         }
+    }
+
+    /// Whether it is the method that gives what a tensor holds as a number, bound or not.
+    fn is_item(&self, callable: &Bound<'py, PyAny>) -> PyResult<bool> {
+        let name = intern!(self.py, "item");
+        let of_tensor = cpython::lookup(self.effects.tensor.bind(self.py).cast()?, name);
+        if of_tensor.is_some_and(|own| own.is(callable)) {
+            return Ok(true);
+        }
+        if !callable.is_exact_instance_of::<PyCFunction>() {
+            return Ok(false);
+        }
+        let owner = callable.getattr(intern!(self.py, "__self__"))?;
+        Ok(self.is_tensor(&owner) && short_name(callable) == "item")
     }
 
     /// Whether a function of NumPy gets numbers and texts, and containers of some, of which it computes another one; it does

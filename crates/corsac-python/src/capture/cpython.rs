@@ -341,6 +341,12 @@ pub(super) fn line(code: &Bound<'_, PyCode>, offset: usize) -> c_int {
     unsafe { ffi::PyCode_Addr2Line(code.as_ptr().cast(), offset) }
 }
 
+/// Whether a type is `base` or derived from it; no code of Python is asked.
+pub(super) fn is_derived(kind: &Bound<'_, PyType>, base: &Bound<'_, PyType>) -> bool {
+    // SAFETY: it takes two types.
+    unsafe { ffi::PyType_IsSubtype(kind.as_type_ptr(), base.as_type_ptr()) != 0 }
+}
+
 /// What a type or one of its bases has under this name.
 pub(super) fn lookup<'py>(
     kind: &Bound<'py, PyType>,

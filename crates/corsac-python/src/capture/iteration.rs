@@ -246,23 +246,20 @@ impl<'py> Look<'_, 'py> {
     }
 
     /// A frame gives something to C code, which may use it.
-    pub(super) fn gives(&mut self, frame: &Frame<'py>) -> Step {
-        let Some(own) = frame.stack(1) else {
-            return Ok(());
-        };
-        if is_constant(&own) || self.is_tensor(&own) {
+    pub(super) fn gives(&mut self, frame: &Frame<'py>, own: &Bound<'py, PyAny>) -> Step {
+        if is_constant(own) || self.is_tensor(own) {
             return Ok(());
         }
         if frame.is_called_by_c()
             && let Some(caller) = self.state.frames.iter().rev().nth(1)
         {
-            self.used(&own, caller.purpose)?;
+            self.used(own, caller.purpose)?;
         }
         if !self.state.consumed.is_empty() {
             let code = frame.code_address();
             for purpose in [Purpose::Read, Purpose::Compared, Purpose::Printed] {
                 if self.state.consumed.contains(&(code, purpose)) {
-                    self.used(&own, purpose)?;
+                    self.used(own, purpose)?;
                 }
             }
         }

@@ -107,9 +107,9 @@ impl<'a, 'py> Look<'a, 'py> {
         })
     }
 
+    /// By its class, and not by what it says of itself, which may be code of the program.
     pub(super) fn is_tensor(&self, own: &Bound<'py, PyAny>) -> bool {
-        own.is_instance(self.effects.tensor.bind(self.py))
-            .unwrap_or(false)
+        cpython::is_derived(&own.get_type(), self.effects.tensor.bind(self.py))
     }
 
     pub(super) fn torch(&mut self, what: impl FnOnce() -> String) {
@@ -288,7 +288,7 @@ impl<'a, 'py> Look<'a, 'py> {
             }
             op::FOR_ITER => self.advance(&top(1)?)?,
             op::SEND => self.advance(&top(2)?)?,
-            op::RETURN_VALUE | op::YIELD_VALUE => self.gives(frame)?,
+            op::RETURN_VALUE | op::YIELD_VALUE => self.gives(frame, &top(1)?)?,
             op::KW_NAMES => {
                 let constants = frame
                     .code()

@@ -20,6 +20,8 @@ mod guards;
 mod iteration;
 mod look;
 mod opcode;
+mod passages;
+mod quiet;
 mod recording;
 mod roots;
 mod sites;
@@ -85,6 +87,8 @@ impl Stamped {
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyGuards>()?;
+    m.add_function(wrap_pyfunction!(quiet::quiet_call, m)?)?;
+    m.add_function(wrap_pyfunction!(quiet::note_quiet_call, m)?)?;
     m.add_function(wrap_pyfunction!(guards::not_failing, m)?)?;
     m.add_class::<recording::PyRecording>()
 }

@@ -24,6 +24,7 @@ use super::effects_table::FUNCTIONS;
 use super::guards::{PyGuards, address};
 use super::look::{Look, Step};
 use super::opcode as op;
+use super::passages::PASSAGES;
 use super::roots::{Known, roots};
 use super::sites::Site;
 use super::state::{Code, Held, Kind, State, Watched};
@@ -32,7 +33,8 @@ use super::symbols::{Condition, Symbols};
 /// Watches a run of a program on the thread that it is called from.
 ///
 /// Args: ``ours``, the code objects of functions that record operators, in which nothing is looked at; ``asking``, code that
-/// asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does;
+/// asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does; ``passages``, the
+/// code of functions through which modules are called and find their parts, in the order of [`PASSAGES`], or none;
 /// ``refused``, methods of C that cannot be recorded; ``printing``, the code of ``ours`` that prints; ``told``, an object with
 /// functions:
 ///
@@ -46,6 +48,7 @@ pub(crate) struct PyRecording {
     state: Mutex<State>,
     ours: Vec<Py<PyAny>>,
     asking: Vec<Py<PyAny>>,
+    passages: Vec<Py<PyAny>>,
     refused: Vec<Py<PyAny>>,
     quiet: Py<PyAny>,
     printing: Vec<Py<PyAny>>,
@@ -100,11 +103,18 @@ struct BeingRecorded {
 }
 
 impl PyRecording {
-    fn event(&self, py: Python<'_>, frame: &Frame<'_>, what: c_int) -> Step {
+    /// `given` is what a frame gives that ends.
+    fn event<'py>(
+        &self,
+        py: Python<'py>,
+        frame: &Frame<'py>,
+        what: c_int,
+        given: Option<&Bound<'py, PyAny>>,
+    ) -> Step {
         let Ok(mut state) = self.state.try_lock() else {
             return Ok(());
         };
-        let looked = self.look(py, &mut state, frame, what);
+        let looked = self.look(py, &mut state, frame, what, given);
         if state.is_opaque() && !self.over.swap(true, Ordering::Relaxed) {
             // The program may ask who traces it, and goes on faster. What was kept of it goes now, as without a recording,
             // which may call code that looks at this.
@@ -116,7 +126,14 @@ impl PyRecording {
         looked
     }
 
-    fn look(&self, py: Python<'_>, state: &mut State, frame: &Frame<'_>, what: c_int) -> Step {
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        state: &mut State,
+        frame: &Frame<'py>,
+        what: c_int,
+        given: Option<&Bound<'py, PyAny>>,
+    ) -> Step {
         match what {
             ffi::PyTrace_CALL => {
                 let code = frame.code_address();
@@ -150,8 +167,20 @@ impl PyRecording {
                     if state.codes.get(&code).is_some_and(|own| own.transforms) {
                         state.refuse(Kind::Transforms, "it uses transforms of torch.func");
                     }
+                    let passage = state.codes.get(&code).and_then(|own| own.passage);
                     state.frames.push(Watched::default());
-                    frame.announce(true);
+                    let is_read = match passage {
+                        Some(passage) => {
+                            state.reads.sites.at = Site { code, offset: 0 };
+                            let recorded = self.recorded.load(Ordering::Relaxed);
+                            Look::new(py, state, recorded)?.passage(frame, passage)?
+                        }
+                        None => false,
+                    };
+                    if let Some(watched) = state.frames.last_mut() {
+                        watched.is_read = is_read;
+                    }
+                    frame.announce(!is_read);
                 }
             }
             ffi::PyTrace_RETURN => {
@@ -162,6 +191,11 @@ impl PyRecording {
                     }
                 } else {
                     self.settle(state);
+                    if state.frames.last().is_some_and(|own| own.is_read)
+                        && let Some(given) = given
+                    {
+                        Look::new(py, state, 0)?.gives(frame, given)?;
+                    }
                     state.frames.pop();
                 }
             }
@@ -231,6 +265,8 @@ impl PyRecording {
             names: names.unbind(),
             is_ours,
             asks: self.asking.iter().any(|own| own.is(&code)),
+            passage: (self.passages.iter().zip(PASSAGES))
+                .find_map(|(own, passage)| own.is(&code).then_some(passage)),
             transforms: file.contains("/torch/_functorch/"),
             copies: file.ends_with("/copy.py") && !file.contains("site-packages"),
             _object: code.clone().unbind(),
@@ -249,7 +285,7 @@ unsafe extern "C" fn on_event(
     recording: *mut ffi::PyObject,
     frame: *mut ffi::PyFrameObject,
     what: c_int,
-    _: *mut ffi::PyObject,
+    given: *mut ffi::PyObject,
 ) -> c_int {
     // SAFETY: CPython calls trace functions on a thread that is attached.
     let py = unsafe { Python::assume_attached() };
@@ -259,10 +295,14 @@ unsafe extern "C" fn on_event(
         return 0;
     };
     // An exception that the program has raised stays as it is.
-    let pending = PyErr::take(py);
+    let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
     // SAFETY: the frame is alive while this function runs, and the version is a supported one.
     let frame = unsafe { Frame::new(py, frame) };
-    let looked = catch_unwind(AssertUnwindSafe(|| recording.get().event(py, &frame, what)));
+    // SAFETY: CPython holds what a frame gives while it says so, and gives null for an exception.
+    let given = unsafe { Bound::from_borrowed_ptr_or_opt(py, given) };
+    let looked = catch_unwind(AssertUnwindSafe(|| {
+        recording.get().event(py, &frame, what, given.as_ref())
+    }));
     let failure = match looked {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
@@ -273,7 +313,9 @@ unsafe extern "C" fn on_event(
         let mut state = even_after_a_panic(&recording.get().state);
         state.opaque(format!("it could not be looked at: {text}"));
     }
-    drop(PyErr::take(py));
+    if PyErr::occurred(py) {
+        drop(PyErr::take(py));
+    }
     if let Some(error) = pending {
         error.restore(py);
     }
@@ -286,6 +328,7 @@ impl PyRecording {
     fn new(
         ours: Vec<Py<PyAny>>,
         asking: Vec<Py<PyAny>>,
+        passages: Vec<Py<PyAny>>,
         refused: Vec<Py<PyAny>>,
         printing: Vec<Py<PyAny>>,
         told: &Bound<'_, PyAny>,
@@ -295,6 +338,7 @@ impl PyRecording {
             state: Mutex::default(),
             ours,
             asking,
+            passages,
             refused,
             printing,
             quiet: function("quiet")?,

@@ -8,6 +8,7 @@ use super::counters::Counters;
 use super::cpython::{self, Frame, is_tracked};
 use super::effects::Purpose;
 use super::guards::{Reads, address};
+use super::passages::Passage;
 use super::sites::line_of_program;
 use super::symbols::{Pending, Symbols};
 
@@ -50,6 +51,7 @@ pub(super) struct Code {
     pub(super) is_ours: bool,
     /// It asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does.
     pub(super) asks: bool,
+    pub(super) passage: Option<Passage>,
     /// It belongs to `torch.func`.
     pub(super) transforms: bool,
     /// It is Python's own for copies, which finds objects by identity and makes the same of the same.
@@ -60,6 +62,8 @@ pub(super) struct Code {
 /// A frame that is being watched.
 #[derive(Default)]
 pub(super) struct Watched {
+    /// Whether all that it reads was noted as it began.
+    pub(super) is_read: bool,
     /// How many operators had been recorded before one was called that has to be.
     pub(super) expected: Option<u64>,
     /// What was called, for a message.
@@ -129,6 +133,8 @@ pub(super) struct State {
     pub(super) iterators: Vec<Py<PyAny>>,
     /// Code whose results C code will use, and what for, whoever calls it.
     pub(super) consumed: FxHashSet<(usize, Purpose)>,
+    /// Whether it is noted that nothing is traced by TorchScript, and that there are no hooks of all modules.
+    pub(super) knows_hooks_of_all: bool,
     /// Variables of the context that were set.
     pub(super) variables: FxHashSet<usize>,
     /// How many frames of the recorder, and of what it calls, are being executed.

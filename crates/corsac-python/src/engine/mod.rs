@@ -3,6 +3,7 @@
 mod allocation;
 mod cache;
 mod model;
+mod places;
 mod planted;
 mod probe;
 mod program;
@@ -233,6 +234,9 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyProgram>()?;
     m.add_class::<model::PyNativeModel>()?;
     m.add_class::<runner::PyRunner>()?;
+    m.add_function(wrap_pyfunction!(places::tensors_in, m)?)?;
+    m.add_function(wrap_pyfunction!(places::place_of, m)?)?;
+    m.add_function(wrap_pyfunction!(places::places_in, m)?)?;
     m.add("HOST", runner::host(m.py())?)?;
     m.add_class::<watch::PyWatch>()?;
     m.add_function(wrap_pyfunction!(compile_graph, m)?)?;

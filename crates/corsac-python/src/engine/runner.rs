@@ -96,15 +96,17 @@ impl Hosted {
     fn is_for(&self, arguments: &[Argument], described: &[Described<'_>]) -> bool {
         let mut tensors = described.iter();
         self.arguments.len() == arguments.len()
-            && self.arguments.iter().zip(arguments).all(|(known, own)| {
-                match (known, own) {
+            && self
+                .arguments
+                .iter()
+                .zip(arguments)
+                .all(|(known, own)| match (known, own) {
                     (Outline::Tensor(dtype, shape), Argument::Tensor) => {
                         tensors.next().and_then(Described::outline) == Some((*dtype, shape))
                     }
                     (Outline::Other(known), own) => known == own,
                     _ => false,
-                }
-            })
+                })
     }
 }
 

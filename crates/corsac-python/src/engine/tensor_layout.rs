@@ -117,6 +117,8 @@ impl Seen {
 
 /// An ordinary tensor on the CPU: strided, with elements that are what they are stored as.
 pub(super) struct Dense {
+    /// The address of its storage.
+    pub(super) storage: usize,
     /// Where its storage begins.
     pub(super) data: *mut c_void,
     /// How many elements before its own.
@@ -146,6 +148,7 @@ impl Dense {
             let (_, dtype) = known.types.iter().find(|(own, _)| *own == kind)?;
             let numbers = form.as_ptr().cast::<i64>().cast_mut();
             Some(Self {
+                storage: (*own).storage.addr(),
                 data: (*(*own).storage).data as *mut c_void,
                 offset: form[11],
                 dtype: *dtype,

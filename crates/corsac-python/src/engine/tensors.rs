@@ -260,7 +260,7 @@ impl Exchange {
     }
 
     /// The same for a tensor of PyTorch itself, as it is stored: which may be as its negative.
-    pub(super) fn described_as_stored<'a>(
+    pub(crate) fn described_as_stored<'a>(
         &self,
         tensor: &'a Bound<'_, PyAny>,
     ) -> Option<Described<'a>> {
@@ -521,6 +521,12 @@ impl<'a> Described<'a> {
     /// Its type, if native code knows it, and its sizes.
     pub(super) fn outline(&self) -> Option<(DType, &[i64])> {
         Some((self.dtype()?, self.numbers(self.description.shape)))
+    }
+
+    /// Its type, if native code knows it, its sizes and its strides.
+    pub(crate) fn layout(&self) -> Option<(DType, &[i64], &[i64])> {
+        let (dtype, shape) = self.outline()?;
+        Some((dtype, shape, self.numbers(self.description.strides)))
     }
 
     fn has_shape(&self, shape: &[usize]) -> bool {

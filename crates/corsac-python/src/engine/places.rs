@@ -1,0 +1,113 @@
+//! The tensors in arguments and results, and where they lie.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+
+use super::tensor_layout::Dense;
+use super::tensors::Exchange;
+
+/// How deep containers are looked into.
+const DEEPEST: usize = 100;
+
+/// Finds tensors in containers, and where they lie.
+struct Places<'py> {
+    exchange: Option<&'py Exchange>,
+    /// The class `torch.Tensor`.
+    class: Bound<'py, PyType>,
+}
+
+impl<'py> Places<'py> {
+    fn new(py: Python<'py>) -> PyResult<Self> {
+        let class = py
+            .import(intern!(py, "torch"))?
+            .getattr(intern!(py, "Tensor"))?;
+        Ok(Self {
+            exchange: Exchange::get(py)?,
+            class: class.cast_into()?,
+        })
+    }
+
+    fn is_ordinary(&self, own: &Bound<'py, PyAny>) -> bool {
+        self.exchange.is_some_and(|known| known.is_tensor(own))
+    }
+
+    /// Calls `found` with each tensor in a value.
+    fn each(
+        &self,
+        own: &Bound<'py, PyAny>,
+        depth: usize,
+        found: &mut impl FnMut(&Bound<'py, PyAny>) -> PyResult<()>,
+    ) -> PyResult<()> {
+        if self.is_ordinary(own) {
+            return found(own);
+        }
+        if depth > DEEPEST {
+            return Ok(());
+        }
+        if let Ok(dict) = own.cast::<PyDict>() {
+            let values = dict.values();
+            return (values.iter()).try_for_each(|own| self.each(&own, depth + 1, found));
+        }
+        if let Ok(tuple) = own.cast::<PyTuple>() {
+            return (tuple.iter()).try_for_each(|own| self.each(&own, depth + 1, found));
+        }
+        if let Ok(list) = own.cast::<PyList>() {
+            return (list.iter()).try_for_each(|own| self.each(&own, depth + 1, found));
+        }
+        match own.is_instance(&self.class)? {
+            true => found(own),
+            false => Ok(()),
+        }
+    }
+
+    /// The address of the storage; None of a tensor that is not strided, if `strided` is to be asked.
+    fn place(&self, own: &Bound<'py, PyAny>, strided: bool) -> PyResult<Option<usize>> {
+        let py = own.py();
+        if self.is_ordinary(own)
+            && let Some(dense) = Dense::of(own)
+        {
+            return Ok(Some(dense.storage));
+        }
+        if strided {
+            let layout = own.getattr(intern!(py, "layout"))?;
+            if !layout.is(&py
+                .import(intern!(py, "torch"))?
+                .getattr(intern!(py, "strided"))?)
+            {
+                return Ok(None);
+            }
+        }
+        let storage = own.call_method0(intern!(py, "untyped_storage"))?;
+        storage.getattr(intern!(py, "_cdata"))?.extract().map(Some)
+    }
+}
+
+/// The tensors among the arguments or results of functions of PyTorch, which put them into tuples, lists and
+/// dictionaries.
+#[pyfunction]
+#[pyo3(signature = (*values))]
+pub(super) fn tensors_in<'py>(values: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+    let found = PyList::empty(values.py());
+    Places::new(values.py())?.each(values.as_any(), 0, &mut |own| found.append(own))?;
+    Ok(found)
+}
+
+/// Where a strided tensor lies, as long as something lies there: the same for all views of it.
+#[pyfunction]
+pub(super) fn place_of(own: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    Places::new(own.py())?.place(own, false)
+}
+
+/// Where those of the tensors in some values lie that are strided.
+#[pyfunction]
+#[pyo3(signature = (*values))]
+pub(super) fn places_in(values: &Bound<'_, PyTuple>) -> PyResult<Vec<usize>> {
+    let places = Places::new(values.py())?;
+    let mut found = Vec::new();
+    places.each(values.as_any(), 0, &mut |own| {
+        found.extend(places.place(own, true)?);
+        Ok(())
+    })?;
+    Ok(found)
+}
