@@ -999,6 +999,7 @@ class Recording:
     functions:
 
     - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
+    - ``host(function)`` gives a function that does the same for a program that is not recorded any more.
     - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
       that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
       cannot be done later.

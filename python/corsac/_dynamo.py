@@ -316,8 +316,10 @@ class Piece:
             node.meta.clear()
             if trace is not None:
                 node.meta["stack_trace"] = trace
-        # Autocast is off where this runs, so that switching it off changes nothing.
+        # Autocast is off where this runs, so that switching it off changes nothing if nobody switches it on.
         switched_off = [node for node in graph.nodes if _switches_autocast_off(node)]
+        if len(switched_off) < sum(map(_enters_autocast, graph.nodes)):
+            switched_off = []
         for node in reversed(graph.nodes):
             leaves = node.target is torch.amp.autocast_mode._exit_autocast
             if (
@@ -371,11 +373,14 @@ def _grad_switches() -> tuple[Any, ...]:
     return (torch._C._set_grad_enabled,)
 
 
-def _switches_autocast_off(node: Any) -> bool:
+def _enters_autocast(node: Any) -> bool:
     import torch
 
-    enters = node.target is torch.amp.autocast_mode._enter_autocast
-    return enters and len(node.args) > 2 and node.args[2] is False
+    return node.target is torch.amp.autocast_mode._enter_autocast
+
+
+def _switches_autocast_off(node: Any) -> bool:
+    return _enters_autocast(node) and len(node.args) > 2 and node.args[2] is False
 
 
 def _is_weight(node: Any) -> bool:

@@ -56,7 +56,7 @@ def why_not_plain(name: str, own: Any) -> str | None:
         return f"{name} is a nested tensor"
     if own.layout is not torch.strided:
         return f"{name} is {own.layout}"
-    if torch._C._functorch.is_functorch_wrapped_tensor(own):
+    if torch._C._functorch.is_functorch_wrapped_tensor(own) or torch._is_functional_tensor(own):
         return f"{name} is transformed by torch.func"
     return None
 

@@ -181,6 +181,16 @@ def name_of(func: Any) -> str:
     return name.replace("TensorBase.", "Tensor.").replace("_VariableFunctionsClass.", "torch.")
 
 
+def drops_between_layers(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a function is a recurrent layer with dropout. What PyTorch decomposes it into, where autograd is to go back
+    through a graph, has none (``torch._decomp.decompositions._rnn_helper``)."""
+    if name not in ("gru", "lstm", "rnn_tanh", "rnn_relu"):
+        return False
+    # Whether there are biases, how many layers there are, dropout, whether it trains.
+    at = next((number for number, own in enumerate(args) if type(own) is bool), None)
+    return at is not None and bool(args[at + 1] > 1 and args[at + 2] and args[at + 3])
+
+
 def situation(trains: bool) -> tuple[Any, ...]:
     """What PyTorch's functions depend on, besides their arguments; with ``trains`` autograd, too."""
     autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
@@ -204,6 +214,7 @@ __all__ = [
     "REFUSED",
     "VALUES",
     "changes_more",
+    "drops_between_layers",
     "getters",
     "name_of",
     "reads_values",

@@ -51,6 +51,9 @@ class OperatorWatch(TorchDispatchMode):
         #: Whether all operators that it has seen, since somebody has set it, have only computed something.
         self.is_quiet = True
 
+    #: Those that nobody has seen to be called, after something of which nothing is known.
+    supports_higher_order_operators = True
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # Who says yes has Dynamo imported.
@@ -61,6 +64,9 @@ class OperatorWatch(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         recorder = self._recorder
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            recorder.refuse(f"it calls {func}, which PyTorch runs", Kind.HOST)
+            return func(*args, **kwargs)
         if names_region(func):
             self.is_quiet = False
             return func(*args, **kwargs)

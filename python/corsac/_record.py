@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import sys
@@ -15,9 +16,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules.activation import _is_make_fx_tracing
-from torch.overrides import (
-    handle_torch_function,
-)
+from torch.overrides import _pop_mode_temporarily, handle_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from corsac import _core
@@ -118,6 +117,7 @@ class _Told:
     """What a recording calls, as :class:`corsac._core.Recording` says."""
 
     quiet: Callable[..., Any]
+    host: Callable[[Callable[..., Any]], Callable[..., Any]]
     prints: Callable[..., str | None]
     assume: Callable[[bool], None]
 
@@ -169,6 +169,7 @@ def _ours() -> list[Any]:
         Recorder.__torch_function__,
         OperatorWatch.__torch_dispatch__,
         is_recording,
+        _hosted,
         # The recorder is none of the modes that it asks for.
         _is_make_fx_tracing,
         torch.autocast.__enter__,
@@ -274,6 +275,15 @@ def _quietly(
         return function(*arguments, **named)
 
 
+def _hosted(function: Callable[..., Any], recorder: Recorder, /, *args: Any, **kwargs: Any) -> Any:
+    """What a function gives that is not to find the recorder anywhere. It may use modes of its own."""
+    recorder.refuse(f"it calls {name_of(function)}, which PyTorch runs", Kind.HOST)
+    is_first = torch._C._len_torch_function_stack() == 1
+    around = _pop_mode_temporarily() if is_first else contextlib.nullcontext()
+    with around, _disable_current_modes():
+        return function(*args, **kwargs)
+
+
 def _unavailable(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Refusal | None:
     """Why nothing can be recorded in this call."""
     given = [own for own in (*args, *kwargs.values()) if isinstance(own, torch.Tensor)]
@@ -309,6 +319,7 @@ def _recorded(
         [*Deferred.CODES, *markers.breaks()],
         _Told(
             _quietly,
+            lambda function: functools.partial(_hosted, function, recorder),
             lambda *told: recorder.told(*told),
             lambda begins: recorder.assume(begins),
         ),

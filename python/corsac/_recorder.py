@@ -49,6 +49,7 @@ from corsac._functions import (
     REFUSED,
     VALUES,
     changes_more,
+    drops_between_layers,
     getters,
     name_of,
     reads_values,
@@ -569,6 +570,8 @@ class Recorder(TorchFunctionMode):
             raise TraceError("it makes a tensor that wants a gradient")
         if name in REFUSED:
             raise TraceError(f"it calls {name_of(func)}")
+        if self.trains and drops_between_layers(name, args):
+            raise UnknownObject(f"a {name} with dropout between layers is decomposed without it")
         if self.trains and name == "lstm" and not isinstance(args[1], _Tensor):
             # oneDNN notes something for the way back only where autograd records, which is above graphs.
             raise TraceError("an LSTM does something else where autograd records")
@@ -785,7 +788,8 @@ class Recorder(TorchFunctionMode):
         if not self.trains and own.requires_grad and torch.is_grad_enabled():
             self.refuse(f"{name} wants gradients", Kind.TRAINS)
         if self.trains and self._records and id(own) not in self._names and own.requires_grad:
-            raise TraceError(f"{name} wants gradients, and is no input and no parameter")
+            # Dynamo makes something else of some of the containers that it may be in.
+            raise UnknownObject(f"{name} wants gradients, and is no input and no parameter")
         if not self.trains or isinstance(own, torch.nn.Parameter) or own.requires_grad:
             self._given.add(place_of(own))
         self.weights[name] = own

@@ -693,7 +693,12 @@ class Recordings:
             rewritten=self._rewritten(before) if self._writes else None,
             integers=self._dynamic_integers(call, found),
         )
-        made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
+        # What is made of it may run a part of it, and look for the same in what there is.
+        random = torch.get_rng_state()
+        try:
+            made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
+        finally:
+            torch.set_rng_state(random)
         call.forget()
         with self._lock:
             known = self._known.setdefault(key, _Known())

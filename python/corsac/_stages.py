@@ -452,7 +452,7 @@ class Stage:
         self.before, self.watch, self._form = before, watch, form
         self._does_more = segment.writes or segment.draws
         self._graph, self._weights = segment.graph, segment.weights
-        self._takes = segment.takes()
+        self.takes = segment.takes()
         self._make = make
         self._lock = threading.Lock()
         self._give(segment.gives)
@@ -488,7 +488,7 @@ class Stage:
     ) -> tuple[tuple[str, ...], Callable[..., Any], tuple[Any, ...]] | None:
         """The names of what it gives, what computes that, and what this takes of ``values``; None if it does
         nothing."""
-        inputs = tuple([values[name] for name in self._takes])
+        inputs = tuple([values[name] for name in self.takes])
         with self._lock:
             does = self.gives or self._does_more
             return (self.gives, self._program(inputs), inputs) if does else None
@@ -646,6 +646,9 @@ class StagedRun:
         :meth:`decide`."""
         stage, segment = self.stages[number], self.program.segments[number]
         known = ran.get(stage)
+        if known is not None and not self._begins_with(number, known, start):
+            # Another program calls something else by the same name.
+            known = None
         if known is None or not known.keys() >= set(stage.gives):
             known = dict(self.values(number - 1, start, ran) if number else start)
             if segment.writes:
@@ -654,13 +657,19 @@ class StagedRun:
             self._add_scalars(number, known)
             stage.run(known)
             ran[stage] = known
-        for name in self.program.state:
-            # Others that begin alike know of other numbers.
-            known.setdefault(name, start[name])
+        if any(name not in known or known[name] is not own for name, own in start.items()):
+            # Others that begin alike know of other numbers and inputs.
+            known = ran[stage] = {**known, **start}
         for read in segment.reads:
             if read.name not in known:
                 known[read.name] = read.found(known)
         return known
+
+    def _begins_with(self, number: int, known: Mapping[str, Any], start: Mapping[str, Any]) -> bool:
+        """Whether the stages up to this number have taken what they would take now."""
+        stages = self.stages[: number + 1]
+        taken = {name for own in stages for name in own.takes if name in start}
+        return all(name in known and known[name] is start[name] for name in taken)
 
     def programs(self) -> list[Callable[..., Any]]:
         """What runs stages, for all sizes so far."""

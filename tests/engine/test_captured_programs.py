@@ -624,6 +624,21 @@ def test_a_compiled_module_inside():
     agree(compiled, model, X[:2])
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("backend", [None, "eager"])
+def test_modules_of_torchscript_in_a_model(gradients, backend):
+    x = torch.linspace(-1, 1, 16).reshape(2, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = [torch.jit.script(nn.Linear(8, 8)), torch.jit.trace(nn.Linear(8, 8), (x,))]
+        for inner in made:
+            model = nn.Sequential(inner, nn.ReLU())
+            compiled = corsac.compile(model, **({} if backend is None else {"backend": backend}))
+            with torch.set_grad_enabled(gradients):
+                for _ in range(3):
+                    assert torch.equal(compiled(x), model(x))
+
+
 def test_code_that_is_not_seen():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

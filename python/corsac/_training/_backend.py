@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from corsac import _core
 from corsac._collection import no_collection
+from corsac._functions import drops_between_layers
 from corsac._panic import EngineError, told
 from corsac._training._joint_graph import NotSimple, joint_graph
 from corsac._training._native_part import make
@@ -275,6 +276,16 @@ def _taking_a_list(function: Callable[[list[Any]], Any]) -> Callable[..., Any]:
     return run
 
 
+def _why_not_traced(node: Any) -> str | None:
+    """Why AOTAutograd would make something else of a call."""
+    name = getattr(node.target, "__name__", "")
+    if name == "_jvp_increment_nesting":
+        return "it has tangents, of which those that are zero have no elements"
+    if node.op == "call_function" and drops_between_layers(name, node.args):
+        return f"a {name} with dropout between layers is decomposed without it"
+    return None
+
+
 def train(
     module: Any,
     example_inputs: Sequence[Any],
@@ -299,6 +310,10 @@ def train(
         A function of what the graph takes.
     """
     trained = TrainedGraph(precision, placement, partition)
+    reason = next(filter(None, map(_why_not_traced, module.graph.nodes)), None)
+    if reason is not None:
+        trained.leave(module, reason)
+        return trained
     try:
         trained.capture(module, example_inputs)
     except RestartAnalysis:

@@ -49,7 +49,9 @@ class HostedModule(StandIn):
         state["_dynamic"], state["_fullgraph"] = dynamic, fullgraph
         state["_options"] = None if options is None else dict(options)
         state["_guard_export_fn"] = guard_export_fn
-        state["_watch"] = _core.Watch(self._model)
+        # Lazy parameters refuse to be looked at.
+        with torch._C.DisableTorchFunctionSubclass():
+            state["_watch"] = _core.Watch(self._model)
         state["_programs"] = HostedPrograms(
             self._model,
             model,

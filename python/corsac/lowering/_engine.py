@@ -16,7 +16,7 @@ from corsac._race import Choice
 from corsac.analysis._meta_run import MetaRun
 from corsac.fx import Node
 from corsac.fx.graph_module import GraphModule
-from corsac.lowering._backend import Backend
+from corsac.lowering._backend import Backend, LoweringError
 from corsac.lowering._part import LoweredPart
 from corsac.onnx._translate import spec_of
 
@@ -30,6 +30,8 @@ class _HostTypes(MetaRun):
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_nested or not all(type(own) is int for own in tensor.shape):
+        raise LoweringError("it has a tensor of sizes that are no numbers")
     # Its elements are never touched, so that it takes no memory.
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 

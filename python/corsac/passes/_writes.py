@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 import torch
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 
 from corsac import _core
 from corsac.fx import Graph, Node
@@ -125,8 +126,16 @@ class Writes:
         for node, facts in writes._facts.items():
             uses = [writes._facts[user].place for user in node.users]
             writes._last_use[node] = max(uses, default=facts.place)
+        #: Where autocast was switched, and nobody has put it back yet.
+        switched: set[Node] = set()
         for node, facts in writes._facts.items():
             reason = writes._reason(facts)
+            if node.target is _enter_autocast:
+                switched.add(node)
+            elif node.target is _exit_autocast:
+                switched.discard(node.args[0])
+            elif switched and node.op.startswith("call_"):
+                reason = reason or "it runs where autocast is switched"
             if reason is not None:
                 writes.refuse(node, reason)
         return writes

@@ -555,7 +555,8 @@ impl Lowerer<'_, '_> {
         let value = match call.name {
             "full" | "full_like" | "new_full" => number("fill_value")?,
             "ones" | "ones_like" | "new_ones" => Scalar::Int(1),
-            "scalar_tensor" | "tensor" => number("data")?,
+            "scalar_tensor" => number("s")?,
+            "tensor" => number("data")?,
             "fill" => number("value")?,
             _ => Scalar::Int(0),
         };

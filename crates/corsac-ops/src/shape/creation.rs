@@ -189,6 +189,16 @@ fn tensor(call: &Call<'_>) -> Result<Value, Failure> {
     filled(call, shape, dtype)
 }
 
+/// `torch.scalar_tensor(s)`: of the default type, whatever kind of number it is.
+fn scalar_tensor(call: &Call<'_>) -> Result<Value, Failure> {
+    match call.need("s")? {
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Number(_) => {
+            filled(call, Shape::new(), call.settings.default_dtype)
+        }
+        other => Err(Failure::unknown(format!("the type of a tensor of {other}"))),
+    }
+}
+
 /// As `clone` lays out: as the input where that is dense.
 fn preserved(input: &Tensor) -> TensorType {
     match input.is_dense() {
@@ -402,7 +412,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("torch.randint aten.randint", "low high size *dtype layout device requires_grad pin_memory generator", randint, Cost::Move).detached(),
     rule("torch.randperm aten.randperm", "n *dtype layout device requires_grad pin_memory generator", randperm, Cost::Move).detached(),
     rule("torch.tensor", "data *dtype device requires_grad pin_memory", tensor, Cost::Move).detached(),
-    rule("torch.scalar_tensor aten.scalar_tensor", "data *dtype layout device requires_grad pin_memory", tensor, Cost::Move).detached(),
+    rule("torch.scalar_tensor aten.scalar_tensor", "s *dtype layout device requires_grad pin_memory", scalar_tensor, Cost::Move).detached(),
     rule("zeros_like ones_like empty_like rand_like randn_like", LIKE, filled_like, Cost::Move).detached(),
     rule("full_like", "input fill_value *dtype layout device requires_grad pin_memory memory_format", filled_like, Cost::Move).detached(),
     rule("randint_like", "input low high *dtype layout device requires_grad pin_memory memory_format", filled_like, Cost::Move).detached(),

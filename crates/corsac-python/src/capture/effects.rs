@@ -105,8 +105,8 @@ pub(super) struct Effects {
     pub(super) tensor: Py<PyType>,
     /// `torch.nn.Module`
     pub(super) module: Py<PyType>,
-    /// `torch.overrides.has_torch_function`
-    pub(super) has_torch_function: Py<PyAny>,
+    /// `torch.overrides.has_torch_function`, which takes several values in one, and those that take one value and several.
+    pub(super) has_torch_function: [Py<PyAny>; 3],
     /// `torch.compiler.is_compiling`
     pub(super) is_compiling: Py<PyAny>,
     /// `threading.local`
@@ -268,7 +268,11 @@ impl Effects {
             },
             tensor: torch.getattr("Tensor")?.cast_into::<PyType>()?.unbind(),
             is_compiling: torch.getattr("compiler")?.getattr("is_compiling")?.unbind(),
-            has_torch_function: core.getattr("_has_torch_function")?.unbind(),
+            has_torch_function: [
+                core.getattr("_has_torch_function")?.unbind(),
+                core.getattr("_has_torch_function_unary")?.unbind(),
+                core.getattr("_has_torch_function_variadic")?.unbind(),
+            ],
             module: torch
                 .getattr("nn")?
                 .getattr("Module")?

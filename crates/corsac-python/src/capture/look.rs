@@ -10,6 +10,7 @@ use pyo3::types::{
 
 use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effects, Purpose};
+use super::guards::address;
 use super::opcode::{self as op, Instruction};
 use super::state::State;
 use crate::engine::Exchange;
@@ -116,32 +117,118 @@ impl<'a, 'py> Look<'a, 'py> {
         self.state.expect_operator(self.recorded, what);
     }
 
-    /// A function is about to be called; if it tells whether somebody looks at the operators of tensors, or compiles the
-    /// program, nobody does but the recorder, of which the program knows nothing.
-    pub(super) fn answer(&self, frame: &Frame<'py>, count: usize) -> Step {
-        let no = self.py.get_type::<PyBool>();
+    /// A function is about to be called; if it tells whether somebody compiles the program, nobody does but the recorder,
+    /// of which the program knows nothing.
+    pub(super) fn answer_compiling(&self, frame: &Frame<'py>, count: usize) {
         if count == 0
             && frame
                 .stack(1)
                 .is_some_and(|it| it.is(&self.effects.is_compiling))
         {
             // `bool()`
-            frame.replace(1, no.into_any());
-        } else if count == 1
-            && let Some(asked) = frame.stack(1)
-            && let Ok(asked) = asked.cast::<PyTuple>()
-            && let Some(called) = frame.stack(2)
-            && called.is(&self.effects.has_torch_function)
-            && let Some(exchange) = Exchange::get(self.py)?
-            && asked
-                .iter()
-                .all(|own| own.is_none() || exchange.is_tensor(&own))
-        {
+            frame.replace(1, self.py.get_type::<PyBool>().into_any());
+        }
+    }
+
+    /// The same for functions that tell whether somebody looks at the operators of tensors.
+    pub(super) fn answer_functions(&self, frame: &Frame<'py>, count: usize) -> Step {
+        let Some(called) = frame.stack(count + 1).filter(|_| count > 0) else {
+            return Ok(());
+        };
+        let [of_all, of_one, of_several] = &self.effects.has_torch_function;
+        let mut asked: Vec<_> = (1..=count).filter_map(|depth| frame.stack(depth)).collect();
+        if called.is(of_all) && count == 1 {
+            let Ok(all) = asked[0].cast::<PyTuple>() else {
+                return Ok(());
+            };
+            asked = all.iter().collect();
+        } else if !(called.is(of_one) || called.is(of_several)) {
+            return Ok(());
+        }
+        let Some(exchange) = Exchange::get(self.py)? else {
+            return Ok(());
+        };
+        let nothing = PyTuple::empty(self.py).into_any();
+        let no = self.py.get_type::<PyBool>().into_any();
+        if !(asked.iter()).all(|own| own.is_none() || exchange.is_tensor(own) || is_atom(own)) {
+            return Ok(());
+        }
+        match count {
             // `bool(())`
-            frame.replace(1, PyTuple::empty(self.py).into_any());
-            frame.replace(2, no.into_any());
+            1 => {
+                frame.replace(1, nothing);
+                frame.replace(2, no);
+            }
+            // `isinstance((), bool)`
+            2 => {
+                frame.replace(1, no);
+                frame.replace(2, nothing);
+                let builtins = self.py.import(intern!(self.py, "builtins"))?;
+                frame.replace(3, builtins.getattr(intern!(self.py, "isinstance"))?);
+            }
+            _ => {}
         }
         Ok(())
+    }
+
+    /// A function is about to be called. If it is one that PyTorch is to run as it is, with nobody looking, `host` makes
+    /// of it what does so. Whether it is one.
+    pub(super) fn is_hosted(
+        &mut self,
+        frame: &Frame<'py>,
+        own: Instruction,
+        host: &Py<PyAny>,
+    ) -> PyResult<bool> {
+        // Files, and functions in them; none for all.
+        const HOSTED: [(&str, &[&str]); 4] = [
+            ("/torch/_higher_order_ops/", &[]),
+            (
+                "/torch/nn/attention/flex_attention.py",
+                &["flex_attention", "create_block_mask", "create_mask"],
+            ),
+            ("/torch/jit/_trace.py", &["trace", "trace_module"]),
+            ("/torch/autograd/functional.py", &[]),
+        ];
+        let depth = match own.opcode {
+            op::CALL => own.arg + 1,
+            op::CALL_FUNCTION_EX => 2 + (own.arg & 1),
+            _ => return Ok(false),
+        };
+        let Some(called) = frame.stack(depth) else {
+            return Ok(false);
+        };
+        let Ok(function) = called.cast::<PyFunction>() else {
+            return Ok(false);
+        };
+        // Once Dynamo is there, it has wrapped some of them.
+        let wrapped = intern!(self.py, "_torchdynamo_orig_callable");
+        let function = match function.getattr_opt(wrapped)? {
+            Some(own) if own.is_instance_of::<PyFunction>() => own,
+            _ => function.clone().into_any(),
+        };
+        let code = function.getattr(intern!(self.py, "__code__"))?;
+        let known = self.state.hosted.get(&address(&code)).copied();
+        let is_hosted = match known {
+            Some(known) => known,
+            None => {
+                let file: String = code.getattr(intern!(self.py, "co_filename"))?.extract()?;
+                let name = short_name(&called);
+                let is_hosted = HOSTED.iter().any(|(part, names)| {
+                    file.contains(part) && (names.is_empty() || names.contains(&&*name))
+                });
+                // Code that goes away may leave its address to other code: what is asked for is kept.
+                self.state.kept.push(code.clone().unbind());
+                self.state.hosted.insert(address(&code), is_hosted);
+                is_hosted
+            }
+        };
+        if is_hosted {
+            frame.replace(depth, host.bind(self.py).call1((&called,))?);
+            let name = called_name(&called);
+            self.state
+                .opaque(format!("it calls {name}, which PyTorch runs"));
+        }
+        Ok(is_hosted)
     }
 
     pub(super) fn instruction(

@@ -39,6 +39,7 @@ use super::symbols::{Condition, Symbols};
 /// functions:
 ///
 /// - ``quiet(function, arguments, named)`` calls a function so that its operators are not recorded.
+/// - ``host(function)`` gives a function that does the same for a program that is not recorded any more.
 /// - ``prints(function, arguments, names)`` is told of each call that prints: of the function, or None for one of ``printing``
 ///   that is being entered, all arguments and the names of the last ones, or None if they are not known. It gives why that
 ///   cannot be done later.
@@ -51,6 +52,7 @@ pub(crate) struct PyRecording {
     passages: Vec<Py<PyAny>>,
     refused: Vec<Py<PyAny>>,
     quiet: Py<PyAny>,
+    host: Py<PyAny>,
     printing: Vec<Py<PyAny>>,
     prints: Py<PyAny>,
     assume: Py<PyAny>,
@@ -222,12 +224,21 @@ impl PyRecording {
                 if op::is_plain(instruction.opcode) {
                     return Ok(());
                 }
-                let (names, copies, asks) = (code.names.clone_ref(py), code.copies, code.asks);
+                let (names, copies) = (code.names.clone_ref(py), code.copies);
+                let (asks, is_of_torch) = (code.asks, code.is_of_torch);
                 let recorded = self.recorded.load(Ordering::Relaxed);
                 let mut look = Look::new(py, state, recorded)?;
                 look.copies = copies;
-                if asks && instruction.opcode == op::CALL {
-                    look.answer(frame, instruction.arg)?;
+                if instruction.opcode == op::CALL {
+                    if asks {
+                        look.answer_compiling(frame, instruction.arg);
+                    }
+                    if asks || !is_of_torch {
+                        look.answer_functions(frame, instruction.arg)?;
+                    }
+                }
+                if look.is_hosted(frame, instruction, &self.host)? {
+                    return Ok(());
                 }
                 look.instruction(frame, &names, instruction)?;
             }
@@ -267,6 +278,7 @@ impl PyRecording {
             asks: self.asking.iter().any(|own| own.is(&code)),
             passage: (self.passages.iter().zip(PASSAGES))
                 .find_map(|(own, passage)| own.is(&code).then_some(passage)),
+            is_of_torch: file.contains("/torch/"),
             transforms: file.contains("/torch/_functorch/"),
             copies: file.ends_with("/copy.py") && !file.contains("site-packages"),
             _object: code.clone().unbind(),
@@ -342,6 +354,7 @@ impl PyRecording {
             refused,
             printing,
             quiet: function("quiet")?,
+            host: function("host")?,
             prints: function("prints")?,
             assume: function("assume")?,
             recorded: AtomicU64::new(0),
@@ -691,6 +704,7 @@ impl PyRecording {
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.quiet)?;
+        visit.call(&self.host)?;
         visit.call(&self.prints)?;
         visit.call(&self.assume)?;
         if let Ok(state) = self.state.try_lock() {

@@ -52,6 +52,8 @@ pub(super) struct Code {
     /// It asks whether somebody looks at the operators of tensors, or compiles it, and is told that nobody does.
     pub(super) asks: bool,
     pub(super) passage: Option<Passage>,
+    /// It belongs to PyTorch, which asks whether somebody looks at operators, and is told.
+    pub(super) is_of_torch: bool,
     /// It belongs to `torch.func`.
     pub(super) transforms: bool,
     /// It is Python's own for copies, which finds objects by identity and makes the same of the same.
@@ -135,6 +137,9 @@ pub(super) struct State {
     pub(super) consumed: FxHashSet<(usize, Purpose)>,
     /// Whether it is noted that nothing is traced by TorchScript, and that there are no hooks of all modules.
     pub(super) knows_hooks_of_all: bool,
+    /// Code of functions that were called, and whether PyTorch is to run them as they are.
+    pub(super) hosted: FxHashMap<usize, bool>,
+    pub(super) kept: Vec<Py<PyAny>>,
     /// Variables of the context that were set.
     pub(super) variables: FxHashSet<usize>,
     /// How many frames of the recorder, and of what it calls, are being executed.

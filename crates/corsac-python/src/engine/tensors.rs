@@ -138,6 +138,8 @@ pub(crate) struct Exchange {
     empty_like: Py<PyAny>,
     /// `torch.device("cpu")`
     cpu: Py<PyAny>,
+    /// Tell whether a tensor stands for another one, whose elements lie elsewhere.
+    stands_for_another: [Py<PyAny>; 2],
 }
 
 /// A tensor on the CPU, described.
@@ -210,6 +212,14 @@ impl Exchange {
             empty: torch.getattr(intern!(py, "empty"))?.unbind(),
             empty_like: torch.getattr(intern!(py, "empty_like"))?.unbind(),
             cpu: torch.getattr("device")?.call1(("cpu",))?.unbind(),
+            stands_for_another: [
+                torch.getattr("_is_functional_tensor")?.unbind(),
+                torch
+                    .getattr("_C")?
+                    .getattr("_functorch")?
+                    .getattr("is_functorch_wrapped_tensor")?
+                    .unbind(),
+            ],
         }))
     }
 
@@ -271,6 +281,12 @@ impl Exchange {
     }
 
     fn asked<'a>(&self, tensor: &'a Bound<'_, PyAny>) -> Option<Described<'a>> {
+        for asks in &self.stands_for_another {
+            let answer = asks.bind(tensor.py()).call1((tensor,)).ok()?;
+            if answer.is_truthy().ok()? {
+                return None;
+            }
+        }
         let description = self.description(tensor);
         let on_cpu = |own: &Description| own.device.kind == CPU && own.rank >= 0;
         description.filter(on_cpu).map(|description| Described {

@@ -449,6 +449,11 @@ impl PyWatch {
         let mut modules = vec![WatchedModule::new(None, root.clone(), purpose)?];
         for module in root.call_method0(intern!(py, "modules"))?.try_iter()? {
             let module = module?;
+            let parameters = module.getattr(intern!(py, "_parameters"))?;
+            if !parameters.is_instance_of::<PyDict>() {
+                // A module of TorchScript, whose parts are those of C++: PyTorch runs what calls it.
+                continue;
+            }
             for store in [intern!(py, "_parameters"), intern!(py, "_buffers")] {
                 let store = module.getattr(store)?.cast_into::<PyDict>()?;
                 for (name, tensor) in &store {
