@@ -304,6 +304,8 @@ def stub() -> str:
             parts.append(class_(value))
         elif callable(value):
             parts.append(function(name, value))
+        else:
+            parts.append(f"{name}: Any\n")
     return "\n".join(parts)
 
 

@@ -297,18 +297,20 @@ class CompiledModule(EngineModule):
                 settle=functools.partial(self._recorded.settle, found, args, kwargs),
             )
         if isinstance(found, Refusal):
-            return self._refused(found)(*args, **kwargs)
+            return self._refused(found, args, kwargs)(*args, **kwargs)
         result, made = self._recorded.record(call, args, kwargs)
         if isinstance(made, Refusal) and (
             self._fullgraph or (made.kind is Kind.HOST and not made.passes)
         ):
-            self._note_host(made.reason)
+            self._note_host(made.reason, args, kwargs)
         return result
 
-    def _refused(self, refusal: Refusal) -> Callable[..., Any]:
-        """Who runs calls of a program that is not captured."""
+    def _refused(
+        self, refusal: Refusal, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[..., Any]:
+        """Who runs a call of a program that is not captured."""
         if refusal.kind is Kind.HOST:
-            self._note_host(refusal.reason)
+            self._note_host(refusal.reason, args, kwargs)
             return self._callable
         if refusal.kind is Kind.TRAINS:
             return self._training_call(())
@@ -400,9 +402,7 @@ class CompiledModule(EngineModule):
         for number, piece in enumerate(self._pieces):
             lines.append(f"graph {number} of Dynamo:")
             lines += ["  " + line for line in piece.explain().splitlines()]
-        for reason, count in self._reasons.items():
-            lines.append(f"run by PyTorch {count} times: {reason}")
-        return "\n".join(lines) or "not called yet"
+        return "\n".join([*lines, *self._hosted_calls()]) or "not called yet"
 
 
 def _with_its_errors_suppressed(function: Callable[..., Any]) -> Callable[..., Any]:

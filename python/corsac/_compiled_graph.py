@@ -244,9 +244,7 @@ class CompiledGraph(EngineModule):
                 lines.append(f"{shapes}: not compiled: {compiled}")
                 continue
             lines.append(f"{shapes}: {compiled.explain()}")
-        for reason, count in self._reasons.items():
-            lines.append(f"run by PyTorch {count} times: {reason}")
-        return "\n".join(lines) or "not called yet"
+        return "\n".join([*lines, *self._hosted_calls()]) or "not called yet"
 
 
 __all__ = ["PROGRAMS", "CompiledGraph"]

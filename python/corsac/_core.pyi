@@ -424,6 +424,8 @@ class Guards:
         """What has changed, for people; None if nothing has."""
         ...
 
+HOST: Any
+
 @final
 class InsertPoint:
     """Puts the insertion point of a graph back where it was, at the end of a `with` block."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +31,8 @@ DTYPES = (
 )
 #: How many calls are left to PyTorch without a look at them where it was seen to be faster.
 LEFT = 1000
+#: So many calls are looked at that turn out to be PyTorch's before some are left to it.
+OFTEN = 100
 #: Why a program for inference is not asked.
 AUTOGRAD = "autograd records it (call it in torch.no_grad() or torch.inference_mode())"
 _OF_DTYPES = ", ".join(str(dtype) for dtype in DTYPES)
@@ -183,15 +185,26 @@ class EngineModule(StandIn):
 
     def _by_host(self, reason: str, args: Any, kwargs: Any) -> Any:
         """The call as PyTorch runs it, once it is said why."""
-        self._note_host(reason)
+        self._note_host(reason, args, kwargs)
         return self._callable(*args, **kwargs)
 
-    def _note_host(self, reason: str) -> None:
+    def _note_host(self, reason: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Says why PyTorch runs a call with such arguments. Where that was so often enough, the next ones are not
+        looked at, which takes longer than some of them do."""
         if self._fullgraph:
             raise CompileError(reason)
         if reason not in self._reasons:
             warn(f"PyTorch runs this call: {reason}", HostWarning)
         self._reasons[reason] = self._reasons.get(reason, 0) + 1
+        if self._reasons[reason] > OFTEN and not kwargs:
+            self._runner.leave(args, LEFT)
+
+    def _hosted_calls(self) -> list[str]:
+        """Why PyTorch ran calls, and how many, as text."""
+        return [
+            f"run by PyTorch {f'more than {OFTEN}' if count > OFTEN else count} times: {reason}"
+            for reason, count in self._reasons.items()
+        ]
 
     def _failed(self, args: Any, kwargs: Any) -> Any:
         """What PyTorch gives, or raises, where a native program, which writes to no input, fails."""

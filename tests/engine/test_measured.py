@@ -8,6 +8,7 @@ from torch import nn
 
 import corsac
 import corsac._compile
+from corsac._compiled_function import module_of
 from corsac._race import MOST, OFTEN, Race
 
 pytestmark = [pytest.mark.recording, pytest.mark.unverified]
@@ -146,6 +147,26 @@ def test_calls_that_are_left_to_pytorch_are_not_looked_at(monkeypatch):
     # It is another model, and a program for it is recorded when it is looked at.
     call(compiled, model, 6)
     assert len(looked) > 3
+
+
+def test_calls_that_cannot_be_native_are_not_looked_at(monkeypatch):
+    compiled = corsac.compile(lambda x: torch.rand(3) + x)
+    looked = []
+    module = module_of(compiled)
+    find = module._recorded.find
+    monkeypatch.setattr(module._recorded, "find", lambda own: looked.append(1) or find(own))
+    x = torch.ones(3)
+    for number in range(1200):
+        torch.manual_seed(number)
+        result = compiled(x)
+        torch.manual_seed(number)
+        assert torch.equal(result, torch.rand(3) + x)
+    assert len(looked) < 300
+    assert "run by PyTorch more than 100 times: " in compiled.explain()
+    # Others are looked at.
+    looked.clear()
+    compiled(torch.ones(1))
+    assert looked
 
 
 def test_parts_are_native_if_that_is_asked_for():

@@ -289,7 +289,7 @@ class TrainedModel:
         captures: Captures,
         program: Callable[..., Any],
         dynamo: Callable[[], Callable[..., Any]],
-        note: Callable[[str], None],
+        note: Callable[..., None],
     ) -> None:
         self.captures = captures
         self._program, self._dynamo, self._note = program, dynamo, note
@@ -298,7 +298,7 @@ class TrainedModel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self.captures.call(args, kwargs)
         if call is None:
-            self._note(NO_CALL)
+            self._note(NO_CALL, args, kwargs)
             return self._program(*args, **kwargs)
         if _why_not(call) is not None:
             return self._by_dynamo(args, kwargs)
@@ -310,7 +310,7 @@ class TrainedModel:
             return found.run(call)
         if isinstance(found, Refusal):
             if found.kind is Kind.HOST:
-                self._note(found.reason)
+                self._note(found.reason, args, kwargs)
                 return self._program(*args, **kwargs)
             return self._by_dynamo(args, kwargs)
         return self.captures.record(call, args, kwargs)[0]
