@@ -130,17 +130,22 @@ def _dynamic(
     return found
 
 
-def graph_for(model: Callable[..., Any], example_inputs: ExampleInputs) -> GraphModule:
-    """As :func:`capture`, of a model of tensors alone, which changes nothing."""
+def graph_for(
+    model: Callable[..., Any], example_inputs: ExampleInputs, *, strict: bool = True
+) -> GraphModule:
+    """As :func:`capture`, of a model of tensors alone, which with ``strict`` changes nothing."""
     inputs = as_tuple(example_inputs)
     for number, own in enumerate(inputs):
         if not isinstance(own, torch.Tensor):
             raise TypeError(f"example input {number} is a {type(own).__name__}, not a tensor")
-    return capture(model, inputs)
+    return capture(model, inputs, strict=strict)
 
 
-def graph_of(model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs]) -> GraphModule:
-    """The model as a graph for all sizes, or if it is none, for inputs such as these, which are made then.
+def graph_of(
+    model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs], *, strict: bool = True
+) -> GraphModule:
+    """The model as a graph for all sizes, or if it is none, for inputs such as these, which are made then; ``strict`` is as
+    for :func:`capture`.
 
     Raises:
         TraceError: it is neither.
@@ -150,7 +155,7 @@ def graph_of(model: torch.nn.Module, example_inputs: Callable[[], ExampleInputs]
     except Exception as error:
         # Programs may do anything with what stands for their inputs.
         try:
-            return graph_for(model, example_inputs())
+            return graph_for(model, example_inputs(), strict=strict)
         except TraceError as other:
             raise other from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -250,6 +251,7 @@ class CompiledModule(EngineModule):
         return self._with_own_hooks(args, kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
         if is_captured_around():
             return self._callable(*args, **kwargs)
         if (
@@ -287,6 +289,10 @@ class CompiledModule(EngineModule):
                     self._precision,
                     self._recorded.keeps_views,
                 )
+            lookup = 0.0
+            tries = program.compiled.choice.race is not None
+            if tries and not (kwargs or self._recorded.runs_unseen(found, args)):
+                lookup = time.perf_counter() - began
             return self._run(
                 program.compiled,
                 lambda: program(call),
@@ -295,6 +301,7 @@ class CompiledModule(EngineModule):
                 refuse=functools.partial(self._recorded.refuse, call),
                 rewind=call.rewind,
                 settle=functools.partial(self._recorded.settle, found, args, kwargs),
+                lookup=lookup,
             )
         if isinstance(found, Refusal):
             return self._refused(found, args, kwargs)(*args, **kwargs)

@@ -137,6 +137,7 @@ class EngineModule(StandIn):
         refuse: Callable[[str], str],
         rewind: Callable[[], None],
         settle: Callable[[], None],
+        lookup: float = 0.0,
     ) -> Any:
         """A call that something was compiled for, by who is faster.
 
@@ -147,6 +148,7 @@ class EngineModule(StandIn):
             refuse: is told why native code failed, and leaves calls like this one to PyTorch.
             rewind: puts back what the call has changed, before PyTorch makes it.
             settle: is called once it is known who is faster.
+            lookup: how long it took to find what runs it, in seconds, if that is so in each call.
         """
 
         def native() -> Any:
@@ -176,7 +178,7 @@ class EngineModule(StandIn):
             rewind()
             return self._callable(*args, **kwargs)
 
-        results = compiled.call(native, host)
+        results = compiled.call(native, host, lookup)
         if race is not None and compiled.choice.race is None:
             settle()
         if not kwargs and compiled.choice.is_slower():

@@ -68,12 +68,12 @@ class Compiled:
             for part in self.parts:
                 part.choice.measure()
 
-    def call(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
-        """A call, by who is faster."""
+    def call(self, native: Callable[[], Any], host: Callable[[], Any], lookup: float = 0.0) -> Any:
+        """A call, by who is faster; ``lookup`` is as for :meth:`corsac._race.Race.run`."""
         if any(part.choice.race is not None for part in self.parts):
             # One thing at a time.
             return native()
-        return self.choice.call(native, host)
+        return self.choice.call(native, host, lookup)
 
     def explain(self) -> str:
         made = f"captured and compiled in {duration(self.seconds)}{self._told()}"

@@ -49,13 +49,13 @@ class Race:
         # Threads may call at once, and a part may be in a graph several times.
         self._lock = threading.Lock()
 
-    def run(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
-        """A call, one way or the other."""
+    def run(self, native: Callable[[], Any], host: Callable[[], Any], lookup: float = 0.0) -> Any:
+        """A call, one way or the other; the native one has taken ``lookup`` seconds before, and will in each call."""
         with self._lock:
             way = int(self._counts[0] > self._counts[1])
         start = time.perf_counter()
         results = host() if way else native()
-        self._ran(way, time.perf_counter() - start)
+        self._ran(way, time.perf_counter() - start + (0.0 if way else lookup))
         return results
 
     def _ran(self, way: int, seconds: float) -> None:
@@ -137,15 +137,15 @@ class Choice:
         way in one call and another in the next."""
         self._strides = strides_of(results)
 
-    def call(self, native: Callable[[], Any], host: Callable[[], Any]) -> Any:
-        """A call, by who is faster."""
+    def call(self, native: Callable[[], Any], host: Callable[[], Any], lookup: float = 0.0) -> Any:
+        """A call, by who is faster; ``lookup`` is as for :meth:`Race.run`."""
         if is_observed():
             # Who looks at native steps is to see them.
             return native()
         race = self.race
         if race is None:
             return host() if self.is_slower() else native()
-        results = race.run(native, host)
+        results = race.run(native, host, lookup)
         strides = strides_of(results)
         if self._strides is None:
             self._strides = strides

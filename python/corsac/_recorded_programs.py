@@ -374,16 +374,13 @@ class RecordedPrograms:
             compiled.measure()
         return NativeProgram(template, replay, graph, compiled, overwrites)
 
-    def settle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Have calls with such arguments run by native code from now on, if it knows them and is faster."""
+    def runs_unseen(self, entry: Entry, args: tuple[Any, ...]) -> bool:
+        """Whether calls with such arguments could run natively without a step of Python that looks for a program."""
         program = entry.run
         tensors = [own for own in args if isinstance(own, torch.Tensor)]
-        if (
+        return (
             isinstance(program, NativeProgram)
             and not _verify.ON
-            and not kwargs
-            and program.compiled.choice.race is None
-            and not program.compiled.choice.is_slower()
             and isinstance(program.compiled.run, NativeCall)
             and program.replay is None
             and program.layouts is None
@@ -393,7 +390,16 @@ class RecordedPrograms:
             and all(own.is_contiguous() for own in tensors)
             and len({id(own) for own in tensors}) == len(tensors)
             and all(type(own) is int or type(own) is torch.Tensor for own in args)
-        ):
+        )
+
+    def settle(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have calls with such arguments run by native code from now on, if it knows them and is faster."""
+        program = entry.run
+        if kwargs or not self.runs_unseen(entry, args):
+            return
+        assert isinstance(program, NativeProgram)
+        choice = program.compiled.choice
+        if choice.race is None and not choice.is_slower():
             native = program.compiled.run.program
             build = None if program.template is None else program.template.build
             self._runner.add(

@@ -20,6 +20,16 @@ class BySize(nn.Module):
         for layer in self.layers if x.shape[0] > 1 else self.layers[:1]:
             x = layer(x).relu()
         return {"rows": x, "first": [x[0]]}
+
+class ByValue(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = nn.Linear(4, 4), []
+
+    def forward(self, x):
+        y = self.layer(x)
+        self.seen.append(x.shape[0] if x.shape[0] > 1 else 0)
+        return y * 2 if y.abs().sum() > 0 else y.relu()
 """
 
 
@@ -35,6 +45,23 @@ def test_with_inputs(command, model, capfd):
     assert main([command, model, "--input", "2,4"]) == 0
     out = capfd.readouterr().out
     assert "linear" in out
+
+
+@pytest.mark.parametrize("command", ["show", "table", "code", "ops", "profile", "summary", "draw"])
+def test_one_way_of_a_model_is_shown(command, model, capfd, tmp_path):
+    """Those who only look at a graph may see that of one way; those who make programs may not."""
+    more = ["--out", str(tmp_path / "way.svg")] if command == "draw" else []
+    assert main([command, "models.py:ByValue", "--input", "2,4", *more]) == 0
+    out, err = capfd.readouterr()
+    assert "a value decides, and the graph is of the way that this input takes: " in err
+    assert "line 24" in err and "the model changes state, which the graph does not: " in err
+    assert command == "draw" or "linear" in out or "Linear" in out or "multiplications" in out
+    if command == "show":
+        assert "mul" in out and "relu" not in out
+    for refuses in ("optimize", "save", "lower"):
+        made = {"save": ["--out", "m.safetensors"], "lower": ["--to", "eager"]}.get(refuses, [])
+        assert main([refuses, "models.py:ByValue", "--input", "2,4", *made]) != 0
+        assert "decide" in capfd.readouterr().err
 
 
 def test_their_modules_are_listed(model, capfd):
@@ -65,6 +92,23 @@ class Joins(torch.nn.Module):
     found = json.loads(capfd.readouterr().out)
     outputs = [own["output"] for own in found.get("nodes", found.get("modules"))]
     assert outputs[-1] == "float32[2, 3]", outputs
+
+
+def test_results_in_objects_are_compared_by_their_tensors(tmp_path, monkeypatch, capfd):
+    """A cache is no container that PyTorch's trees know; its keys and values are results of the graph."""
+    text = """
+from transformers import GPT2Config, GPT2LMHeadModel
+
+def make():
+    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=20, n_positions=16)
+    return GPT2LMHeadModel(config).eval()
+"""
+    (tmp_path / "texts.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    given = ["--input", "torch.arange(8)[None]", "--repeat", "1", "--json"]
+    assert main(["optimize", "texts.py:make", *given]) == 0, capfd.readouterr().err
+    found = json.loads(capfd.readouterr().out)
+    assert found["agrees"] and found["largest_output"] > 0 and found["error"] < 1e-5
 
 
 def test_they_are_compared_described_and_minified(model, capfd, tmp_path):

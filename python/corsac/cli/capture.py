@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,14 @@ from corsac.cli.failure import Failure, first_line
 
 
 def graph_module(
-    model: torch.nn.Module, inputs: Callable[[], tuple[Any, ...]] | None
+    model: torch.nn.Module, inputs: Callable[[], tuple[Any, ...]] | None, *, one_way: bool = False
 ) -> fx.GraphModule:
-    """The model as a graph, whatever its inputs are, or else what it does with ``inputs``, if there are any."""
+    """The model as a graph, whatever its inputs are, or else what it does with ``inputs``, if there are any. With
+    ``one_way`` also of models that values decide in or that change state, of which a note tells."""
     try:
-        return fx.symbolic_trace(model) if inputs is None else graph_of(model, inputs)
+        if inputs is None:
+            return fx.symbolic_trace(model)
+        module = graph_of(model, inputs, strict=not one_way)
     except Exception as error:
         told = first_line(error, 1500)
         if inputs is not None:
@@ -26,3 +30,12 @@ def graph_module(
             f"the model cannot be captured for all inputs: {told}; with --input it is captured for "
             "inputs such as those"
         ) from error
+    for own in module.meta.get("decisions", []):
+        _note(f"a value decides, and the graph is of the way that this input takes: {own}")
+    for own in module.meta.get("effects", []):
+        _note(f"the model changes state, which the graph does not: {own}")
+    return module
+
+
+def _note(text: str) -> None:
+    print(f"corsac: note: {text}", file=sys.stderr)

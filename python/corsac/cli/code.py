@@ -12,7 +12,7 @@ from corsac.cli.subject import captured
 
 def run(options: argparse.Namespace) -> bool:
     """Print the Python code."""
-    graph = captured(options.model, options).graph
+    graph = captured(options.model, options, one_way=True).graph
     if options.verbose:
         _trace_sources(graph)
     code = graph.python_code("self", verbose=options.verbose)

@@ -20,7 +20,7 @@ from corsac.cli.subject import captured
 def run(options: argparse.Namespace) -> bool:
     """Draw the graph to a file."""
     check_suffix(options.out, tuple(FORMATS))
-    subject = captured(options.model, options)
+    subject = captured(options.model, options, one_way=True)
     report = None
     if options.input or options.overlay:
         why = f"--overlay {options.overlay}" if options.overlay else "showing shapes"

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from corsac import __version__
 from corsac._report_text import duration
-from corsac._result_template import is_plain
+from corsac._result_template import ResultTemplate, is_plain
 from corsac.cli import batch_norm
 from corsac.cli.failure import Failure, first_line
 from corsac.cli.inputs import Input, declared_inputs
@@ -69,7 +68,7 @@ def run(options: argparse.Namespace) -> bool:
             raise Failure(f"the optimized model fails: {first_line(error)}") from error
         if type(actual) is tuple and not is_plain(expected):
             # Of results in classes, graphs that were captured for their inputs give the tensors.
-            expected = tuple(own for own in tree_leaves(expected) if isinstance(own, torch.Tensor))
+            expected = tuple(ResultTemplate(expected, lambda own: False).tensors)
         agreement = compare_outputs(expected, actual)
         rounds = options.repeat or CALLS
         patience = PATIENCE_SECONDS if options.repeat is None else float("inf")

@@ -17,7 +17,7 @@ def run(options: argparse.Namespace) -> bool:
     chosen += [f"format {options.format}"] if options.format else []
     if len(chosen) > 1:
         raise Failure(f"--{chosen[0]} cannot be used with --{chosen[1]}")
-    graph = captured(options.model, options).graph
+    graph = captured(options.model, options, one_way=True).graph
     if options.format == "table":
         graph.print_tabular()
     elif options.format == "code":

@@ -75,8 +75,8 @@ def _model_in(folder: Path) -> str:
     return f", which is {'.'.join(folder.parts)}:{found[-1]}"
 
 
-def captured(reference: str, options: argparse.Namespace) -> Subject:
-    """What ``reference`` names, as a graph."""
+def captured(reference: str, options: argparse.Namespace, *, one_way: bool = False) -> Subject:
+    """What ``reference`` names, as a graph; ``one_way`` is for those who only look at it, as for :func:`graph_module`."""
     path = Path(reference)
     if options.weights is not None and (path.is_dir() or _is_whole(path)):
         raise Failure(f"--weights {options.weights}: {reference} takes none; name the model itself")
@@ -106,15 +106,18 @@ def captured(reference: str, options: argparse.Namespace) -> Subject:
                 f"{reference} is no graph: its text begins with neither graph() nor graph v1"
             )
         return _from_configuration(reference, path, options)
-    module = graph_of(original(reference, options), options)
+    module = graph_of(original(reference, options), options, one_way=one_way)
     return Subject(reference, module.graph, module)
 
 
-def graph_of(model: torch.nn.Module, options: argparse.Namespace) -> fx.GraphModule:
+def graph_of(
+    model: torch.nn.Module, options: argparse.Namespace, *, one_way: bool = False
+) -> fx.GraphModule:
     """The graph of a model: for all inputs, or where it decides by them, for those on the command line."""
     with working("capturing the model"):
         texts = getattr(options, "input", None)
-        return graph_module(model, (lambda: random_inputs(texts)) if texts else None)
+        inputs = (lambda: random_inputs(texts)) if texts else None
+        return graph_module(model, inputs, one_way=one_way)
 
 
 def _is_whole(path: Path) -> bool:

@@ -14,7 +14,7 @@ from corsac.fx import GraphModule
 def run(options: argparse.Namespace) -> bool:
     """Print the modules of a model, without running it."""
     model = original(options.model, options)
-    graph = model if isinstance(model, GraphModule) else graph_of(model, options)
+    graph = model if isinstance(model, GraphModule) else graph_of(model, options, one_way=True)
     inputs = given_inputs(options.input, graph, "a summary")
     with accepted():
         report = Summary(model, cost(graph, inputs), options.depth)

@@ -11,7 +11,7 @@ from corsac.cli.subject import captured
 
 def run(options: argparse.Namespace) -> bool:
     """Print the nodes in columns."""
-    graph = captured(options.model, options).graph
+    graph = captured(options.model, options, one_way=True).graph
     if options.json:
         print_json(rows(graph))
     else:
