@@ -336,3 +336,34 @@ def test_results_given_by_name_are_written(name):
     for out in (torch.empty(3, 4), torch.zeros(4), torch.zeros(3, 4, dtype=torch.bool)):
         # The sizes of what is given for a result may change: copies are deep.
         check_program(program, x, out)
+
+
+@pytest.mark.parametrize("place", ["a value", "a view", "an input"])
+def test_results_given_by_name_to_functions_in_python(place, tmp_path):
+    """No schema says that they write to it."""
+
+    def program(o, x):
+        y = torch.stack([o, o])
+        given = {"a value": y, "a view": y[1], "an input": o}[place]
+        nn.functional.normalize(torch.stack([x, x]) if given is y else x, out=given)
+        return y + 1, o * 2
+
+    o, x = torch.linspace(1, 2, 20).reshape(2, 1, 10), torch.linspace(-3, 4, 20).reshape(2, 1, 10)
+    with torch.no_grad():
+        kept = o.clone()
+        expected = program(kept, x)
+        for compiled in (
+            corsac.compile(program),
+            torch.compile(program, backend="corsac"),
+            fx.symbolic_trace(program),
+        ):
+            for _ in range(3):
+                own = o.clone()
+                torch.testing.assert_close(compiled(own, x), expected)
+                torch.testing.assert_close(own, kept)
+        path = tmp_path / "model.safetensors"
+        try:
+            corsac.save(fx.symbolic_trace(program), path, (o.clone(), x))
+        except REFUSED:
+            return
+        torch.testing.assert_close(corsac.load(path, framework="torch")(o.clone(), x), expected)

@@ -101,7 +101,7 @@ impl<'h> Catalogue<'h> {
                 },
             };
         };
-        if behaviour.is_pure() {
+        if behaviour.is_pure() && view.kwarg("out").is_none() {
             return Effects {
                 single: behaviour.single,
                 ..Effects::default()
@@ -177,6 +177,13 @@ fn apply(behaviour: &Behaviour, node: Node<'_>, truth: Truth<'_>) -> Effects {
                 .iter()
                 .for_each(|(_, arg)| arg.for_each_node(&mut visit)),
         }
+    }
+    // Functions of PyTorch that are written in Python take it, too, and no table says so.
+    if let Some(out) = node.kwarg("out") {
+        out.for_each_node(&mut |id| {
+            push_new(&mut effects.mutates, id);
+            push_new(&mut effects.aliases, id);
+        });
     }
     if behaviour.opaque {
         effects.mutates = node.inputs().collect();
