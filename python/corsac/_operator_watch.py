@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from corsac import _core
 from corsac._aten import (
     IS_RANDOM,
     READS_VALUES,
@@ -48,8 +49,8 @@ class OperatorWatch(TorchDispatchMode):
         self._recorder = recorder
         #: Where tensors lie that the program has made.
         self._made: set[int] = set()
-        #: Whether all operators that it has seen, since somebody has set it, have only computed something.
-        self.is_quiet = True
+        #: Whether all operators that it has seen in a call have only computed something.
+        self._is_quiet = True
 
     #: Those that nobody has seen to be called, after something of which nothing is known.
     supports_higher_order_operators = True
@@ -68,7 +69,7 @@ class OperatorWatch(TorchDispatchMode):
             recorder.refuse(f"it calls {func}, which PyTorch runs", Kind.HOST)
             return func(*args, **kwargs)
         if names_region(func):
-            self.is_quiet = False
+            self._is_quiet = False
             return func(*args, **kwargs)
         if recorder.refusal is not None:
             return self._run(func, args, kwargs)
@@ -77,7 +78,7 @@ class OperatorWatch(TorchDispatchMode):
             return self._run(func, args, kwargs)
         reason, written, _ = what_it_does(func)
         if reason == IS_RANDOM and not _drops_nothing(func, args, kwargs):
-            self.is_quiet = False
+            self._is_quiet = False
         if reason == IS_RANDOM and (
             recorder.trains or recorder.reads is not None or _drops_nothing(func, args, kwargs)
         ):
@@ -85,7 +86,7 @@ class OperatorWatch(TorchDispatchMode):
         if is_taking_places(func, args):
             reason = None
         if reason is not None or written:
-            self.is_quiet = False
+            self._is_quiet = False
         if reason in READS_VALUES and recorder.reads is not None:
             recorder.values_read = True
             reason = None
@@ -111,17 +112,40 @@ class OperatorWatch(TorchDispatchMode):
                 self._recorder.changed()
         result = func(*args, **kwargs)
         if is_new:
-            self.made(places_in(result))
+            self._note_made(result)
         return result
 
-    def made(self, places: list[int]) -> None:
-        """Tensors are new that lie here."""
+    def computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a function gives. Its operators are watched, unless they are known to do nothing else than to compute it."""
+        if self._recorder.trains or torch._C._len_torch_dispatch_stack() != 1:
+            return func(*args, **kwargs)
+        is_new = _core.quiet_call(func, args, kwargs)
+        if is_new is not None:
+            unwatched = torch._C._DisableTorchDispatch()
+            try:
+                result = func(*args, **kwargs)
+            finally:
+                del unwatched
+            if is_new:
+                self._note_made(result)
+            return result
+        self._is_quiet = True
+        result = func(*args, **kwargs)
+        if self._is_quiet and self._recorder.refusal is None:
+            given = set(places_in(args, kwargs))
+            kinds = {
+                "given" if place in given else "new" if place in self._made else "other"
+                for place in places_in(result)
+            }
+            if kinds == {"given"} or kinds == {"new"}:
+                _core.note_quiet_call(func, args, kwargs, kinds == {"new"})
+        return result
+
+    def _note_made(self, result: Any) -> None:
+        """The tensors in a result are new."""
+        places = places_in(result)
         self._made.update(places)
         self._recorder.made(places)
-
-    def has_made(self, place: int) -> bool:
-        """Whether a tensor is new that lies here."""
-        return place in self._made
 
 
 __all__ = ["OperatorWatch", "names_region"]

@@ -20,7 +20,7 @@ from corsac._native_graph import Compiled, CompileError, GraphFailed, NativeGrap
 from corsac._panic import EngineError, as_compile_error
 from corsac._race import Choice, Race
 from corsac._record import Recorded
-from corsac._recordings import Call, Entry, Recordings, state_of
+from corsac._recordings import Call, Entry, Recordings, random_numbers_kept, state_of
 from corsac._refusal import Refusal
 from corsac._replay import Edit, Replay
 from corsac._report_text import shortened
@@ -337,13 +337,10 @@ class RecordedPrograms:
             as_compile_error("it compiled a program"),
             no_collection(),
             torch.no_grad(),
-        ):
             # Types of what has no rule are found by running it.
-            random = torch.get_rng_state()
-            try:
-                yield
-            finally:
-                torch.set_rng_state(random)
+            random_numbers_kept(),
+        ):
+            yield
 
     def _program(
         self,

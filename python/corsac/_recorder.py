@@ -419,7 +419,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         self._written, self.values_read, self._writes_back = [], False, False
         self.draws = False
-        result = self._computed(func, args, kwargs)
+        result = self.watch.computed(func, args, kwargs)
         if self.refusal is None:
             try:
                 if is_read:
@@ -428,32 +428,6 @@ class Recorder(TorchFunctionMode):
                     self._record(func, name, call, args, kwargs, result)
             except TraceError as error:
                 self.refuse(str(error), who_runs(error))
-        return result
-
-    def _computed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a function gives. Its operators are watched, unless they are known to do nothing else than to compute it."""
-        if self.trains or torch._C._len_torch_dispatch_stack() != 1:
-            return func(*args, **kwargs)
-        is_new = _core.quiet_call(func, args, kwargs)
-        if is_new is not None:
-            unwatched = torch._C._DisableTorchDispatch()
-            try:
-                result = func(*args, **kwargs)
-            finally:
-                del unwatched
-            if is_new:
-                self.watch.made(places_in(result))
-            return result
-        self.watch.is_quiet = True
-        result = func(*args, **kwargs)
-        if self.watch.is_quiet and self.refusal is None:
-            given = set(places_in(args, kwargs))
-            kinds = {
-                "given" if place in given else "new" if self.watch.has_made(place) else "other"
-                for place in places_in(result)
-            }
-            if kinds == {"given"} or kinds == {"new"}:
-                _core.note_quiet_call(func, args, kwargs, kinds == {"new"})
         return result
 
     def _value_read(

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
@@ -442,6 +442,16 @@ class _Family:
         return found
 
 
+@contextlib.contextmanager
+def random_numbers_kept() -> Iterator[None]:
+    """Random numbers that are drawn in the block are drawn again after it."""
+    random = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(random)
+
+
 class Recordings:
     """Programs for the calls of a model, recorded in calls that there is none for.
 
@@ -694,11 +704,8 @@ class Recordings:
             integers=self._dynamic_integers(call, found),
         )
         # What is made of it may run a part of it, and look for the same in what there is.
-        random = torch.get_rng_state()
-        try:
+        with random_numbers_kept():
             made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
-        finally:
-            torch.set_rng_state(random)
         call.forget()
         with self._lock:
             known = self._known.setdefault(key, _Known())
@@ -845,6 +852,7 @@ __all__ = [
     "ForDynamo",
     "NotForThis",
     "Recordings",
+    "random_numbers_kept",
     "record_at_once",
     "state_of",
 ]

@@ -565,6 +565,11 @@ class StagedRun:
             before = tuple(stages)
             stages.append(_known_stage(known, segment, before, make, watch, form, gives_more))
         self.stages = tuple(stages)
+        #: What the stages up to each one take.
+        self._taken = tuple(
+            frozenset(name for own in stages[: number + 1] for name in own.takes)
+            for number in range(len(stages))
+        )
 
     def begin(self, inputs: Sequence[Any], numbers: Mapping[str, float]) -> dict[str, Any]:
         """The values that there are before the first stage: what the program takes, and numbers that it finds."""
@@ -667,9 +672,11 @@ class StagedRun:
 
     def _begins_with(self, number: int, known: Mapping[str, Any], start: Mapping[str, Any]) -> bool:
         """Whether the stages up to this number have taken what they would take now."""
-        stages = self.stages[: number + 1]
-        taken = {name for own in stages for name in own.takes if name in start}
-        return all(name in known and known[name] is start[name] for name in taken)
+        return all(
+            name in known and known[name] is start[name]
+            for name in self._taken[number]
+            if name in start
+        )
 
     def programs(self) -> list[Callable[..., Any]]:
         """What runs stages, for all sizes so far."""

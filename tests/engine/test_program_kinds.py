@@ -13,11 +13,16 @@ from kit.kinds.driver import PROGRAMS, check
 
 GROUPS = [
     "functions",
+    "builtins_of_python",
     "classes",
+    "objects",
     "containers",
     "contexts",
     "modules",
     "modes",
+    "tensors",
+    "library",
+    "values",
     "numbers",
     "transforms",
     "trained",

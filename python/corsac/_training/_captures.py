@@ -15,7 +15,16 @@ from corsac._collection import no_collection
 from corsac._engine_module import why_not_plain
 from corsac._panic import as_compile_error
 from corsac._record import Recorded, form_of, named_weights
-from corsac._recordings import NO_CALL, Call, Entry, ForDynamo, NotForThis, Recordings, state_of
+from corsac._recordings import (
+    NO_CALL,
+    Call,
+    Entry,
+    ForDynamo,
+    NotForThis,
+    Recordings,
+    random_numbers_kept,
+    state_of,
+)
 from corsac._refusal import Kind, Refusal
 from corsac._replay import Replay
 from corsac._result_template import ResultTemplate, flat_results
@@ -249,16 +258,13 @@ class Captures(Recordings):
 
     @contextlib.contextmanager
     def _compiling(self) -> Iterator[None]:
-        random = torch.get_rng_state()
         with (
             as_compile_error("it captured a model for training"),
             no_collection(),
             _without_hooks_of_saved_tensors(),
+            random_numbers_kept(),
         ):
-            try:
-                yield
-            finally:
-                torch.set_rng_state(random)
+            yield
 
 
 def _apart(inputs: Sequence[torch.Tensor], idle: Sequence[int]) -> Sequence[torch.Tensor]:

@@ -16,11 +16,9 @@ def _install(value: Any, module: torch.nn.Module, field: str, persistent: bool =
     kind = type(value)
     if persistent and field not in module._modules and _is_free(module, field):
         # What registering them comes to, in a third of the time.
-        if kind is torch.nn.Parameter and not _nn_module._global_parameter_registration_hooks:
-            module._parameters[field] = value
+        if kind is torch.nn.Parameter and _put_parameter(module, field, value):
             return
-        if kind is torch.Tensor and not _nn_module._global_buffer_registration_hooks:
-            module._buffers[field] = value
+        if kind is torch.Tensor and _put_buffer(module, field, value):
             return
     if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
         module.register_buffer(field, value, persistent=persistent)
@@ -133,6 +131,22 @@ def _set_module(owner: torch.nn.Module, name: str, module: torch.nn.Module) -> N
         setattr(owner, name, module)
 
 
+def _put_parameter(module: torch.nn.Module, name: str, parameter: torch.Tensor) -> bool:
+    """Registers a parameter under a name that is free, if nobody is to be told."""
+    if _nn_module._global_parameter_registration_hooks:
+        return False
+    module._parameters[name] = parameter
+    return True
+
+
+def _put_buffer(module: torch.nn.Module, name: str, buffer: torch.Tensor) -> bool:
+    """The same of a buffer."""
+    if _nn_module._global_buffer_registration_hooks:
+        return False
+    module._buffers[name] = buffer
+    return True
+
+
 def _share_registered(source: Any, destination: torch.nn.Module, name: str) -> bool:
     """Register a parameter or buffer of ``source`` in ``destination``, if that is all it takes."""
     state = getattr(source, "__dict__", _EMPTY)
@@ -140,14 +154,10 @@ def _share_registered(source: Any, destination: torch.nn.Module, name: str) -> b
         return False
     parameter = state.get("_parameters", _EMPTY).get(name)
     if parameter is not None:
-        if _nn_module._global_parameter_registration_hooks:
-            return False
-        destination._parameters[name] = parameter
-        return True
+        return _put_parameter(destination, name, parameter)
     buffer = state.get("_buffers", _EMPTY).get(name)
-    if buffer is None or _nn_module._global_buffer_registration_hooks:
+    if buffer is None or not _put_buffer(destination, name, buffer):
         return False
-    destination._buffers[name] = buffer
     if name in source._non_persistent_buffers_set:
         destination._non_persistent_buffers_set.add(name)
     return True

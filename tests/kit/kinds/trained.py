@@ -3,6 +3,8 @@
 # Programs are written the way users write them: what they do matters, not how they say it.
 # ruff: noqa: B905
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -37,22 +39,15 @@ def _linear():
     return nn.Linear(6, 6)
 
 
-module_program(
-    "a GRU with dropout between its layers",
-    lambda m, x: m.rnn(x[None])[0],
-    _S,
-    _S,
-    _S,
-    rnn=lambda: nn.GRU(6, 3, 2, dropout=0.5),
-)
-module_program(
-    "an LSTM with dropout between its layers",
-    lambda m, x: m.rnn(x[None])[0],
-    _S,
-    _S,
-    _S,
-    rnn=lambda: nn.LSTM(6, 3, 2, dropout=0.5),
-)
+for _name, _kind in (("a GRU", nn.GRU), ("an LSTM", nn.LSTM)):
+    module_program(
+        f"{_name} with dropout between its layers",
+        lambda m, x: m.rnn(x[None])[0],
+        _S,
+        _S,
+        _S,
+        rnn=functools.partial(_kind, 6, 3, 2, dropout=0.5),
+    )
 module_program(
     "a GRU whose batches come first",
     lambda m, x: m.rnn(x[None])[0],

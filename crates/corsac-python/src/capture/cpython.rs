@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCode, PyDict, PyModule, PyString, PyType};
+use pyo3::types::{PyCode, PyDict, PyFunction, PyModule, PyString, PyType};
 
 /// `struct _frame`, up to what is used.
 #[repr(C)]
@@ -92,6 +92,7 @@ unsafe extern "C" {
     -> *mut ffi::PyObject;
     fn _PyObject_GetDictPtr(object: *mut ffi::PyObject) -> *mut *mut ffi::PyObject;
     fn PyCode_GetCode(code: *mut ffi::PyObject) -> *mut ffi::PyObject;
+    fn PyFunction_GetCode(function: *mut ffi::PyObject) -> *mut ffi::PyObject;
     fn _PyLong_New(size: isize) -> *mut ffi::PyObject;
 }
 
@@ -339,6 +340,12 @@ pub(super) fn line(code: &Bound<'_, PyCode>, offset: usize) -> c_int {
     let offset = c_int::try_from(offset).unwrap_or(0);
     // SAFETY: it takes a code object and any number.
     unsafe { ffi::PyCode_Addr2Line(code.as_ptr().cast(), offset) }
+}
+
+/// The code of a function.
+pub(super) fn code_of<'py>(function: &Bound<'py, PyFunction>) -> Option<Bound<'py, PyAny>> {
+    // SAFETY: it takes a function, and gives a borrowed reference.
+    unsafe { Bound::from_borrowed_ptr_or_opt(function.py(), PyFunction_GetCode(function.as_ptr())) }
 }
 
 /// Whether a type is `base` or derived from it; no code of Python is asked.

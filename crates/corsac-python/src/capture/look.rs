@@ -12,7 +12,7 @@ use super::cpython::{self, Frame, name_in_c};
 use super::effects::{Effects, Purpose};
 use super::guards::address;
 use super::opcode::{self as op, Instruction};
-use super::state::State;
+use super::state::{Hosting, State};
 use crate::engine::Exchange;
 
 /// What an instruction does, with what it needs for that.
@@ -136,14 +136,16 @@ impl<'a, 'py> Look<'a, 'py> {
             return Ok(());
         };
         let [of_all, of_one, of_several] = &self.effects.has_torch_function;
+        let takes_all = count == 1 && called.is(of_all);
+        if !(takes_all || called.is(of_one) || called.is(of_several)) {
+            return Ok(());
+        }
         let mut asked: Vec<_> = (1..=count).filter_map(|depth| frame.stack(depth)).collect();
-        if called.is(of_all) && count == 1 {
+        if takes_all {
             let Ok(all) = asked[0].cast::<PyTuple>() else {
                 return Ok(());
             };
             asked = all.iter().collect();
-        } else if !(called.is(of_one) || called.is(of_several)) {
-            return Ok(());
         }
         let Some(exchange) = Exchange::get(self.py)? else {
             return Ok(());
@@ -179,16 +181,6 @@ impl<'a, 'py> Look<'a, 'py> {
         own: Instruction,
         host: &Py<PyAny>,
     ) -> PyResult<bool> {
-        // Files, and functions in them; none for all.
-        const HOSTED: [(&str, &[&str]); 4] = [
-            ("/torch/_higher_order_ops/", &[]),
-            (
-                "/torch/nn/attention/flex_attention.py",
-                &["flex_attention", "create_block_mask", "create_mask"],
-            ),
-            ("/torch/jit/_trace.py", &["trace", "trace_module"]),
-            ("/torch/autograd/functional.py", &[]),
-        ];
         let depth = match own.opcode {
             op::CALL => own.arg + 1,
             op::CALL_FUNCTION_EX => 2 + (own.arg & 1),
@@ -200,28 +192,16 @@ impl<'a, 'py> Look<'a, 'py> {
         let Ok(function) = called.cast::<PyFunction>() else {
             return Ok(false);
         };
-        // Once Dynamo is there, it has wrapped some of them.
-        let wrapped = intern!(self.py, "_torchdynamo_orig_callable");
-        let function = match function.getattr_opt(wrapped)? {
-            Some(own) if own.is_instance_of::<PyFunction>() => own,
-            _ => function.clone().into_any(),
-        };
-        let code = function.getattr(intern!(self.py, "__code__"))?;
-        let known = self.state.hosted.get(&address(&code)).copied();
-        let is_hosted = match known {
-            Some(known) => known,
-            None => {
-                let file: String = code.getattr(intern!(self.py, "co_filename"))?.extract()?;
-                let name = short_name(&called);
-                let is_hosted = HOSTED.iter().any(|(part, names)| {
-                    file.contains(part) && (names.is_empty() || names.contains(&&*name))
-                });
-                // Code that goes away may leave its address to other code: what is asked for is kept.
-                self.state.kept.push(code.clone().unbind());
-                self.state.hosted.insert(address(&code), is_hosted);
-                is_hosted
+        let mut hosting = self.hosting(function)?;
+        if hosting == Hosting::Wrapped {
+            let wrapped = intern!(self.py, "_torchdynamo_orig_callable");
+            if let Some(own) = function.getattr_opt(wrapped)?
+                && let Ok(own) = own.cast::<PyFunction>()
+            {
+                hosting = self.hosting(own)?;
             }
-        };
+        }
+        let is_hosted = hosting == Hosting::Hosted;
         if is_hosted {
             frame.replace(depth, host.bind(self.py).call1((&called,))?);
             let name = called_name(&called);
@@ -229,6 +209,42 @@ impl<'a, 'py> Look<'a, 'py> {
                 .opaque(format!("it calls {name}, which PyTorch runs"));
         }
         Ok(is_hosted)
+    }
+
+    /// Who runs a function, by its code.
+    fn hosting(&mut self, function: &Bound<'py, PyFunction>) -> PyResult<Hosting> {
+        // Files, and functions in them; none for all.
+        const HOSTED: [(&str, &[&str]); 4] = [
+            ("/torch/_higher_order_ops/", &[]),
+            (
+                "/torch/nn/attention/flex_attention.py",
+                &["flex_attention", "create_block_mask", "create_mask"],
+            ),
+            ("/torch/jit/_trace.py", &["trace", "trace_module"]),
+            ("/torch/autograd/functional.py", &[]),
+        ];
+        let Some(code) = cpython::code_of(function) else {
+            return Ok(Hosting::Seen);
+        };
+        if let Some((known, _)) = self.state.hosting.get(&address(&code)) {
+            return Ok(*known);
+        }
+        let file: String = code.getattr(intern!(self.py, "co_filename"))?.extract()?;
+        let name = short_name(function);
+        let is_in = |(part, names): &(&str, &[&str])| {
+            file.contains(part) && (names.is_empty() || names.contains(&&*name))
+        };
+        let hosting = if file.contains("/torch/_dynamo/") {
+            Hosting::Wrapped
+        } else if HOSTED.iter().any(is_in) {
+            Hosting::Hosted
+        } else {
+            Hosting::Seen
+        };
+        // Kept, so that no other code comes to lie there.
+        let known = (hosting, code.clone().unbind());
+        self.state.hosting.insert(address(&code), known);
+        Ok(hosting)
     }
 
     pub(super) fn instruction(

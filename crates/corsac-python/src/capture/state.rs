@@ -61,6 +61,17 @@ pub(super) struct Code {
     pub(super) _object: Py<PyCode>,
 }
 
+/// Who runs a function.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hosting {
+    /// Its instructions are seen.
+    Seen,
+    /// PyTorch, as it is.
+    Hosted,
+    /// Whoever runs the function that it wraps: Dynamo has such.
+    Wrapped,
+}
+
 /// A frame that is being watched.
 #[derive(Default)]
 pub(super) struct Watched {
@@ -137,9 +148,8 @@ pub(super) struct State {
     pub(super) consumed: FxHashSet<(usize, Purpose)>,
     /// Whether it is noted that nothing is traced by TorchScript, and that there are no hooks of all modules.
     pub(super) knows_hooks_of_all: bool,
-    /// Code of functions that were called, and whether PyTorch is to run them as they are.
-    pub(super) hosted: FxHashMap<usize, bool>,
-    pub(super) kept: Vec<Py<PyAny>>,
+    /// Who runs functions that were called, by their code.
+    pub(super) hosting: FxHashMap<usize, (Hosting, Py<PyAny>)>,
     /// Variables of the context that were set.
     pub(super) variables: FxHashSet<usize>,
     /// How many frames of the recorder, and of what it calls, are being executed.
