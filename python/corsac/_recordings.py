@@ -703,6 +703,34 @@ class Recordings:
             rewritten=self._rewritten(before) if self._writes else None,
             integers=self._dynamic_integers(call, found),
         )
+        with self._making():
+            made = self._kept(call, key, recorded, None if found is None else found[0], why)
+        if isinstance(made, Entry) and is_on(GUARDS):
+            for line in [call.describe(), *self.guards_as_text(made)]:
+                GUARDS.debug("%s", line)
+        return result, made
+
+    def _making(self) -> contextlib.AbstractContextManager[Any]:
+        """What is held while a program is made of a recording, and put where other threads find it."""
+        return contextlib.nullcontext()
+
+    def _kept(
+        self,
+        call: Call,
+        key: Any,
+        recorded: Recorded | Refusal,
+        family: _Family | None,
+        why: Any,
+    ) -> Entry | Refusal:
+        """What a recording comes to, which is kept for the next calls.
+
+        Args:
+            call: the call that was recorded.
+            key: what calls like it have in common.
+            recorded: what was recorded.
+            family: the calls that it differs from in sizes.
+            why: what :attr:`recompilations` is told.
+        """
         # What is made of it may run a part of it, and look for the same in what there is.
         with random_numbers_kept():
             made = recorded if isinstance(recorded, Refusal) else self._made(call, recorded)
@@ -718,8 +746,8 @@ class Recordings:
                     same = [own for own in known.entries if own.is_current(call, self._trains)]
                     if same:
                         # Another thread has made one meanwhile.
-                        return result, same[0]
-                self._note_family(call, made, None if found is None else found[0])
+                        return same[0]
+                self._note_family(call, made, family)
                 if why is not None:
                     self.recompilations.add(*why)
                 known.in_vain += 1
@@ -735,10 +763,7 @@ class Recordings:
                     self._dropped(own)
             while len(self._known) > self._sizes:
                 self._drop_oldest()
-        if isinstance(made, Entry) and is_on(GUARDS):
-            for line in [call.describe(), *self.guards_as_text(made)]:
-                GUARDS.debug("%s", line)
-        return result, made
+        return made
 
     def rewritten(self) -> list[torch.Tensor]:
         """The tensors that hold something else in each call, of all programs."""

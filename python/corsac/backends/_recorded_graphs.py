@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,8 +101,12 @@ class HostedPrograms(Recordings):
     def may_come_back(self, entry: Entry) -> bool:
         return not self._copies_weights or entry.watch.is_current()
 
+    def _making(self) -> contextlib.AbstractContextManager[Any]:
+        # Backends may put other tensors in the places of weights meanwhile.
+        return asking
+
     def _compiled(self, call: Call, recorded: Recorded) -> Entry:
-        with asking, no_collection():
+        with no_collection():
             found = self.find(call)
             if isinstance(found, Entry):
                 # Another thread has asked meanwhile.
